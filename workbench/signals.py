@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -145,7 +145,8 @@ def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Ite
 def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
     """Return `work()`, computed in a thread, so that signals are handled while compiled code runs.
 
-    Raises TimeoutError if it takes longer than `seconds`; the thread then continues without being waited for.
+    Raises TimeoutError if the process computes for more than `seconds` of processor time meanwhile; the thread then
+    continues without being waited for. Time in which the process is paused or waits for a processor does not count.
     """
     result: Future[T] = Future()
 
@@ -155,8 +156,13 @@ def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
         except BaseException as error:
             result.set_exception(error)
 
+    begun = time.process_time()
     threading.Thread(target=carry_out, daemon=True).start()
-    return result.result(seconds)
+    if seconds is not None:
+        while not wait([result], timeout=min(1.0, seconds)).done:
+            if time.process_time() - begun > seconds:
+                raise TimeoutError
+    return result.result()
 
 
 def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]:

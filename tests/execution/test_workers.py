@@ -6,8 +6,11 @@ import dataclasses
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +108,67 @@ def test_a_changed_assignment_is_refused(tmp_path: Path) -> None:
     place.write_bytes(re.sub(rb',"[^"]*":"[0-9a-f]{64}"', b"", written))
     with pytest.raises(InputError, match="it has no hash"):
         Assignment.read(place)
+
+
+STOPS_ITSELF = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+def child(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code], text=True)
+
+
+def soon(work: Callable[[], object], *children: subprocess.Popen[str]) -> list[object]:
+    """Return what `work` returns or raises within 30 s; otherwise kill the processes, so that it ends."""
+    ends: list[object] = []
+
+    def carry_out() -> None:
+        try:
+            ends.append(work())
+        except BaseException as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=carry_out)
+    thread.start()
+    thread.join(30)
+    late = thread.is_alive()
+    for each in children:
+        each.kill()
+        each.wait()
+    thread.join()
+    assert not late, "it still waited after 30 s"
+    return ends
+
+
+def test_a_stopped_worker_is_continued_when_another_has_found_all_runs_settled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers.live, "REFRESH", 0.05)
+    pair = [child(STOPS_ITSELF), child("")]
+    assert soon(lambda: workers._wait([], pair), *pair) == [[0, 0]]
+    assert "all runs are settled; continuing 1 worker, stopped by a signal" in caplog.text
+
+
+def test_a_stopped_worker_is_left_alone_while_runs_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Someone may want it to wait; a worker that failed has not found all runs settled."""
+    monkeypatch.setattr(workers.live, "REFRESH", 0.05)
+    pair = [child(STOPS_ITSELF), child("raise SystemExit(1)")]
+    waiting = threading.Thread(target=lambda: workers._wait([], pair))
+    waiting.start()
+    waiting.join(1.5)
+    still = waiting.is_alive() and workers._stopped(pair[0])
+    pair[0].send_signal(signal.SIGCONT)
+    waiting.join(30)
+    assert still and not waiting.is_alive()
+
+
+def test_a_stopped_worker_ends_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers.live, "REFRESH", 0.05)
+    stopped = child(STOPS_ITSELF + "; import time; time.sleep(60)")
+
+    def interrupted(runs: object, streams: object) -> Any:
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers.live, "watching", interrupted)
+    (end,) = soon(lambda: workers._wait([], [stopped]), stopped)
+    assert isinstance(end, KeyboardInterrupt) and stopped.returncode == -signal.SIGTERM

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.errors import InputError, Interrupted, one_line
+from workbench.errors import InputError, Interrupted, one_line, plural
 from workbench.execution import live
 from workbench.spec.host import Host, threads_for_each, visible_cards
 from workbench.store.atomic import read_sealed, sealed, write_new
@@ -108,16 +109,35 @@ def _share_of(cards: Sequence[str], worker: int, each: int) -> str:
 
 
 def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> list[int]:
-    """Show progress until all processes have ended, and return their exit codes. An exception here ends them."""
+    """Show progress until all processes have ended, and return their exit codes. An exception here ends them.
+
+    A worker that was stopped (SIGSTOP) is continued as soon as another has found all runs settled, since it then ends
+    too; before that, the others take over the run that it had.
+    """
     try:
         with live.watching(runs, [child.stderr for child in children if child.stderr]) as look:
             while any(child.poll() is None for child in children):
                 time.sleep(live.REFRESH)
                 look()
+                if any(child.poll() == 0 for child in children) and (stopped := [*filter(_stopped, children)]):
+                    log.warning("all runs are settled; continuing %s, stopped by a signal", plural(len(stopped), "worker"))
+                    _signal(stopped, signal.SIGCONT)
         return [child.wait() for child in children]
     except BaseException:
-        for child in children:
-            child.terminate()
+        _signal(children, signal.SIGTERM, signal.SIGCONT)  # a process that was stopped gets no other signal
         for child in children:
             child.wait()
         raise
+
+
+def _stopped(child: subprocess.Popen[str]) -> bool:
+    """Return whether a process was stopped by a signal, and not continued."""
+    if child.poll() is not None:
+        return False
+    return os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _signal(children: Sequence[subprocess.Popen[str]], *numbers: signal.Signals) -> None:
+    for child in children:
+        for number in numbers:
+            child.send_signal(number)

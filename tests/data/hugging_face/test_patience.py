@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
 
 import pytest
@@ -12,9 +14,29 @@ from workbench.data.hugging_face import patience
 
 def test_a_tokenizer_that_takes_minutes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "LEAST", 0.05)
-    said = refused_sentence(lambda: patience.in_time(lambda: time.sleep(20), 1000, "mine"))
+    given_up = threading.Event()
+
+    def endless() -> None:
+        while not given_up.is_set():
+            hashlib.sha256(bytes(100_000))
+
+    try:
+        said = refused_sentence(lambda: patience.in_time(endless, 1000, "mine"))
+    finally:
+        given_up.set()
     assert said.startswith("mine: its tokenizer took more than") and "1,000 characters" in said
     assert patience.in_time(lambda: 7, 1000, "mine") == 7
+
+
+def test_time_in_which_the_process_does_not_compute_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while it is stopped, or as other processes have all processors."""
+    monkeypatch.setattr(patience, "LEAST", 0.2)
+
+    def waiting() -> str:
+        time.sleep(1.0)
+        return "ids"
+
+    assert patience.in_time(waiting, 1000, "mine") == "ids"
 
 
 def test_the_limit_grows_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,14 @@ from workbench.errors import InputError
 from workbench.signals import interruptible
 
 T = TypeVar("T")
-LEAST, PACE = 30.0, 20_000  # seconds for any call, and characters per further second; usual tokenizers reach millions
+LEAST, PACE = 30.0, 20_000  # processor seconds for any call, characters for a further one; usual are millions
 
 
 def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = True) -> T:
     """Return the result of `work`, a call that encodes this number of characters with the tokenizer `name`.
 
     Signals interrupt the call. With `mute`, it writes nothing to standard error, so that a panic of its library gives
-    one sentence. Raises InputError if the call fails or takes more than a hundred times as long as usual tokenizers.
+    one sentence. Raises InputError if the call fails or takes a hundred times the processor time of usual tokenizers.
     """
     limit = LEAST + characters / PACE
     with refusing(str(name), "holds a tokenizer that cannot encode these texts", mute):
@@ -25,6 +25,6 @@ def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = T
             return interruptible(work, limit)
         except TimeoutError:
             raise InputError(
-                f"{name}: its tokenizer took more than {limit:.0f} s for {characters:,} characters, for which "
-                f"usual ones take less than a hundredth of that; choose another tokenizer"
+                f"{name}: its tokenizer took more than {limit:.0f} s of processor time for {characters:,} characters, for "
+                f"which usual ones take less than a hundredth of that; choose another tokenizer"
             ) from None
