@@ -120,7 +120,8 @@ def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> 
                 time.sleep(live.REFRESH)
                 look()
                 if any(child.poll() == 0 for child in children) and (stopped := [*filter(_stopped, children)]):
-                    log.warning("all runs are settled; continuing %s, stopped by a signal", plural(len(stopped), "worker"))
+                    count = plural(len(stopped), "worker")
+                    log.warning("all runs are settled; continuing %s, stopped by a signal", count)
                     _signal(stopped, signal.SIGCONT)
         return [child.wait() for child in children]
     except BaseException:

@@ -25,6 +25,6 @@ def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = T
             return interruptible(work, limit)
         except TimeoutError:
             raise InputError(
-                f"{name}: its tokenizer took more than {limit:.0f} s of processor time for {characters:,} characters, for "
-                f"which usual ones take less than a hundredth of that; choose another tokenizer"
+                f"{name}: its tokenizer took more than {limit:.0f} s of processor time for {characters:,} characters, "
+                f"for which usual ones take less than a hundredth of that; choose another tokenizer"
             ) from None
