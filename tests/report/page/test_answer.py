@@ -34,7 +34,7 @@ def test_what_is_decided_and_what_is_not_stand_apart() -> None:
     sentence = answer(found, "objective").sentence
     assert sentence.startswith("1 of the 2 comparisons that were declared beforehand is decided: rtd is ahead of bert")
     assert "Not decided: rtd and electra-15 (" in sentence or "Not decided: electra-15 and rtd (" in sentence
-    assert "Holm\u2019s correction over the 2 declared pairs" in " ".join(answer(found, "objective").further)
+    assert "Holm\u2019s correction over the 2 declared pairs" in answer(found, "objective").rule
     none, _ = declared_study(dict.fromkeys(made.LEVELS, 65.0), declare(ELECTRA))
     assert answer(none, "objective").sentence.startswith("None of the 2 comparisons that were declared beforehand is")
 

@@ -39,7 +39,7 @@ FRAMES = replace(EMPTY, record=RECORD, runs=RUNS, scores=EMPTY.scores.iloc[:0])
 def section(number: int) -> Section:
     found = board([cell("rtd", [60.0])], label=f"measure {number}")
     figures = BoardFigures(None, (), None, (), ())
-    return Section(number, found, Answer("", ()), "", figures, (), (), (), (), None, "", (), (), "", (), ())
+    return Section(number, found, Answer("", (), ""), "", figures, (), (), (), (), None, "", (), (), "", (), ())
 
 
 def page(**changes: object) -> document.Page:

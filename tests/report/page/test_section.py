@@ -32,7 +32,7 @@ def two_arms(seeds: int, **changes: Any) -> Board:
 def made_of(found: Board, figures: BoardFigures = NO_FIGURES, *spent_more: bool) -> Section:
     rows = tuple(ScoreRow(one, more, None, None, None) for one, more in zip(found.cells, spent_more, strict=False))
     tables = (BudgetTables(found.budget, "bert-mlm", rows, ()),)
-    return Section(3, found, Answer("", ()), "", figures, (), (), tables, (), None, "", (), (), "", (), ())
+    return Section(3, found, Answer("", (), ""), "", figures, (), (), tables, (), None, "", (), (), "", (), ())
 
 
 def test_the_heading_names_the_measure_and_the_budget_where_there_is_no_curve() -> None:

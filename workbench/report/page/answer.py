@@ -26,10 +26,14 @@ MOST = 5  # comparisons listed in one sentence; of more, only the ends are given
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to the question in one `sentence`, and `further` sentences: other results, doubts and the rule."""
+    """The answer to the question in one `sentence`, and `further` sentences: other results and doubts.
+
+    `rule` says when an arm is called ahead; it is "" where too little is known of the noise to apply it.
+    """
 
     sentence: str
     further: tuple[str, ...]
+    rule: str
 
 
 def answer(board: Board, axis: str) -> Answer:
@@ -55,7 +59,7 @@ def answer(board: Board, axis: str) -> Answer:
     if any(p.compared.claimed for p in lead):
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
     further = [doubt, *_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board, names)]
-    return Answer(sentence, tuple(text for text in further if text))
+    return Answer(sentence, tuple(text for text in further if text), _rule(board))
 
 
 def _declared(board: Board, names: dict[str, str], noun: str) -> Answer:
@@ -74,7 +78,8 @@ def _declared(board: Board, names: dict[str, str], noun: str) -> Answer:
         *_against_untrained(cells, names),
         *_reach(board, names),
     ]
-    return Answer(sentence, tuple(text for text in (doubt, decisions.exploratory(board, names), *rest) if text))
+    further = (doubt, decisions.exploratory(board, names), *rest)
+    return Answer(sentence, tuple(text for text in further if text), _rule(board))
 
 
 def _unequal(board: Board, names: dict[str, str]) -> list[str]:
@@ -250,8 +255,8 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
 
 
 def _reach(board: Board, names: dict[str, str]) -> list[str]:
-    """Return the smallest gap that the design would have shown in most experiments, and the rule of its claims."""
-    noise = next((n for n in board.noise[board.budget] if n.name == "mean"), None)
+    """Return the smallest gap that the design would have shown in most experiments."""
+    noise = _noise(board)
     if noise is None or noise.n < 2 or noise.paired is None:
         return []
     if noise.paired == 0:
@@ -269,9 +274,13 @@ def _reach(board: Board, names: dict[str, str]) -> list[str]:
         f"With {looked} and this much noise (paired differences have a standard deviation of "
         f"{points(noise.paired, 2)}, {freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms"
         f"{' of a declared comparison' if board.family.pairs else ''} would be shown four times in five if all arms "
-        f"had the same noise, smaller ones less often{_widest(noise, names)}.",
-        _rule(board),
+        f"had the same noise, smaller ones less often{_widest(noise, names)}."
     ]
+
+
+def _noise(board: Board) -> Noise | None:
+    """Return the noise of the means over tasks."""
+    return next((noise for noise in board.noise[board.budget] if noise.name == "mean"), None)
 
 
 def _widest(noise: Noise, names: dict[str, str]) -> str:
@@ -283,7 +292,10 @@ def _widest(noise: Noise, names: dict[str, str]) -> str:
 
 
 def _rule(board: Board) -> str:
-    """Return the rule by which an arm is called ahead."""
+    """Return the rule by which an arm is called ahead; "" if the noise is not known."""
+    noise = _noise(board)
+    if noise is None or not noise.paired or noise.gap is None:
+        return ""
     pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
     if len(pairs) == 1 and len(board.at(board.budget)) < 3:
         return (
