@@ -152,6 +152,8 @@ def test_a_stopped_worker_is_left_alone_while_runs_are_left(monkeypatch: pytest.
     """Someone may want it to wait; a worker that failed has not found all runs settled."""
     monkeypatch.setattr(workers.live, "REFRESH", 0.05)
     pair = [child(STOPS_ITSELF), child("raise SystemExit(1)")]
+    os.waitid(os.P_PID, pair[0].pid, os.WSTOPPED | os.WNOWAIT)
+    pair[1].wait()
     waiting = threading.Thread(target=lambda: workers._wait([], pair))
     waiting.start()
     waiting.join(1.5)
