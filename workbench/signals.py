@@ -145,7 +145,7 @@ def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Ite
 def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
     """Return `work()`, computed in a thread, so that signals are handled while compiled code runs.
 
-    Raises TimeoutError if the process computes for more than `seconds` of processor time meanwhile; the thread then
+    Raises TimeoutError if the process uses more than `seconds` of processor time meanwhile; the thread then
     continues without being waited for. Time in which the process is paused or waits for a processor does not count.
     """
     result: Future[T] = Future()

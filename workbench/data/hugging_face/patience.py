@@ -10,7 +10,8 @@ from workbench.errors import InputError
 from workbench.signals import interruptible
 
 T = TypeVar("T")
-LEAST, PACE = 30.0, 20_000  # processor seconds for any call, characters for a further one; usual are millions
+LEAST = 30.0  # seconds of processor time that any call may take
+PACE = 20_000  # characters for each further second; usual tokenizers encode millions
 
 
 def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = True) -> T:
