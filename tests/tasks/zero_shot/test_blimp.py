@@ -62,6 +62,15 @@ def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:
         blimp.load("blimp-fast", str(tmp_path))
 
 
+def test_babylm_s_sets_are_found_where_its_pipeline_has_them(tmp_path: Path) -> None:
+    for name, place in (("blimp-filtered", "full_eval/blimp_filtered"), ("blimp-fast", "fast_eval/blimp_fast")):
+        (tmp_path / place).mkdir(parents=True)
+        write_pairs(tmp_path / place / "u.jsonl", [{"sentence_good": f"{name}.", "sentence_bad": "B."}])
+        for where in (tmp_path, tmp_path / place.partition("/")[0]):
+            found = blimp.load(name, str(where))
+            assert (found.name, found.good, found.groups["paradigm"]) == (name, (f"{name}.",), ("u",))
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

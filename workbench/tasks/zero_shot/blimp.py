@@ -29,7 +29,10 @@ LEVELS = {"paradigm": "UID", "phenomenon": "linguistics_term", "field": "field"}
 
 @dataclass(frozen=True)
 class Named:
-    """Set of minimal pairs with a name: where it may be within `tasks.blimp`, and its one-line summary."""
+    """Set of minimal pairs with a name: where it may be within `tasks.blimp`, and its one-line summary.
+
+    In the data of BabyLM's pipeline, `full_eval` and `fast_eval` are beside each other in `evaluation_data`.
+    """
 
     name: str
     places: tuple[str, ...]
@@ -40,8 +43,16 @@ NAMED = {
     each.name: each
     for each in (
         Named("blimp", ("data", "."), "which of two sentences is acceptable English, 67 paradigms of 1,000 pairs"),
-        Named("blimp-filtered", ("blimp_filtered", "blimp_filtered.jsonl"), "BLiMP as BabyLM scores it, 59,875 pairs"),
-        Named("blimp-fast", ("blimp_fast", "blimp_fast.jsonl"), "BabyLM's fast set of BLiMP, 67 x 200 pairs"),
+        Named(
+            "blimp-filtered",
+            ("blimp_filtered", "full_eval/blimp_filtered", "blimp_filtered.jsonl"),
+            "BLiMP as BabyLM scores it, 59,875 pairs",
+        ),
+        Named(
+            "blimp-fast",
+            ("blimp_fast", "fast_eval/blimp_fast", "blimp_fast.jsonl"),
+            "BabyLM's fast set of BLiMP, 67 x 200 pairs",
+        ),
     )
 }
 
