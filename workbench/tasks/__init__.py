@@ -250,7 +250,7 @@ def _kind_and_name(name: str) -> tuple[str, str]:
 
 
 def _unknown(name: str) -> str:
-    """Return the message for a name that selects no task."""
+    """Return the message for a name that selects no task; with a slash it can only be a path."""
     from workbench.tasks.finetuning import babylm_glue, glue
     from workbench.tasks.rows import FORMATS
     from workbench.tasks.squad import squad_names
@@ -263,6 +263,8 @@ def _unknown(name: str) -> str:
             f"--tasks {name}: a table ends in {', '.join(FORMATS)}, and sentences of tagged words are named "
             f"tag:{name}; rename the file, or name it so"
         )
+    if "/" in name:
+        return f"--tasks {name}: there is no such file or folder"
     suites = ("none", "glue", babylm_glue.SUITE, superglue_names.SUITE, "probes", "linear")
     known = [
         *suites, *glue.ROWS, *PROBES, *held_out_pairs.NAMES, *blimp.NAMED, *tag_names.NAMED, *squad_names.SUMMARIES,

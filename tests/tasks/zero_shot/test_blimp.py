@@ -71,6 +71,16 @@ def test_babylm_s_sets_are_found_where_its_pipeline_has_them(tmp_path: Path) -> 
             assert (found.name, found.good, found.groups["paradigm"]) == (name, (f"{name}.",), ("u",))
 
 
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    with pytest.raises(InputError, match=rf"^--tasks {lost}: there is no such file or folder$"):
+        tasks.load(TasksSpec(names=str(lost)))
+    with pytest.raises(InputError, match=rf"^tasks.blimp={lost} is not a file or folder here; give the folder"):
+        blimp.load("blimp-fast", str(lost))
+    with pytest.raises(InputError, match=r"^task blimp-fast is not on the hub; give the folder"):
+        blimp.load("blimp-fast", None)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

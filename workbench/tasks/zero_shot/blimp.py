@@ -73,7 +73,8 @@ def load(name: str, where: str | None) -> PairSet:
             f"give the folder with --set tasks.blimp=DIR"
         )
     if name != "blimp":
-        raise InputError(f"task {name} is not on the hub; give the folder of its files with --set tasks.blimp=DIR")
+        absent = f"tasks.blimp={where} is not a file or folder here" if where else f"task {name} is not on the hub"
+        raise InputError(f"{absent}; give the folder of its files with --set tasks.blimp=DIR")
     downloaded = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
     if isinstance(downloaded, str):
         raise InputError(f"task {name} is not available: {downloaded}")
