@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,20 @@ def test_scores_that_were_there_before_are_no_test(machine: Callable[..., Machin
         one, job=job_of(experiment.load("ablation"), BASE.changed({"seed": 50}), 4, ("rtd", "bert-mlm")), limit=Limit(4)
     )
     assert record.design["first"] == 50 and record.looks
+
+
+def test_a_contrast_that_is_named_after_the_first_seeds_is_late_for_fresh_seeds_as_well(
+    machine: Callable[..., Machine],
+) -> None:
+    """The page of a record counts all its seeds, and so also those that were there before the contrast was named."""
+    one, silent = machine(scattered({})), replace(experiment.load("ablation"), contrasts=())
+    first = experiment_runner.execute(job_of(silent, BASE, 2, ("rtd", "bert-mlm")), one.root, Host()).record
+    fresh = job_of(experiment.load("ablation"), BASE.changed({"seed": 50}), 3, ("rtd", "bert-mlm"))
+    assert experiment_runner.execute(fresh, one.root, Host()).record == first
+    [row] = RunStore(one.root).experiment(first).contrasts
+    assert row["seen"] == 2 and len(row["runs_a"]) == 3
+    [board] = boards(frames.read(RunStore(one.root), first))
+    assert not board.family.pairs and [pair.difference.estimate.n for pair in board.pairs[board.budget]] == [5]
 
 
 def job_of_other_tasks(most: int) -> Job:

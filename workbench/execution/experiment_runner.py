@@ -6,6 +6,7 @@ share the runs through leases.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
@@ -22,6 +23,7 @@ from workbench import objectives
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.data.slices.slice_workers import encode_with
+from workbench.errors import DamagedRun
 from workbench.execution import one_run
 from workbench.execution.cluster import jobs_of_runs, jobs_of_text, slurm
 from workbench.execution.offline import stay_local
@@ -260,7 +262,8 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     runs = distinct_runs(named.values())
     baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
     declared_before = declared_in_other_records(session) if session.job.declared else ()
-    contrasts = contrasts_of(session, named, declared_before)
+    seeds = [] if "design" in facts else seeds_before(session, named)  # a new plan counts its own seeds alone
+    contrasts = contrasts_of(session, named, declared_before, seeds)
     facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts, **facts}
     session.store.extend_experiment(_record(session, runs, baselines, facts))
     session.store.open_all([*baselines, *runs])
@@ -283,19 +286,42 @@ def declared_in_other_records(session: Session) -> set[frozenset[str]]:
     }
 
 
+def seeds_before(session: Session, named: Mapping[str, BoundRun]) -> list[int]:
+    """Return the seeds of the record's runs that none of these runs has, if a contrast is new to the record.
+
+    The report compares arms over all seeds of the record.
+    """
+    record = next((one for one in session.store.experiments() if one.name == session.record), None)
+    if record is None:
+        return []
+    known = [(row["a"], row["b"]) for row in record.contrasts]
+    if all((dict(each.contrast.a), dict(each.contrast.b)) in known for each in session.job.declared):
+        return []
+    seeds = set()
+    for run in (RunDir(session.store.root / run_id) for run_id in record.runs):
+        with contextlib.suppress(DamagedRun):  # which is in no report
+            seeds |= {run.spec().seed} if run.trained else set()
+    return sorted(seeds - {run.spec.seed for run in named.values()})
+
+
 def contrasts_of(
-    session: Session, named: Mapping[str, BoundRun], declared_before: Collection[frozenset[str]] = ()
+    session: Session,
+    named: Mapping[str, BoundRun],
+    declared_before: Collection[frozenset[str]] = (),
+    seeds: Collection[int] = (),
 ) -> list[dict[str, Any]]:
     """Return the declared contrasts of these runs, as rows of the record.
 
-    `named` are the runs by the names of their specs (`run_list.bound_runs`). `seen` is the number of seeds for which
-    both arms are trained by now, without the pairs of runs in `declared_before`: if it is 0, a contrast is declared
-    beforehand.
+    `named` are the runs by the names of their specs (`run_list.bound_runs`), and `seeds` are further seeds of their
+    arms. `seen` is the number of seeds for which both arms are trained by now, without the pairs of runs in
+    `declared_before`: if it is 0, a contrast is declared beforehand.
     """
     rows = []
     for declared in session.job.declared:
         pairs = [(named[a].run_id, named[b].run_id) for a, b in declared.runs if a in named and b in named]
-        new = [pair for pair in pairs if frozenset(pair) not in declared_before]
+        arms = [(named[a].spec, named[b].spec) for a, b in declared.runs[:1] if a in named and b in named]
+        others = [(a.replace(seed=seed).name, b.replace(seed=seed).name) for a, b in arms for seed in seeds]
+        new = [pair for pair in (*pairs, *others) if frozenset(pair) not in declared_before]
         seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in new)
         contrast = declared.contrast
         rows.append({
