@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,27 @@ def test_words_of_scripts_without_blanks_are_characters() -> None:
     assert text == [["我喜欢在公园里看书。", "他每天早上喝一杯茶。"]]
     (good, bad), *_ = held_out_pairs.exchanged(text)
     assert sorted(good) == sorted(bad) and good != bad and good[0] == bad[0] and bad.endswith("。")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("मैं हिन्दी में एक लंबी किताब पढ़ता हूँ।", "मैं हिन्दी में एक लंबी किताब पढ़ता हूँ"),
+        ("আমি বাংলায় একটি বই পড়ি।", "আমি বাংলায় একটি বই পড়ি"),
+        ("من امروز کتاب‌های تازه را می‌خوانم.", "من امروز کتاب‌های تازه را می‌خوانم"),
+        ("میں آج ایک نئی کتاب پڑھتا ہوں۔", "میں آج ایک نئی کتاب پڑھتا ہوں"),
+        (unicodedata.normalize("NFD", "Ich gehe über die Straße nach Köln."), "Ich gehe über die Straße nach Köln"),
+        ("Don't re-read it l’été.", "Don't re-read it l’été"),
+    ],
+    ids=["Hindi", "Bengali", "Persian", "Urdu", "decomposed", "joined"],
+)
+def test_vowel_signs_and_joiners_belong_to_their_word(line: str, words: str) -> None:
+    found = held_out_pairs.WORD.findall(line)
+    assert unicodedata.normalize("NFC", " ".join(found)) == unicodedata.normalize("NFC", words)
+    assert held_out_pairs.is_sentence(line)
+    if len(found) >= held_out_pairs.WORDS[0]:
+        ((good, bad),) = held_out_pairs.exchanged([list(held_out_pairs.sentences(line))])
+        assert good == line != bad and sorted(held_out_pairs.WORD.findall(bad)) == sorted(found)
 
 
 def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:

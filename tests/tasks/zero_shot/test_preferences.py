@@ -15,7 +15,7 @@ import pytest
 import torch
 from pair_runs import CPU, scored
 
-from workbench.errors import Diverged
+from workbench.errors import Diverged, InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks import measures
@@ -60,6 +60,18 @@ def test_nan_names_the_run_and_the_pair(finished: Callable[..., RunDir], toy: Pa
     broken = replace(found, scorer=lambda given: torch.where(given.ids[:, 1] == given.ids[0, 1], torch.nan, 0.0))
     monkeypatch.setattr(preferences, "of_folder", lambda *_: broken)
     with pytest.raises(Diverged, match=rf"{run.run_id}: the score \(pll\) of a sentence of pair \d+ of toy is nan"):
+        scored(run, toy)
+
+
+@pytest.mark.parametrize("total", [torch.sum, partial(torch.sum, dim=0, keepdim=True)])
+def test_one_number_for_a_whole_batch_is_no_score(
+    total: Any, finished: Callable[..., RunDir], toy: PairSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finished("bert-mlm")
+    found = load(run.path / "encoder", ("default",), "cpu")
+    broken = replace(found, scorer=lambda given: total(found.scorer(given)))
+    monkeypatch.setattr(preferences, "of_folder", lambda *_: broken)
+    with pytest.raises(InputError, match=rf"{run.run_id}: the score \(pll\) of \d+ sentences has the shape \(1?,?\), "):
         scored(run, toy)
 
 

@@ -91,9 +91,11 @@ def load_path(text: str) -> PairSet:
     path = user_path(text, "--tasks")
     files = _files(path)
     if not files:
+        unread = " (.txt files are not read: their lines do not say which sentence is right)"
         raise InputError(
-            f"--tasks {path}: there are no JSON lines of minimal pairs in this folder; name the file of a table, such "
-            f"as {path}/train.csv, or tag:{path} for sentences of tagged words"
+            f"--tasks {path}: there are no JSON lines of minimal pairs in this folder, such as "
+            f'{{"sentence_good": "He runs.", "sentence_bad": "He run."}}{unread if any(path.glob("*.txt")) else ""}; '
+            f"name the file of a table, such as {path}/train.csv, or tag:{path} for sentences of tagged words"
         )
     name = path.resolve().name if path.is_dir() else stem(path)
     return read(name, "minimal-pairs", files)

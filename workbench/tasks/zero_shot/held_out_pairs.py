@@ -10,6 +10,7 @@ over all pairs, so that a kind of which a text gives few pairs adds only its sha
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -29,10 +30,18 @@ WORDS = (5, 16)  # of a sentence, at least and at most; rows of `nano` have 32 t
 TOGETHER = (8, 20)  # words of two sentences that are exchanged, at least and at most
 COUNT = 3  # a word can be replaced, and can replace another, if it occurs at least so often
 LIKE = 24  # a replacement is one of so many neighbours in the order of frequency
-# A word, or a single character of a script without blanks between words.
-WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_]+(?:['’\-][^\W\d_]+)*")
-BREAK = re.compile(r"(?<=[.!?…।؟])\s+|(?<=[。！？])")
-END = re.compile(r"[.!?…。！？।؟][\"'”’»)\]]*$")
+# Vowel signs and accents that follow their letter, as in Devanagari and decomposed Latin, and the characters of no
+# width that join letters or keep them apart within a word, as in Persian.
+MARKS = "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c) in ("Mn", "Mc")) + "\u200c\u200d"
+LETTER = rf"[^\W\d_][{MARKS}]*"
+# A word, or a single letter of a script without blanks between words: Chinese, Japanese, Thai, Lao, Burmese, Khmer.
+WORD = re.compile(
+    rf"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|(?=[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]){LETTER}"
+    rf"|(?:{LETTER})+(?:['’\-](?:{LETTER})+)*"
+)
+# The ends of sentences, also in Arabic and Urdu, Devanagari, Armenian, Ethiopic, Burmese and Khmer.
+BREAK = re.compile(r"(?<=[.!?…؟۔।॥։።။។])\s+|(?<=[。！？])")
+END = re.compile(r"[.!?…。！？؟۔।॥։።။។][\"'”’»)\]]*$")
 
 Pair = tuple[str, str]  # good, bad
 

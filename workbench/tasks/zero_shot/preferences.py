@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from workbench import cpu
 from workbench.data import hugging_face
 from workbench.data.tokenizer import load_published_tokenizer
-from workbench.errors import Diverged
+from workbench.errors import Diverged, InputError
 from workbench.models.sentence_scores import Scorer, Sentences
 from workbench.signals import heed
 from workbench.spec.host import Host
@@ -49,7 +49,8 @@ def zero_shot(
 
     It is the share of pairs whose good sentence has the higher score, ties counting half, times 100. All processes of
     `ranks` call this with the same arguments, and return the same. Raises InputError for a model without heads,
-    Diverged for a sentence score that is NaN or infinite.
+    and for a scorer that does not return one number for each sentence, Diverged for a sentence score that is NaN or
+    infinite.
     """
     begun = time.perf_counter()
     device = host.resolved_device()
@@ -155,7 +156,13 @@ def _scores(
         with torch.inference_mode(), autocast:
             for rows, sentences in texts.batches(chosen, device, ranks):
                 heed()
-                found[rows] = scorer(sentences).double().cpu().numpy()
+                values = scorer(sentences)
+                if values.shape != (len(rows),):  # a single number would be taken as the score of every sentence
+                    raise InputError(
+                        f"{scoring.model}: the score ({name}) of {len(rows)} sentences has the shape "
+                        f"{tuple(values.shape)}, and ({len(rows)},), one number for each sentence, is needed"
+                    )
+                found[rows] = values.double().cpu().numpy()
                 done += len(rows)
                 if progress is not None:
                     progress(min(done * ranks.count, len(chosen)), len(chosen))
