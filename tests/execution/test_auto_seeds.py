@@ -17,9 +17,12 @@ from workbench.execution import auto_seeds, experiment_runner, one_run
 from workbench.execution.auto_seeds import Limit
 from workbench.execution.experiment_runner import Session
 from workbench.execution.run_list import Job, job_of
+from workbench.report.comparison import declared
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
+from workbench.report.page import checks
 from workbench.report.page.answer import answer
+from workbench.report.statistics.paired_comparison import pairwise
 from workbench.spec import experiment
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget, Special
@@ -216,6 +219,60 @@ def test_a_contrast_that_is_named_after_the_first_seeds_is_late_for_fresh_seeds_
     assert row["seen"] == 2 and len(row["runs_a"]) == 3
     [board] = boards(frames.read(RunStore(one.root), first))
     assert not board.family.pairs and [pair.difference.estimate.n for pair in board.pairs[board.budget]] == [5]
+
+
+def test_without_a_plan_the_record_keeps_which_seeds_were_reported(machine: Callable[..., Machine]) -> None:
+    one = machine(scattered({}))
+
+    def carried_out(seeds: int, **changes: int) -> ExperimentRecord:
+        base = BASE.changed({key.replace("_", "."): value for key, value in changes.items()})
+        whole = job_of(experiment.load("ablation"), base, seeds, ("rtd", "bert-mlm"))
+        name = experiment_runner.execute(whole, one.root, Host()).record
+        return RunStore(one.root).experiment(name)
+
+    def reported(record: ExperimentRecord) -> list[tuple[int, list[int]]]:
+        return [(row["budget"]["steps"], row["seeds"]) for row in record.reported]
+
+    assert reported(carried_out(1)) == [], "one seed decides nothing"
+    one.left = 4
+    with pytest.raises(Interrupted):
+        carried_out(4)
+    assert reported(RunStore(one.root).experiments()[0]) == [], "nor was anything reported yet"
+    one.left = 10_000
+    assert reported(carried_out(4)) == reported(carried_out(4)) == [(4, [0, 1, 2, 3])]
+    assert declared.reported_before(frames.read(RunStore(one.root), carried_out(3).name)) == [], "a part of those"
+    carried_out(4, budget_steps=6)
+    record = carried_out(2, seed=50)
+    assert reported(record) == [(4, [0, 1, 2, 3]), (6, [0, 1, 2, 3]), (4, [0, 1, 2, 3, 50, 51])]
+    read = frames.read(RunStore(one.root), record.name)
+    [said] = declared.reported_before(read)
+    assert said in checks.warnings(read, boards(read), {})
+    day = record.reported[0]["at"][:10]
+    assert f"at steps=4 were reported with 4 seeds ({day}) and 6 seeds ({day}). " in said and "up to 10 %" in said
+    with pytest.raises(InputError, match="trained already"):
+        go(one)
+    planned = go(one, Limit(4), job_of(experiment.load("ablation"), BASE.changed({"seed": 90}), 4, ("rtd", "bert-mlm")))
+    assert [look["seeds"] for look in planned.looks] == [4] and planned.reported == record.reported
+
+
+def test_gains_over_untrained_encoders_keep_to_the_looks(machine: Callable[..., Machine]) -> None:
+    """A page in the middle of a block shows the gains of the last look, at the level of that look."""
+    one = machine(scattered({"rtd": 1.5}))
+    one.left = 4 * 3 + 5
+    with pytest.raises(Interrupted):
+        go(one, Limit(6))
+    [record] = RunStore(one.root).experiments()
+    [board] = boards(frames.read(RunStore(one.root), record.name))
+    arms = {cell.arm: {seed: cell.scores[seed] for seed in range(4)} for cell in board.cells}
+    assert board.untrained is not None and board.family.plan is not None and max(board.untrained.scores) > 3
+    arms["untrained"] = {seed: board.untrained.scores[seed] for seed in range(4)}
+    pairs = [(arm, "untrained") for arm in ("rtd", "bert-mlm")]
+    expected_gains = pairwise(arms, family=pairs, share=(4 / 6) ** 2)
+    found = {cell.arm: cell.gain for cell in board.cells}
+    for arm, _ in pairs:
+        gain, wanted = found[arm], expected_gains[arm, "untrained"]
+        assert gain is not None and gain.difference == wanted.difference and gain.adjusted == wanted.adjusted
+    assert not [text for text in checks.uneven(board) if "untrained" in text]
 
 
 def job_of_other_tasks(most: int) -> Job:

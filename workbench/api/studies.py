@@ -39,8 +39,9 @@ HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every
 class Comparison:
     """A comparison of two arms of a study at one budget, by the rule of reports (docs/decisions/0009).
 
-    `difference` is the mean of `a` minus `b` in points, over the pre-training `seeds` that both have, with its 95 %
-    interval from `low` to `high`, which are None if the noise is unknown. `p` is corrected for all comparisons that
+    `difference` is the mean of `a` minus `b` in points, over the pre-training `seeds` that both have, with its
+    interval from `low` to `high`, which are None if the noise is unknown; its level is `level` %, 95 unless seeds are
+    added by a plan. `p` is corrected for all comparisons that
     count. `verdict` is "ahead" if `a` is ahead, "behind" if `b` is, or "open", which does not mean equal. `detectable`
     is the true difference that this design shows with a probability of 80 %, with the noise of all arms or that of the
     two, whichever takes more. If contrasts were declared, nothing is claimed of a pair that is not `declared`.
@@ -53,6 +54,7 @@ class Comparison:
     difference: float
     low: float | None
     high: float | None
+    level: float
     p: float | None
     seeds: int
     verdict: str
@@ -60,7 +62,7 @@ class Comparison:
     detectable: float | None
 
     def __str__(self) -> str:
-        interval = "" if self.low is None else f" (95 % interval {self.low:.2f} to {self.high:.2f})"
+        interval = "" if self.low is None else f" ({self.level:.3g} % interval {self.low:.2f} to {self.high:.2f})"
         p = "" if self.p is None else f", corrected p {self.p:.3g}"
         words = {"ahead": f"{self.a} is ahead of {self.b}", "behind": f"{self.b} is ahead of {self.a}"}
         claim = words.get(self.verdict, "nothing is shown") if self.declared else "not declared beforehand"
@@ -150,11 +152,13 @@ class Study:
         if pair is None:
             raise InputError(f"{a!r} and {b!r} are the same arm; name two different ones")
         sign = 1 if pair.a == a else -1
+        plan = board.families[budget].plan if pair.compared.declared and budget in board.families else None
         estimate, verdict = pair.compared.estimate, pair.compared.verdict
         low, high = (estimate.low, estimate.high) if sign > 0 else (_negated(estimate.high), _negated(estimate.low))
         reversed_verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
         return Comparison(
-            a, b, board.label, budget, sign * estimate.mean, low, high, pair.compared.adjusted, estimate.n,
+            a, b, board.label, budget, sign * estimate.mean, low, high, 95.0 if plan is None else plan.level,
+            pair.compared.adjusted, estimate.n,
             verdict if sign > 0 else reversed_verdict, pair.compared.declared, _detectable(board, budget, pair),
         )  # fmt: skip
 

@@ -33,7 +33,6 @@ from workbench.training.plan import with_parents
 
 log = logging.getLogger("workbench")
 MOST_SEEDS = 12  # unless --most-seeds is given
-SETTLED = ("done", "diverged")  # states that do not change when the command is repeated
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def _settled(session: Session, run_ids: Sequence[str], count: int) -> bool:
     """Return whether all runs have ended, since a look must not be taken at a part of the runs."""
     wanted = Wanted(session.base.tasks, session.suite, None)
     states = {run_id: experiment_runner.state_of(session.store.get(run_id), wanted)[0] for run_id in run_ids}
-    waiting = [run_id for run_id, state in states.items() if state not in SETTLED]
+    waiting = [run_id for run_id, state in states.items() if state not in experiment_runner.SETTLED]
     if waiting:
         log.warning(
             "the look at %d seeds needs %d runs that are not done, such as %s (%s); give the same command again",

@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from workbench.tasks import Suite, series
 from workbench.training.plan import plan
 
 log = logging.getLogger("workbench")
+SETTLED = ("done", "diverged")  # states of runs that do not change when the command is repeated
 # The settings on which the initial weights of an encoder and their scores depend. The batch size changes neither, but
 # it has always been part of the names of baselines.
 INITIAL = {"encoder", "data", "seed", "scale", "tasks", "batch"}
@@ -367,12 +368,30 @@ def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome
     """Write the report on the record, and return it with the states of these runs."""
     states = {run_id: state_of(session.store.get(run_id), session.wanted) for run_id in todo}
     _warn_of_missing_points([session.store.get(run_id) for run_id in todo], session.wanted)
+    if all(state in SETTLED for state, _ in states.values()):
+        _record_reported(session, todo)
 
     from workbench.report import write
 
     page = write(session.store, session.record, out or Path("reports") / session.record,
                  missing=dict(session.suite.missing))  # fmt: skip
     return Outcome(session.record, states, page, session.store.root)
+
+
+def _record_reported(session: Session, run_ids: Sequence[str]) -> None:
+    """Write to the record which seeds the report shows at this budget, if seeds are not added by a plan.
+
+    Each time that seeds are added after a report, false claims become more likely.
+    """
+    record = session.store.experiment(session.record)
+    if record.design or not session.suite.tasks:
+        return
+    budget = session.job.base.budget.model_dump(mode="json", exclude_none=True)
+    before = [set(row["seeds"]) for row in record.reported if row["budget"] == budget]
+    seeds = sorted({session.store.get(run_id).spec().seed for run_id in run_ids}.union(*before))
+    if len(seeds) > 1:
+        row = {"at": now(), "budget": budget, "seeds": seeds}
+        session.store.extend_experiment(replace(record, reported=[row]))
 
 
 def load_suite(base: RunSpec) -> Suite:

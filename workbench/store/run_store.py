@@ -58,17 +58,19 @@ COUNTED = (
     "tuning",
     "contrasts",
     "looks",
+    "reported",
 )  # lists of a record whose lengths are also written
 
 
 # Fields of every record that was written with a hash; records without a hash are from older versions.
-SINCE_HASHES = {"contrasts", "design", "looks", "text"}
+SINCE_HASHES = {"contrasts", "design", "looks", "reported", "text"}
 # Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
     "tuning": {"objective": str, "trial": int, "values": dict, "seeds": list, "run_ids": list},
     "contrasts": {"label": str, "a": dict, "b": dict, "runs_a": list, "runs_b": list, "seen": int},
     "looks": {"seeds": int},
+    "reported": {"at": str, "budget": dict, "seeds": list},
 }
 
 
@@ -80,7 +82,8 @@ class ExperimentRecord:
     fine-tuning as plain data. `match` gives the unit in which all runs got the same amount (`run_list.Match`); `tuning`
     are the trials of a search. `contrasts` are the declared comparisons: arms as keys and values, their runs, when each
     was declared, and how many seeds of both arms were trained by then. `design` is the plan of a command that adds
-    seeds, with the numbers of seeds at which it tests; `looks` are the tests made, with their results. `text` describes
+    seeds, with the numbers of seeds at which it tests; `looks` are the tests made, with their results. `reported` are
+    the seeds of finished commands without such a plan, with their budget and the time of the report. `text` describes
     the training text: words, tokens, documents, and the words of each source.
 
     A record that cannot be used has only `damage`, the reason and what to do. `covered` is true if the file contains a
@@ -100,6 +103,7 @@ class ExperimentRecord:
     contrasts: list[dict[str, Any]] = field(default_factory=list)
     design: dict[str, Any] = field(default_factory=dict)
     looks: list[dict[str, Any]] = field(default_factory=list)
+    reported: list[dict[str, Any]] = field(default_factory=list)
     text: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     updated: str = ""
@@ -279,6 +283,7 @@ class RunStore:
                 contrasts=_contrasts(before.contrasts, record.contrasts),
                 design=before.design or record.design,
                 looks=_looks(before.looks, record.looks),
+                reported=_reported(before.reported, record.reported),
                 command=redact(record.command),
                 updated=now(),
             )
@@ -332,7 +337,7 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
     if not has_seal and (raw.keys() & SINCE_HASHES or not raw.keys() <= {"format", *known}):
         raise ValueError(f"{path.name} is not what was written there (its hash is missing)")
-    later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")}
+    later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks", "reported")}
     later |= {"design": {}, "text": {}}
     values = later | {key: value for key, value in raw.items() if key in known}
     blank = ExperimentRecord("")
@@ -427,6 +432,14 @@ def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) ->
     by_seeds: dict[Any, dict[str, Any]] = {}
     for look in (*before, *after):
         by_seeds.setdefault(look.get("seeds"), look)
+    return list(by_seeds.values())
+
+
+def _reported(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each set of seeds that was reported at a budget once, as it was recorded first."""
+    by_seeds: dict[str, dict[str, Any]] = {}
+    for row in (*before, *after):
+        by_seeds.setdefault(dumps([row["budget"], row["seeds"]]), row)
     return list(by_seeds.values())
 
 

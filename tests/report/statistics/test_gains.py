@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from workbench.report.statistics.gains import Groups, gains
+from workbench.report.statistics.group_sequential import Plan
 from workbench.report.statistics.paired_comparison import Compared
 
 POINTS = st.floats(20, 90, width=32)
@@ -99,6 +100,17 @@ def test_a_start_without_a_score_takes_its_seed_along() -> None:
     assert one.estimate.mean == pytest.approx(
         np.mean([study.scores[f"a-{n}"] - study.scores[f"u-{n}"] for n in (0, 1, 3)])
     )
+
+
+def test_before_the_first_look_of_a_plan_gains_have_no_interval() -> None:
+    study = Study(6, a=2.0, b=1.0)
+    plans = {"60 steps": Plan((4, 6)), "9 steps": Plan((4, 6), taken=2)}
+    before, free = gains(study.groups, study.scores, study.seeds, study.bare, plans), study.gains()
+    for key, one in before.items():
+        assert one.estimate.mean == free[key].estimate.mean and one.estimate.half is None and one.difference.p is None
+        assert one.adjusted is None and one.verdict == "open" and free[key].estimate.half is not None
+    looked = gains(study.groups, study.scores, study.seeds, study.bare, {"60 steps": Plan((4, 6), taken=1)})
+    assert all(one.estimate.n == 4 and one.estimate.half is not None for one in looked.values())
 
 
 def test_each_budget_is_corrected_by_itself() -> None:

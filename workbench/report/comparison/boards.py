@@ -140,12 +140,14 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     if not arms:
         return None
     seeds = {r: int(runs[r]["seed"]) for r in tuned}
-    gained = gains(arms, scores, seeds, untrained)
+    budgets = tuple(dict.fromkeys(budget for budget, _ in arms))
+    at = {b: {arm: ids for (budget, arm), ids in arms.items() if budget == b} for b in budgets}
+    families = _families(frames, at)
+    plans = {b: family.plan for b, family in families.items() if family.plan is not None}
+    gained = gains(arms, scores, seeds, untrained, plans)
     cells = [_cell(key, ids, runs, scores, gained.get(key)) for key, ids in groups.items()]
     trained = tuple(c for c in cells if c.arm != UNTRAINED)
     budgets = _by_compute(trained)
-    at = {b: {arm: ids for (budget, arm), ids in arms.items() if budget == b} for b in budgets}
-    families = _families(frames, at)
     examples, family = _examples(frames, suite), {b: families.get(b, NOTHING) for b in budgets}
     return Board(
         suite=suite,

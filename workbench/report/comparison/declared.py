@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.report.formatting import listing
+from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
-from workbench.report.statistics.group_sequential import Plan, final, looks, plan_of, unseen
+from workbench.report.statistics.group_sequential import Plan, plan_of, results_of, unseen
 from workbench.report.statistics.paired_comparison import Compared, Scores, pairwise
 
 Labels = Mapping[frozenset[str], str]  # two arms -> the label of their comparison in the experiment file
@@ -56,8 +56,7 @@ def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> 
     if family.plan is None:
         of_family = pairwise(arms, order, pairs)
     else:
-        taken = looks(family.plan, arms, pairs)
-        of_family = final(taken) if taken else {pair: unseen(all_pairs[pair]) for pair in pairs}
+        of_family = results_of(family.plan, arms, pairs) or {pair: unseen(all_pairs[pair]) for pair in pairs}
     return {pair: of_family.get(pair) or replace(compared, declared=False) for pair, compared in all_pairs.items()}
 
 
@@ -111,6 +110,21 @@ def warning(frames: Frames) -> list[str]:
     return [
         f"Comparisons that were declared when both arms had been trained already (with this number of seeds) {are}: "
         f"{pairs}. New seeds in another store would be a fair test of them."
+    ]
+
+
+def reported_before(frames: Frames) -> list[str]:
+    """Return a sentence for each budget at which seeds were added after a report, without a plan."""
+    times: dict[str, list[str]] = {}
+    for row in frames.record.get("reported") or []:
+        budget = " ".join(f"{unit}={amount:g}" for unit, amount in row["budget"].items() if unit != "convention")
+        times.setdefault(budget, []).append(f"{seeds([len(row['seeds'])])} ({row['at'][:10]})")
+    return [
+        f"Results at {budget} were reported with {listing(each)}. Each report may make false claims in 5 % of "
+        f"experiments, and so one of these in up to {5 * len(each)} %, unless all seeds were planned before the first. "
+        f"`--seeds auto`, in another store (`--runs`), plans its looks and keeps 5 % for all of them."
+        for budget, each in times.items()
+        if len(each) > 1
     ]
 
 

@@ -203,7 +203,10 @@ def _plain(experiment: ExperimentRecord) -> dict[str, Any]:
     """Return what a report uses of an experiment's record, as plain data."""
     texts = {k: str(getattr(experiment, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
     tables = {k: dict(getattr(experiment, k)) for k in ("tasks", "design", "text")}
-    lists = {k: list(getattr(experiment, k)) for k in ("match", "tuning", "contrasts", "looks", "runs", "untrained")}
+    lists = {
+        k: list(getattr(experiment, k))
+        for k in ("match", "tuning", "contrasts", "looks", "reported", "runs", "untrained")
+    }
     return texts | tables | lists
 
 

@@ -297,17 +297,18 @@ def _rule(board: Board) -> str:
     if noise is None or not noise.paired or noise.gap is None:
         return ""
     pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
+    level = "95" if board.family.plan is None else f"{board.family.plan.level:.1f}"
     if len(pairs) == 1 and len(board.at(board.budget)) < 3:
         return (
-            f"An arm is called \u201cahead\u201d if p of the paired t test is below 5 %{_flipped(board)}. Intervals "
-            f"are 95 % Student t intervals."
+            f"An arm is called \u201cahead\u201d if p of the paired t test is below 5 %{_flipped(board)}. The interval "
+            f"of the difference is a {level} % Student t interval."
         )
     return (
         f"An arm is called \u201cahead\u201d if two paired t tests have p below 5 %: one with the noise that all arms "
         f"share, after {_holm(board, len(pairs))}, and one with the noise of the two arms alone, after its p is "
         f"multiplied by {reach_of([(pair.a, pair.b) for pair in pairs])}{_flipped(board)}. Intervals of differences "
-        f"are 95 % Student t intervals, not corrected for their number; each is the wider of those by the two kinds of "
-        f"noise."
+        f"are {level} % Student t intervals, not corrected for their number; each is the wider of those by the two "
+        f"kinds of noise."
     )
 
 

@@ -26,7 +26,7 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     sentences = [text for board in boards for text in doubtful(board, frames.axis)]
     sentences += [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
     sentences += unfinished(frames)
-    sentences += [*declared.warning(frames), *overestimated(frames)]
+    sentences += [*declared.warning(frames), *declared.reported_before(frames), *overestimated(frames)]
     sentences += [text for board in boards[:1] for text in unequal_at(board)]
     sentences += data_differs(frames)
     sentences += environments_differ(frames)
@@ -158,10 +158,12 @@ def uneven(board: Board) -> list[str]:
         if len({frozenset(s) for s in seeds_of.values()}) > 1:
             numbers = listing([f"{arm} {seeds([len(s)])}" for arm, s in seeds_of.items()])
             sentences.append(f"At {budget} the arms do not have the same seeds ({numbers}); pairs use those in common.")
+    plan = board.family.plan
+    counted = (lambda c: c.scores) if plan is None else (lambda c: plan.upto(plan.taken - 1, c.scores))
     if board.untrained is None:
         sentences.append(f"{board.label}: there is no untrained encoder to compare with.")
     else:
-        without = [c.arm for c in board.at(board.budget) if c.gain is None or c.gain.estimate.n < len(c.scores)]
+        without = [c.arm for c in board.at(board.budget) if c.gain is None or c.gain.estimate.n < len(counted(c))]
         if without:
             sentences.append(
                 f"{board.label}: some seeds of {listing(without)} have no untrained encoder with the same initial "

@@ -95,10 +95,9 @@ def planned(board: Board) -> list[str]:
     )
     if not plan.taken:
         return [schedule]
-    level = 100 * (1 - ALPHA * plan.shares[plan.taken - 1])
     return [
         f"{schedule} p values of declared comparisons are divided by the share of their look, and their intervals are "
-        f"of {level:.1f} %, so that the intervals of all looks are right at once in 95 of 100 experiments."
+        f"of {plan.level:.1f} %, so that the intervals of all looks are right at once in 95 of 100 experiments."
     ]
 
 

@@ -54,6 +54,11 @@ class Plan:
         spent = [0.0, *((count / self.most) ** SPENDING for count in self.seeds)]
         return tuple(after - before for before, after in itertools.pairwise(spent))
 
+    @property
+    def level(self) -> float:
+        """Return the level in % of intervals at the last look that was taken, or at the first one before it."""
+        return 100 * (1 - ALPHA * self.shares[max(0, self.taken - 1)])
+
     def upto(self, look: int, scores: Scores) -> Scores:
         """Return the scores of the seeds that count at the look of this index; none for index -1, before any look."""
         count = self.seeds[look] if look >= 0 else 0
@@ -146,6 +151,12 @@ def still_shown(
     expected = (now * np.abs(mean) + (most - now) * effect) / most
     scatter = noise * math.sqrt(most - now) / most
     return np.asarray(stats.norm.sf((least - expected) / scatter))
+
+
+def results_of(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -> dict[Pair, Compared]:
+    """Return the results of comparisons by the looks that have been taken (`final`); none before the first look."""
+    taken = looks(plan, arms, family)
+    return final(taken) if taken else {}
 
 
 def unseen(compared: Compared) -> Compared:
