@@ -1,4 +1,4 @@
-"""Minimal pairs from files: BLiMP (Warstadt et al. 2020), BabyLM's versions of it, and any JSON lines of that form.
+"""Minimal pairs from files: BLiMP (Warstadt et al. 2020), BabyLM's versions of it, Zorro, and JSON lines of that form.
 
 A row has `sentence_good` and `sentence_bad`; `UID`, `linguistics_term` and `field` give its paradigm, phenomenon
 and field. Without `UID`, the paradigm is the name of the file. Files may be compressed.
@@ -17,6 +17,7 @@ from workbench.data.streams import lines, packed_or_not, unpacked_suffix
 from workbench.errors import InputError, encodable
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import rows_of
+from workbench.tasks.zero_shot import zorro
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 
 HUB = "nyu-mll/blimp"
@@ -91,7 +92,7 @@ def load_path(text: str) -> PairSet:
     path = user_path(text, "--tasks")
     files = _files(path)
     if not files:
-        unread = " (.txt files are not read: their lines do not say which sentence is right)"
+        unread = " (.txt files are read only if they have the names of Zorro's, as in its folder sentences/babyberta)"
         raise InputError(
             f"--tasks {path}: there are no JSON lines of minimal pairs in this folder, such as "
             f'{{"sentence_good": "He runs.", "sentence_bad": "He run."}}{unread if any(path.glob("*.txt")) else ""}; '
@@ -142,12 +143,15 @@ def _files(path: Path) -> list[Path]:
 
 
 def _readable(path: Path) -> bool:
-    return unpacked_suffix(path) == ".jsonl" or path.suffix.lower() == ".parquet"
+    return unpacked_suffix(path) == ".jsonl" or path.suffix.lower() == ".parquet" or bool(zorro.paradigm(path))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the file and line of each row, and the row."""
-    rows = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
+    if zorro.paradigm(path):
+        rows: Iterator[tuple[str, dict[str, Any]]] = zorro.rows(path)
+    else:
+        rows = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
     yield from ((f"{path}, {where}", row) for where, row in rows)
 
 
