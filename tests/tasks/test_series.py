@@ -81,3 +81,5 @@ def test_the_plan_says_how_many_points_and_what_they_cost(words: Path, pairs: Pa
     ]
     assert told == f"scores during training: {each[0]}, {each[1]}"
     assert series.sentence([], "auto") == ""
+    one_point = {"suite": "blimp", "least_points": 1, "most_points": 1, "all_points": 0.02, "one_point": 0.02}
+    assert series.sentence([one_point], "words").endswith("blimp at 1 point (at most 2 % of a run's compute)")

@@ -269,7 +269,9 @@ def _unknown(name: str) -> str:
     known = [
         *suites, *glue.ROWS, *PROBES, *held_out_pairs.NAMES, *blimp.NAMED, *tag_names.NAMED, *squad_names.SUMMARIES,
     ]  # fmt: skip
-    return f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"
+    hint = suggest(name, known)
+    paths = "" if hint.endswith("?") else ", or the path of a table or of minimal pairs"
+    return f"--tasks names an unknown task {name!r}{hint}{paths}"
 
 
 def _distinct(tasks: list[Measure]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import plural
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.tasks.price import measured_during_training, price
@@ -102,7 +103,7 @@ def rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
 def sentence(suites: Sequence[Mapping[str, Any]], setting: str) -> str:
     """Return a sentence on the `rows` of a setting of --evaluate-at; "" if nothing can be measured during training."""
     taken = [
-        f"{row['suite']} at {_span(row['least_points'], row['most_points'])} points "
+        f"{row['suite']} at {_span(row['least_points'], row['most_points'])} "
         f"(at most {_percent(row['all_points'])} of a run's compute)"
         for row in suites
         if row["most_points"]
@@ -124,4 +125,5 @@ def _percent(share: float) -> str:
 
 
 def _span(least: int, most: int) -> str:
-    return str(least) if least == most else f"{least} to {most}"
+    """Return `1 point`, `6 points` or `1 to 2 points`."""
+    return plural(most, "point") if least == most else f"{least} to {most} points"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from workbench.data import tagged, tagged_sets
-from workbench.errors import InputError
+from workbench.errors import InputError, plural
 from workbench.rng import seed_of
 from workbench.store.atomic import user_path
 from workbench.tasks.linear.problem import LinearProbe
@@ -81,7 +81,7 @@ def of_pairs(pairs: PairSet) -> LinearProbe:
     order = sorted(labels, key=lambda paradigm: (seed_of(0, "linear", "paradigm", paradigm), paradigm))
     if len(order) < PARADIGMS:
         raise InputError(
-            f"--tasks {PREFIX}{pairs.name}: {len(order)} paradigms, and at least {PARADIGMS} are needed, "
+            f"--tasks {PREFIX}{pairs.name}: {plural(len(order), 'paradigm')}, and at least {PARADIGMS} are needed, "
             f"one of them to test on"
         )
     aside = set(order[: len(order) // PARADIGMS])
