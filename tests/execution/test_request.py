@@ -14,6 +14,7 @@ from workbench.execution.auto_seeds import Limit
 from workbench.execution.request import seeds_of
 from workbench.spec.experiment import Experiment
 from workbench.spec.parts import Budget
+from workbench.spec.presets import resolve
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,20 @@ def test_a_rehearsal_is_small_and_says_that_its_scores_mean_nothing(
     assert request.seeds_of("7", None, None) == (2, None) and request.rehearsed(None, 3) == 3
     monkeypatch.delenv(request.REHEARSAL)
     assert request.seeds_of("7", None, None) == (7, None) and request.rehearsed(None, 3) is None
+
+
+def test_a_task_whose_files_are_absent_is_named_before_a_text_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget in words needs the text, which may take an hour to prepare."""
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text.txt").write_text("".join(f"The cat {n} sat on the mat by the door.\n\n" for n in range(3000)))
+    given = {"data.corpus": str(tmp_path / "text.txt"), "budget.words": 5000, "tasks.names": "blimp-fast"}
+    base = resolve("nano", given | {"tasks.blimp": str(tmp_path / "gone"), "encoder.vocab": 200})
+    with pytest.raises(InputError, match=r"^tasks.blimp=.*gone is not a file or folder here"):
+        request.with_words(base)
+    assert not (tmp_path / "cache").exists()
+    assert request.with_words(base.changed({"tasks.names": "pairs:replace"})).data.words == 30_000
 
 
 def test_a_report_is_never_written_into_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

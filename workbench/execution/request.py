@@ -321,7 +321,7 @@ def with_words(
     """Return the spec with the words of its text counted if a plan needs them, which prepares the text.
 
     Budgets and matches in words need them, and so does text in BabyLM's files. With `always` they are counted anyway,
-    for a limit of epochs.
+    for a limit of epochs. Raises InputError for a task whose files are absent, before a text is prepared.
     """
     keys = [key for row in (experiment.axes, *experiment.variants) for key in row] if experiment else []
     units = (base.budget.unit, unit, experiment and experiment.match, *(key.removeprefix("budget.") for key in keys))
@@ -329,8 +329,11 @@ def with_words(
 
     if base.data.words or not (always or "words" in units or is_babylm(base.data)):
         return base
-    from workbench.data.prepare import counted, prepare
+    from workbench import tasks
+    from workbench.data.prepare import already, counted, prepare
 
+    if already(base) is None:
+        tasks.read(tasks.apart_from_text(base.tasks))  # a task whose files are absent is named before the text is read
     return counted(base, prepare(base))
 
 

@@ -121,7 +121,10 @@ def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
     measures += tag_names.load(selected["tagging"], tasks)
     measures += linear.load([probe for name in selected["linear"] for probe in linear.place(name) or []], tasks)
     measures += embedding_names.load(selected["embedding"], tasks)
-    measures += [_pairs(kind, name, tasks, text) for kind, name in kinds if kind in ("pairs", "blimp", "sentences")]
+    # A text that is not prepared yet takes longest, so whatever else may be absent is looked for before.
+    zero_shot = {name: _pairs(kind, name, tasks, text) for kind, name in kinds if kind in ("blimp", "sentences")}
+    zero_shot |= {name: _pairs(kind, name, tasks, text) for kind, name in kinds if kind == "pairs"}
+    measures += [zero_shot[name] for _, name in kinds if name in zero_shot]
     _distinct(measures)
     return Suite(tuple(measures), missing)
 
@@ -168,7 +171,19 @@ def fine_tuned_only(tasks: TasksSpec) -> TasksSpec:
     """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
     kinds = {"glue", "probes", "babylm", "superglue", "table", "own questions", "tagging", SQUAD}
     kinds |= {"embedding"} if tasks.embeddings != "frozen" else set()
-    names = tuple(name for name in tasks.names if name != "none" and kind_of(name) in kinds)
+    return _only(tasks, kinds.__contains__)
+
+
+def apart_from_text(tasks: TasksSpec) -> TasksSpec:
+    """Return the settings without the names of tasks that are made from the text of the corpus.
+
+    Raises InputError for an unknown name.
+    """
+    return _only(tasks, lambda kind: kind != "pairs")
+
+
+def _only(tasks: TasksSpec, keeps: Callable[[str], bool]) -> TasksSpec:
+    names = tuple(name for name in tasks.names if name != "none" and keeps(kind_of(name)))
     return tasks.model_copy(update={"names": names or ("none",)})
 
 

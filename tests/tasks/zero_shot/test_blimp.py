@@ -11,7 +11,7 @@ import pytest
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.spec.parts import TasksSpec
+from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.tasks.zero_shot import blimp
 
 
@@ -49,6 +49,22 @@ def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="there are no JSON lines of minimal pairs in this folder"):
         tasks.load(TasksSpec(names="empty"))
+
+
+def test_files_that_are_absent_are_named_before_pairs_are_made_of_a_text(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "blimp_fast.jsonl", [{"sentence_good": "A.", "sentence_bad": "B.", "UID": "u"}])
+    asked = TasksSpec(names=("pairs:replace", "blimp-fast"), blimp=str(tmp_path))
+    made: list[str] = []
+
+    def text() -> tuple[DataSpec, Path]:
+        made.append("text")
+        return DataSpec(corpus="docs"), tmp_path
+
+    assert [task.name for task in tasks.read(asked, text).tasks] == ["pairs:replace", "blimp-fast"] and made
+    made.clear()
+    with pytest.raises(InputError, match="is not a file or folder here"):
+        tasks.read(asked.model_copy(update={"blimp": str(tmp_path / "gone")}), text)
+    assert not made
 
 
 def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:
