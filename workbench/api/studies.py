@@ -152,12 +152,12 @@ class Study:
         if pair is None:
             raise InputError(f"{a!r} and {b!r} are the same arm; name two different ones")
         sign = 1 if pair.a == a else -1
-        plan = board.families[budget].plan if pair.compared.declared and budget in board.families else None
+        level = board.families[budget].level if pair.compared.declared and budget in board.families else 95.0
         estimate, verdict = pair.compared.estimate, pair.compared.verdict
         low, high = (estimate.low, estimate.high) if sign > 0 else (_negated(estimate.high), _negated(estimate.low))
         reversed_verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
         return Comparison(
-            a, b, board.label, budget, sign * estimate.mean, low, high, 95.0 if plan is None else plan.level,
+            a, b, board.label, budget, sign * estimate.mean, low, high, level,
             pair.compared.adjusted, estimate.n,
             verdict if sign > 0 else reversed_verdict, pair.compared.declared, _detectable(board, budget, pair),
         )  # fmt: skip

@@ -262,24 +262,24 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     named, matches = bound_runs(session.job.experiment, specs, session.prepared)
     runs = distinct_runs(named.values())
     baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
-    declared_before = declared_in_other_records(session) if session.job.declared else ()
-    seeds = [] if "design" in facts else seeds_before(session, named)  # a new plan counts its own seeds alone
-    contrasts = contrasts_of(session, named, declared_before, seeds)
+    records = session.store.experiments() if session.job.declared else []
+    seeds = [] if "design" in facts else seeds_before(session, records, named)  # a new plan counts its own seeds alone
+    contrasts = contrasts_of(session, named, declared_in_other_records(session, records), seeds)
     facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts, **facts}
     session.store.extend_experiment(_record(session, runs, baselines, facts))
     session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
 
 
-def declared_in_other_records(session: Session) -> set[frozenset[str]]:
-    """Return the pairs of runs that other records of the store declared as contrasts before both were trained.
+def declared_in_other_records(session: Session, records: Sequence[ExperimentRecord]) -> set[frozenset[str]]:
+    """Return the pairs of runs that others of the store's records declared as contrasts before both were trained.
 
     A command with other --tasks has a record of its own, and its runs may be trained already. Records with a plan of
     looks are left out, because their results decided how many seeds were trained.
     """
     return {
         frozenset(pair)
-        for record in session.store.experiments()
+        for record in records
         if record.name != session.record and not record.design
         for contrast in record.contrasts
         if contrast["seen"] == 0
@@ -287,12 +287,12 @@ def declared_in_other_records(session: Session) -> set[frozenset[str]]:
     }
 
 
-def seeds_before(session: Session, named: Mapping[str, BoundRun]) -> list[int]:
-    """Return the seeds of the record's runs that none of these runs has, if a contrast is new to the record.
+def seeds_before(session: Session, records: Sequence[ExperimentRecord], named: Mapping[str, BoundRun]) -> list[int]:
+    """Return the trained seeds of the session's record that none of these runs has, if a contrast is new to it.
 
-    The report compares arms over all seeds of the record.
+    `records` are all of the store. The report compares arms over all seeds of its record.
     """
-    record = next((one for one in session.store.experiments() if one.name == session.record), None)
+    record = next((one for one in records if one.name == session.record), None)
     if record is None:
         return []
     known = [(row["a"], row["b"]) for row in record.contrasts]

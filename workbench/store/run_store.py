@@ -282,8 +282,8 @@ class RunStore:
                 tuning=_trials(before.tuning, record.tuning),
                 contrasts=_contrasts(before.contrasts, record.contrasts),
                 design=before.design or record.design,
-                looks=_looks(before.looks, record.looks),
-                reported=_reported(before.reported, record.reported),
+                looks=_once([*before.looks, *record.looks], "seeds"),
+                reported=_once([*before.reported, *record.reported], "budget", "seeds"),
                 command=redact(record.command),
                 updated=now(),
             )
@@ -427,20 +427,12 @@ def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]
     return list(by_arms.values())
 
 
-def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each interim look once, as it was recorded first."""
-    by_seeds: dict[Any, dict[str, Any]] = {}
-    for look in (*before, *after):
-        by_seeds.setdefault(look.get("seeds"), look)
-    return list(by_seeds.values())
-
-
-def _reported(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each set of seeds that was reported at a budget once, as it was recorded first."""
-    by_seeds: dict[str, dict[str, Any]] = {}
-    for row in (*before, *after):
-        by_seeds.setdefault(dumps([row["budget"], row["seeds"]]), row)
-    return list(by_seeds.values())
+def _once(rows: Iterable[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    """Return the first of all rows that have the same values of these keys."""
+    first: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        first.setdefault(dumps([row.get(key) for key in keys]), row)
+    return list(first.values())
 
 
 def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:

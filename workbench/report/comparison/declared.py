@@ -21,6 +21,11 @@ class Family:
     pairs: tuple[tuple[str, str], ...] = ()
     plan: Plan | None = None
 
+    @property
+    def level(self) -> float:
+        """Return the level in % of the intervals of these comparisons: 95, or that of the last look of a plan."""
+        return 95.0 if self.plan is None else self.plan.level
+
     def renamed(self, names: Mapping[str, str]) -> Family:
         """Return the family with other names for its arms."""
         return replace(self, pairs=tuple((names.get(a, a), names.get(b, b)) for a, b in self.pairs))
@@ -47,7 +52,7 @@ def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> 
     count.
     """
     if family.plan is not None and family.pairs:
-        arms = {arm: family.plan.upto(family.plan.taken - 1, scores) for arm, scores in arms.items()}
+        arms = {arm: family.plan.so_far(scores) for arm, scores in arms.items()}
     declared = {frozenset(pair) for pair in family.pairs}
     all_pairs = pairwise(arms, order)
     pairs = [pair for pair in all_pairs if frozenset(pair) in declared]

@@ -297,7 +297,7 @@ def _rule(board: Board) -> str:
     if noise is None or not noise.paired or noise.gap is None:
         return ""
     pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
-    level = "95" if board.family.plan is None else f"{board.family.plan.level:.1f}"
+    level = f"{board.family.level:.3g}"
     if len(pairs) == 1 and len(board.at(board.budget)) < 3:
         return (
             f"An arm is called \u201cahead\u201d if p of the paired t test is below 5 %{_flipped(board)}. The interval "

@@ -159,11 +159,11 @@ def uneven(board: Board) -> list[str]:
             numbers = listing([f"{arm} {seeds([len(s)])}" for arm, s in seeds_of.items()])
             sentences.append(f"At {budget} the arms do not have the same seeds ({numbers}); pairs use those in common.")
     plan = board.family.plan
-    counted = (lambda c: c.scores) if plan is None else (lambda c: plan.upto(plan.taken - 1, c.scores))
     if board.untrained is None:
         sentences.append(f"{board.label}: there is no untrained encoder to compare with.")
     else:
-        without = [c.arm for c in board.at(board.budget) if c.gain is None or c.gain.estimate.n < len(counted(c))]
+        counted = {c.arm: c.scores if plan is None else plan.so_far(c.scores) for c in board.at(board.budget)}
+        without = [c.arm for c in board.at(board.budget) if c.gain is None or c.gain.estimate.n < len(counted[c.arm])]
         if without:
             sentences.append(
                 f"{board.label}: some seeds of {listing(without)} have no untrained encoder with the same initial "

@@ -97,7 +97,7 @@ def planned(board: Board) -> list[str]:
         return [schedule]
     return [
         f"{schedule} p values of declared comparisons are divided by the share of their look, and their intervals are "
-        f"of {plan.level:.1f} %, so that the intervals of all looks are right at once in 95 of 100 experiments."
+        f"of {plan.level:.3g} %, so that the intervals of all looks are right at once in 95 of 100 experiments."
     ]
 
 

@@ -36,7 +36,7 @@ def gains(
         plan = (plans or {}).get(budget)
         found = pairwise(arms, family=family)
         if plan is not None:
-            found = {pair: _untested(compared) for pair, compared in found.items()} | results_of(plan, arms, family)
+            found = results_of(plan, arms, family) or {pair: _untested(one) for pair, one in found.items()}
         comparisons |= {(budget, arm): compared for (arm, _), compared in found.items()}
     return comparisons
 

@@ -59,6 +59,10 @@ class Plan:
         """Return the level in % of intervals at the last look that was taken, or at the first one before it."""
         return 100 * (1 - ALPHA * self.shares[max(0, self.taken - 1)])
 
+    def so_far(self, scores: Scores) -> Scores:
+        """Return the scores of the seeds that count at the last look that was taken; none before the first look."""
+        return self.upto(self.taken - 1, scores)
+
     def upto(self, look: int, scores: Scores) -> Scores:
         """Return the scores of the seeds that count at the look of this index; none for index -1, before any look."""
         count = self.seeds[look] if look >= 0 else 0
