@@ -428,7 +428,7 @@ def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]
 
 
 def _once(rows: Iterable[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
-    """Return the first of all rows that have the same values of these keys."""
+    """Return the rows without those whose values of these keys an earlier row has."""
     first: dict[str, dict[str, Any]] = {}
     for row in rows:
         first.setdefault(dumps([row.get(key) for key in keys]), row)

@@ -183,6 +183,7 @@ def apart_from_text(tasks: TasksSpec) -> TasksSpec:
 
 
 def _only(tasks: TasksSpec, keeps: Callable[[str], bool]) -> TasksSpec:
+    """Return the settings with the names of the kinds that `keeps` accepts."""
     names = tuple(name for name in tasks.names if name != "none" and keeps(kind_of(name)))
     return tasks.model_copy(update={"names": names or ("none",)})
 

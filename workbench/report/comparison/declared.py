@@ -126,8 +126,8 @@ def reported_before(frames: Frames) -> list[str]:
         times.setdefault(budget, []).append(f"{seeds([len(row['seeds'])])} ({row['at'][:10]})")
     return [
         f"Results at {budget} were reported with {listing(each)}. Each report may make false claims in 5 % of "
-        f"experiments, and so one of these in up to {5 * len(each)} %, unless all seeds were planned before the first. "
-        f"`--seeds auto`, in another store (`--runs`), plans its looks and keeps 5 % for all of them."
+        f"experiments, and so at least one of them in up to {5 * len(each)} %, unless all seeds were planned before "
+        f"the first. `--seeds auto`, in another store (`--runs`), plans its looks and keeps 5 % for all together."
         for budget, each in times.items()
         if len(each) > 1
     ]
