@@ -45,8 +45,9 @@ SCALES: dict[str, dict[str, Any]] = {
     "mini": {
         "encoder.hidden": 128, "encoder.layers": 4, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 128,
         "encoder.init": 0.08, "encoder.position_init": "local", "encoder.dropout": 0.0,
-        "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
-        "data.length": 128, "batch.size": 32, "optim.lr": 7e-4, "generator.width": 1.0, "budget.flops": 6e14,
+        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
+        "corruption.generator_random": 0.1, "data.length": 128, "batch.size": 32, "optim.lr": 1.2e-3,
+        "generator.width": 1.0, "budget.flops": 6e14,
         "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.dropout": 0.0, "tasks.seeds": 3,
     },
     "small": {
@@ -132,10 +133,11 @@ STATED_FLOPS = {
     "xlnet-large": (3.856582065028608e21, "a profiler's count of XLNet's own code"),
 }
 
-# Settings that replace those of the scale, by scale and objective; any dotted key. The rows of each scale come from one
+# Settings that replace those of the scale, by scale and objective; any dotted key. The rates of each scale come from one
 # search over the same space for all objectives, with equally many trials for each (at micro ELECTRA 15% has one, the
-# others four, and RTD's row is from an earlier run: docs/log.md, 2026-11-25), on rows and a seed that no report
-# uses (`workbench sweep tune`; those of micro and mini on English Wikipedia, chosen by minimal pairs: docs/log.md).
+# others four, and RTD's row is from an earlier run: docs/log.md, 2026-11-25), on rows and a seed that no report uses
+# (those of micro and mini on English Wikipedia, chosen by minimal pairs: docs/log.md); so do the weights of nano and
+# micro. mini has micro's weights.
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
         "rtd": {"optim.lr": 2.73e-3, "options.weight": 3.79},
@@ -152,11 +154,11 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "bert-mlm": {"optim.lr": 1.89e-3},
     },
     "mini": {
-        "rtd": {"optim.lr": 4.15e-4, "options.weight": 48.9},
-        "electra-15": {"optim.lr": 3.25e-4, "options.weight": 7.63},
-        "replace-mlm": {"optim.lr": 5.37e-4, "options.weight": 8.16},
-        "all-tokens-mlm": {"optim.lr": 1.69e-3, "options.weight": 25.2},
-        "bert-mlm": {"optim.lr": 1.67e-3},
+        "rtd": {"optim.lr": 2e-3, "options.weight": 7.0},
+        "electra-15": {"optim.lr": 1.2e-3, "options.weight": 7.71},
+        "replace-mlm": {"optim.lr": 1.2e-3, "options.weight": 9.88},
+        "all-tokens-mlm": {"optim.lr": 1.2e-3, "options.weight": 4.58},
+        "bert-mlm": {"optim.lr": 2e-3},
     },
 }
 
