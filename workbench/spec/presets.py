@@ -154,11 +154,11 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "bert-mlm": {"optim.lr": 1.89e-3},
     },
     "mini": {
-        "rtd": {"optim.lr": 1.2e-3, "options.weight": 7.0},
+        "rtd": {"optim.lr": 2e-3, "options.weight": 7.0},
         "electra-15": {"optim.lr": 1.2e-3, "options.weight": 7.71},
         "replace-mlm": {"optim.lr": 1.2e-3, "options.weight": 9.88},
         "all-tokens-mlm": {"optim.lr": 1.2e-3, "options.weight": 4.58},
-        "bert-mlm": {"optim.lr": 1.2e-3},
+        "bert-mlm": {"optim.lr": 2e-3},
     },
 }
 
