@@ -133,7 +133,7 @@ STATED_FLOPS = {
     "xlnet-large": (3.856582065028608e21, "a profiler's count of XLNet's own code"),
 }
 
-# Settings that replace those of the scale, by scale and objective; any dotted key. The rates of each scale come from one
+# Settings that replace those of the scale, by scale and objective; any dotted key. The rates of a scale come from one
 # search over the same space for all objectives, with equally many trials for each (at micro ELECTRA 15% has one, the
 # others four, and RTD's row is from an earlier run: docs/log.md, 2026-11-25), on rows and a seed that no report uses
 # (those of micro and mini on English Wikipedia, chosen by minimal pairs: docs/log.md); so do the weights of nano and
