@@ -12,6 +12,7 @@ from workbench.report.comparison.spending import TOLERANCE
 from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
+from workbench.report.page import late_falls
 from workbench.report.page.doubts import beaten, caveat, learned
 from workbench.report.page.phrases import named, several
 from workbench.spec.parts import CONVENTIONS
@@ -31,7 +32,7 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     sentences += data_differs(frames)
     sentences += environments_differ(frames)
     for board in boards:
-        sentences += [*uninformative_tasks(board), *uneven(board)]
+        sentences += [*late_falls.sentences(board), *uninformative_tasks(board), *uneven(board)]
     sentences += collapsed(frames)
     return [*sentences, *frames.notes]
 
