@@ -120,3 +120,14 @@ def test_a_bad_line_of_a_thinned_log_is_counted(tmp_path: Path) -> None:
 def test_each_log_of_a_large_study_gives_few_rows_and_of_a_small_one_all() -> None:
     counts = [training_curves.rows_of_each(files) for files in (0, 1, 6, 1000, 2000, 10_000, 10**6)]
     assert counts == [20_000, 20_000, 20_000, 120, 60, 16, 16]
+
+
+def test_of_the_memory_of_the_device_a_bin_has_the_largest_value(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    rows = [{"step": n, "device_memory_bytes": 901 if n < 404 else 900, "loss": float(n)} for n in range(1, 801)]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = training_curves.read(log).rows
+    assert 1 < len(found) <= training_curves.MOST_BINS
+    assert {row["device_memory_bytes"] for row in found} == {900.0, 901.0}
+    (border,) = [row for row in found if row["first_step"] < 404 <= row["last_step"]]
+    assert border["device_memory_bytes"] == 901.0 and found[0]["loss"] == (1 + found[0]["last_step"]) / 2

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,11 +27,15 @@ PLACE = ("step", "tokens", "seconds")
 FLOPS = {name: f"flops.{name}" for name in CONVENTIONS}
 NUMBERS = (int, float)
 LARGEST = sys.float_info.max
+PEAK = "device_memory_bytes"  # the largest amount so far; a run that goes on elsewhere begins again
 
 
 @dataclass
 class Bin:
-    """Sums of the metrics logged in neighbouring steps, with a count for each, since some rows may lack a metric."""
+    """Sums of the metrics logged in neighbouring steps, with a count for each, since some rows may lack a metric.
+
+    Of PEAK it is the largest value, with a count of 1.
+    """
 
     rows: int = 0
     first: int = 0
@@ -42,20 +47,24 @@ class Bin:
         """Add one logged row."""
         self.first, self.last = (step if not self.rows else min(self.first, step)), max(self.last, step)
         self.rows += 1
-        for name, value in row.items():
+        self._count(row, dict.fromkeys(row, 1))
+
+    def _count(self, values: Mapping[str, float], counts: Mapping[str, int]) -> None:
+        largest = max(self.sums.get(PEAK, 0.0), values.get(PEAK, 0.0))
+        for name, value in values.items():
             self.sums[name] += value
-            self.counts[name] += 1
+            self.counts[name] += counts[name]
+        if PEAK in self.sums:
+            self.sums[PEAK], self.counts[PEAK] = largest, 1
 
     def join(self, other: Bin) -> None:
         """Add the rows of another bin."""
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
         self.rows += other.rows
-        for name, value in other.sums.items():
-            self.sums[name] += value
-            self.counts[name] += other.counts[name]
+        self._count(other.sums, other.counts)
 
     def mean(self) -> dict[str, float]:
-        """Return the mean of each metric over the rows that have it."""
+        """Return the mean of each metric over the rows that have it, and the largest value of PEAK."""
         return {name: total / self.counts[name] for name, total in self.sums.items()}
 
 
