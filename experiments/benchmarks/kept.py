@@ -21,7 +21,7 @@ import pandas as pd
 from workbench.report import columns, csv_tables
 from workbench.report.comparison.boards import boards
 from workbench.report.load.frames import POINT, RUN, SCORE, Frames, no_points
-from workbench.report.page import checks, document, late_falls, rendering
+from workbench.report.page import checks, document, rendering
 from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 
@@ -100,7 +100,7 @@ def correct(folder: Path) -> None:
     made = csv_tables.sheets(found, results)
     for name in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv"):
         write_atomic(folder / name, csv_tables.text(made[name]).encode())
-    doubts = [text for board in results for text in (*checks.doubtful(board, found.axis), *late_falls.sentences(board))]
+    doubts = [text for board in results for text in checks.from_scores(board, found.axis)]
     new = document.render(found, results, {}, ReportOptions())
     old = (folder / "index.html").read_text(encoding="utf-8")
     write_atomic(folder / "index.html", corrected(old, new, doubts).encode())

@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,14 +26,14 @@ PLACE = ("step", "tokens", "seconds")
 FLOPS = {name: f"flops.{name}" for name in CONVENTIONS}
 NUMBERS = (int, float)
 LARGEST = sys.float_info.max
-PEAK = "device_memory_bytes"  # the largest amount so far; a run that goes on elsewhere begins again
+PEAK = "device_memory_bytes"  # the largest amount since the process began, so a mean over a resumption means nothing
 
 
 @dataclass
 class Bin:
     """Sums of the metrics logged in neighbouring steps, with a count for each, since some rows may lack a metric.
 
-    Of PEAK it is the largest value, with a count of 1.
+    `peak` is the largest value of the metric PEAK, 0 if no row has it.
     """
 
     rows: int = 0
@@ -42,30 +41,30 @@ class Bin:
     last: int = 0
     sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    peak: float = 0.0
 
     def add(self, row: dict[str, float], step: int) -> None:
         """Add one logged row."""
         self.first, self.last = (step if not self.rows else min(self.first, step)), max(self.last, step)
         self.rows += 1
-        self._count(row, dict.fromkeys(row, 1))
-
-    def _count(self, values: Mapping[str, float], counts: Mapping[str, int]) -> None:
-        largest = max(self.sums.get(PEAK, 0.0), values.get(PEAK, 0.0))
-        for name, value in values.items():
+        for name, value in row.items():
             self.sums[name] += value
-            self.counts[name] += counts[name]
-        if PEAK in self.sums:
-            self.sums[PEAK], self.counts[PEAK] = largest, 1
+            self.counts[name] += 1
+        self.peak = max(self.peak, row.get(PEAK, 0.0))
 
     def join(self, other: Bin) -> None:
         """Add the rows of another bin."""
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
         self.rows += other.rows
-        self._count(other.sums, other.counts)
+        for name, value in other.sums.items():
+            self.sums[name] += value
+            self.counts[name] += other.counts[name]
+        self.peak = max(self.peak, other.peak)
 
     def mean(self) -> dict[str, float]:
-        """Return the mean of each metric over the rows that have it, and the largest value of PEAK."""
-        return {name: total / self.counts[name] for name, total in self.sums.items()}
+        """Return the mean of each metric over the rows that have it, and of PEAK the largest value."""
+        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        return means | ({PEAK: self.peak} if PEAK in means else {})
 
 
 @dataclass(frozen=True)

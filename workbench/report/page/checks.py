@@ -24,7 +24,7 @@ CLOCK = 0.05  # relative difference of training times that is tolerated at a bud
 def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]) -> list[str]:
     """Return all warnings, the gravest first. `missing` maps each unavailable task to the reason."""
     boards = list(boards)
-    sentences = [text for board in boards for text in doubtful(board, frames.axis)]
+    sentences = [text for board in boards for text in from_scores(board, frames.axis)]
     sentences += [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
     sentences += unfinished(frames)
     sentences += [*declared.warning(frames), *declared.reported_before(frames), *overestimated(frames)]
@@ -32,9 +32,14 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     sentences += data_differs(frames)
     sentences += environments_differ(frames)
     for board in boards:
-        sentences += [*late_falls.sentences(board), *uninformative_tasks(board), *uneven(board)]
+        sentences += [*uninformative_tasks(board), *uneven(board)]
     sentences += collapsed(frames)
     return [*sentences, *frames.notes]
+
+
+def from_scores(board: Board, axis: str) -> list[str]:
+    """Return the warnings that follow from scores alone, which kept reports get again from their tables."""
+    return [*doubtful(board, axis), *late_falls.sentences(board)]
 
 
 def doubtful(board: Board, axis: str) -> list[str]:

@@ -7,7 +7,7 @@ from workbench.report.comparison.training_points import Place, lines
 from workbench.report.formatting import seeds
 from workbench.report.load.run_files import END
 
-FALL = 5.0  # points by which the mean must fall: less is common between two points of a curve
+FALL = 5.0  # points by which the mean must fall; without a cause that was found, kept studies have falls of up to 3
 FEWEST = 2  # seeds, each of which must fall
 
 
