@@ -125,10 +125,10 @@ def test_each_log_of_a_large_study_gives_few_rows_and_of_a_small_one_all() -> No
 @pytest.mark.parametrize(("first", "then"), [(901, 900), (900, 901)])
 def test_of_the_memory_of_the_device_a_bin_has_the_largest_value(tmp_path: Path, first: int, then: int) -> None:
     log = tmp_path / "metrics.jsonl"
-    rows = [{"step": n, "device_memory_bytes": first if n < 404 else then, "loss": float(n)} for n in range(1, 801)]
+    rows = [{"step": n, "device_memory_bytes": first if n < 405 else then, "loss": float(n)} for n in range(1, 801)]
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = training_curves.read(log).rows
     assert 1 < len(found) <= training_curves.MOST_BINS
     assert {row["device_memory_bytes"] for row in found} == {900.0, 901.0}
-    (border,) = [row for row in found if row["first_step"] < 404 <= row["last_step"]]
+    (border,) = [row for row in found if row["first_step"] < 405 <= row["last_step"]]
     assert border["device_memory_bytes"] == 901.0 and found[0]["loss"] == (1 + found[0]["last_step"]) / 2
