@@ -21,7 +21,8 @@ import pandas as pd
 from workbench.report import columns, csv_tables
 from workbench.report.comparison.boards import boards
 from workbench.report.load.frames import POINT, RUN, SCORE, Frames, no_points
-from workbench.report.page import checks, document, rendering
+from workbench.report.page import document, rendering
+from workbench.report.page.warnings import checks
 from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 

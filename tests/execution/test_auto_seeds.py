@@ -20,8 +20,8 @@ from workbench.execution.run_list import Job, job_of
 from workbench.report.comparison import declared
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
-from workbench.report.page import checks
 from workbench.report.page.answer import answer
+from workbench.report.page.warnings import checks
 from workbench.report.statistics.paired_comparison import pairwise
 from workbench.spec import experiment
 from workbench.spec.host import Host

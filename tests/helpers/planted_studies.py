@@ -11,8 +11,8 @@ import pandas as pd
 
 from workbench.report.comparison.boards import Board, board
 from workbench.report.load.frames import Frames
-from workbench.report.page import checks
 from workbench.report.page.answer import answer
+from workbench.report.page.warnings import checks
 
 
 def noise_of(levels: Mapping[str, float], study: int) -> Callable[..., float]:

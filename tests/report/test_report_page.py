@@ -22,8 +22,8 @@ from workbench.report import find_record, long_table, write
 from workbench.report.comparison.boards import Board, boards
 from workbench.report.formatting import power
 from workbench.report.load import frames
-from workbench.report.page import checks
 from workbench.report.page.answer import answer
+from workbench.report.page.warnings import checks
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 

@@ -12,8 +12,9 @@ from declared_pairs import ELECTRA, PAPER, contrast, declare, declared_study
 
 from workbench.report import write
 from workbench.report.comparison import declared
-from workbench.report.page import advice, checks
+from workbench.report.page import advice
 from workbench.report.page.answer import answer
+from workbench.report.page.warnings import checks
 from workbench.report.statistics.noise import adjusted, pair_noise, reach_of
 from workbench.report.statistics.paired_comparison import ALPHA, pairwise
 from workbench.report.statistics.power import family_of, smallest_gap, unit_gap

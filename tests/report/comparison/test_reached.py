@@ -11,7 +11,7 @@ import parsed
 from workbench.report import write
 from workbench.report.comparison.reached import reached
 from workbench.report.load import frames
-from workbench.report.page.checks import collapsed
+from workbench.report.page.warnings.collapses import collapsed
 from workbench.store.run_store import RunDir, RunStore
 
 FLOORS = {"generator_loss": 6.2, "discriminator_loss": 0.33, "discriminator_auc": 0.53}

@@ -12,8 +12,8 @@ from workbench.report.comparison.extrapolation import REACH
 from workbench.report.comparison.spending import unequal
 from workbench.report.formatting import count, duration, interval, listing, power, seeds
 from workbench.report.load.frames import Frames
-from workbench.report.page import doubts
 from workbench.report.page.phrases import how, named
+from workbench.report.page.warnings import doubts
 from workbench.spec.parts import Budget
 
 Scores = Mapping[str, Mapping[int, float]]  # arm -> seed -> score

@@ -14,8 +14,8 @@ from workbench.report.comparison.boards import Board, Cell, Pair
 from workbench.report.comparison.spending import TOLERANCE, ratios
 from workbench.report.formatting import freedom, interval, listing, points, seeds
 from workbench.report.page import decisions
-from workbench.report.page.doubts import caveat
 from workbench.report.page.phrases import gap_text, how, mean_label, named, several
+from workbench.report.page.warnings.doubts import caveat
 from workbench.report.statistics.noise import LEAST_DF, own_noises, reach_of
 from workbench.report.statistics.paired_comparison import ALPHA
 from workbench.report.statistics.per_task import Noise

@@ -10,8 +10,8 @@ from workbench.report.comparison.boards import Board
 from workbench.report.comparison.spending import TOLERANCE, ratios
 from workbench.report.formatting import interval, listing, power
 from workbench.report.load.frames import Frames
-from workbench.report.page.doubts import caveat
 from workbench.report.page.phrases import named, several
+from workbench.report.page.warnings.doubts import caveat
 from workbench.report.statistics.paired_comparison import Compared, Estimate, t_interval
 from workbench.spec.parts import CONVENTIONS
 

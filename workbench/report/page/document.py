@@ -21,9 +21,10 @@ from workbench.report.load import frames
 from workbench.report.load.frames import Frames
 from workbench.report.load.naming import spoken
 from workbench.report.load.run_files import FINISHED
-from workbench.report.page import checks, experiment_facts, rendering
+from workbench.report.page import experiment_facts, rendering
 from workbench.report.page.phrases import several
 from workbench.report.page.section import Section, section
+from workbench.report.page.warnings import checks
 from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.noise import LEAST_DF
 from workbench.store.atomic import sweep_old, write_together

@@ -12,7 +12,7 @@ from workbench.report.comparison import spending
 from workbench.report.comparison.boards import Board
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED, flatten, number, part
-from workbench.report.page import checks
+from workbench.report.page.warnings import checks
 from workbench.spec.parts import size_in_words
 from workbench.spec.scoring import label_of_tasks
 from workbench.spec.words_seen import by_source

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from workbench.report.comparison.boards import NO_BUDGET, UNTRAINED, Board, Cell, Pair
 from workbench.report.comparison.spending import unequal
 from workbench.report.csv_tables import verdict
-from workbench.report.page.doubts import doubted
+from workbench.report.page.warnings.doubts import doubted
 from workbench.report.statistics.paired_comparison import Estimate
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pointed_runs import board_with_points, store_of
 
-from workbench.report.page import late_falls
+from workbench.report.page.warnings import late_falls
 
 
 @pytest.mark.parametrize(

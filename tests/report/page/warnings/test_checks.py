@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from swept_runs import sweep
 from workbench.report import write
 from workbench.report.comparison.boards import Cell, board
 from workbench.report.load import frames
-from workbench.report.page import checks
+from workbench.report.page.warnings import checks
 from workbench.report.statistics.paired_comparison import t_interval
 from workbench.report.statistics.per_task import TaskCell
 
@@ -37,34 +35,6 @@ def test_seconds_that_the_clock_did_not_keep_are_marked(ratio: float, said: str)
     assert results is not None
     text = checks.unequal(results, "60 seconds")
     assert said in text and bool(text) == bool(said)
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "said"),
-    [
-        ("generator_entropy", 0.01, "entropy is below 0.05 nats"),
-        ("discriminator_positive_rate", 0.0, "the same answer for at least 999 tokens in 1,000"),
-        ("discriminator_positive_rate", 1.0, "the same answer for at least 999 tokens in 1,000"),
-        ("discriminator_positive_rate", 0.06, ""),
-        ("generator_entropy", 2.0, ""),
-    ],
-)
-def test_collapses_are_flagged(tmp_path: Path, metric: str, value: float, said: str) -> None:
-    """By the end of the log: a discriminator that begins at the majority class has not collapsed."""
-    store, name = sweep(tmp_path, [{"generator.width": 0.25}, {"generator.width": 0.5}], seeds=1)
-    run = store.runs()[0]
-    path = run.path / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows = [row | {metric: (1.0 - value) if i < 4 else value} for i, row in enumerate(rows)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made.relist(run)
-    told = [text for text in checks.collapsed(frames.read(store, name)) if run.run_id in text]
-    assert [bool(re.search(said, text)) for text in told if "recall" not in text and "majority" not in text] == (
-        [True] if said else []
-    )
-    made.unfinish(run)
-    unfinished = checks.collapsed(frames.read(store, name))
-    assert not [text for text in unfinished if run.run_id in text], "it has not come to the end of training"
 
 
 def test_grid_of_cells_says_what_became_of_each(tmp_path: Path) -> None:
@@ -105,13 +75,6 @@ def test_arms_that_spent_the_same_by_one_convention_only_are_told_by_the_others(
         "the arms spent the same under the paper convention only. The largest ratio of the FLOPs of two arms is "
         "1.25 under matmul (bert-mlm over rtd)."
     )
-
-
-def test_the_end_of_a_log_is_its_last_tenth() -> None:
-    rows = [{"step": n, "loss": float(n)} for n in range(1, 31)] + [{"step": 31, "other": 1.0}]
-    assert checks.at_end(rows, "loss") == 29.0  # of 28, 29 and 30
-    assert checks.at_end(rows[:3], "loss") == 3.0 and checks.at_end(rows, "other") == 1.0
-    assert checks.at_end([], "loss") is None
 
 
 def test_runs_are_told_apart_by_values_that_matter() -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workbench.errors import plural
-from workbench.report.comparison import declared, reached
+from workbench.report.comparison import declared
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.comparison.spending import TOLERANCE
 from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
-from workbench.report.page import late_falls
-from workbench.report.page.doubts import beaten, caveat, learned
 from workbench.report.page.phrases import named, several
+from workbench.report.page.warnings import late_falls
+from workbench.report.page.warnings.collapses import collapsed
+from workbench.report.page.warnings.doubts import beaten, caveat, learned
 from workbench.spec.parts import CONVENTIONS
 
 PASSING = ("started", "command")  # differ between runs in any case
@@ -206,49 +207,6 @@ def by_value(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
         for run_id, table in tables.items():
             runs_of.setdefault(key, {}).setdefault(str(table.get(key)), []).append(run_id)
     return runs_of
-
-
-def collapsed(frames: Frames) -> list[str]:
-    """Return sentences on finished runs whose training collapsed, by the last tenth of their logs."""
-    sentences = reached.sentences(frames)
-    finished = {row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED}
-    bad_of: dict[str, list[str]] = {metric: [] for metric, _, _ in COLLAPSES}
-    for run_id, rows in frames.logged.items():
-        for metric, bad, _ in COLLAPSES if run_id in finished else ():
-            if (end := at_end(rows, metric)) is not None and bad(end):
-                bad_of[metric].append(run_id)
-    for metric, _, sentence in COLLAPSES:
-        runs = bad_of[metric]
-        if runs:
-            sentences.append(f"At the end of training, {sentence} in {listing(runs)}.")
-    return sentences
-
-
-# A metric, whether its value means a collapse on any text, and the sentence on it.
-COLLAPSES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-    (
-        "discriminator_recall",
-        lambda v: v < 0.01,
-        "the discriminator detects less than 1 % of the replaced tokens (it nearly always predicts the majority class)",
-    ),
-    (
-        "discriminator_positive_rate",
-        lambda v: v < 0.001 or v > 0.999,
-        "the discriminator gives the same answer for at least 999 tokens in 1,000",
-    ),
-    (
-        "generator_entropy",
-        lambda v: v < 0.05,
-        "the generator\u2019s entropy is below 0.05 nats, so it nearly always writes the same token",
-    ),
-)
-
-
-def at_end(rows: Iterable[Mapping[str, float]], metric: str) -> float | None:
-    """Return the mean of a metric over the last tenth of its logged values; None if it was not logged."""
-    values = [row[metric] for row in rows if metric in row]
-    tail = values[-max(1, len(values) // 10) :]
-    return sum(tail) / len(tail) if tail else None
 
 
 def cells(frames: Frames) -> tuple[list[int], list[tuple[str, str, dict[int, str]]]]:
