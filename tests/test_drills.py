@@ -18,7 +18,8 @@ QUICK = [
 ]
 WHOLE = [goal for goal in GOALS if goal.drill.startswith(("runs.", "injected.", "lost_ranks.", "training_lines."))]
 
-QUICKEST = ("runs.killed_and_resumed", "runs.changed_settings", "runs.stopped_by_signals")
+QUICKEST = ("runs.killed_and_resumed", "runs.changed_settings")
+LONG = ("grammar.", "fuzz.configurations", "damage.cache_files")
 
 
 def met(goal: object) -> None:
@@ -30,7 +31,7 @@ def met(goal: object) -> None:
 
 @pytest.mark.parametrize(
     "goal",
-    [pytest.param(goal, marks=pytest.mark.slow if goal.drill.startswith("grammar") else ()) for goal in QUICK],
+    [pytest.param(goal, marks=pytest.mark.slow if goal.drill.startswith(LONG) else ()) for goal in QUICK],
     ids=lambda goal: goal.drill,
 )
 def test_files_and_leases(goal: object) -> None:
