@@ -81,9 +81,8 @@ def corrected(old: str, new: str, doubts: list[str]) -> str:
         before, after = (re.search(pattern, text, re.DOTALL) for text in (old, new))
         assert before is not None
         old = old.replace(before[0], after[0] if after else "", 1)
-    items = "".join(
-        f"<li>{rendering.environment().from_string('{{ text }}').render(text=text)}</li>" for text in doubts
-    )
+    sentence = rendering.environment().from_string("{% from 'macros.html.j2' import sentence %}{{ sentence(text) }}")
+    items = "".join(f"<li>{sentence.render(text=text)}</li>" for text in doubts)
     if "<aside>" not in old:
         old = old.replace("<nav ", "<aside>\n<h2>Before you rely on it</h2>\n<ul></ul>\n</aside>\n<nav ", 1)
     aside = re.search(WARNINGS, old, re.DOTALL)

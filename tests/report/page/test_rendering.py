@@ -109,3 +109,18 @@ def test_templates_are_files_of_the_package() -> None:
     assert rendering.template("style.css") == (rendering.TEMPLATES / "style.css").read_text(encoding="utf-8")
     with pytest.raises(FileNotFoundError):
         rendering.template("gone.css")
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("use `--seeds auto`, in another store (`--runs`)",
+         "use <code>--seeds auto</code>, in another store (<code>--runs</code>)"),
+        ("a ` alone", "a ` alone"),
+        ("`<b>` & <i>", "<code>&lt;b&gt;</code> &amp; &lt;i&gt;"),
+        ("`x`, and \x00 `", "`x`, and \ufffd `"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_commands_in_a_sentence_are_code_and_everything_is_escaped(text: str, html: str) -> None:
+    assert rendered("{% from 'macros.html.j2' import sentence %}{{ sentence(text) }}", text=text) == html
