@@ -22,12 +22,11 @@ ifneq ($(shell cat $(READY) 2>/dev/null && $(VENV)/bin/python -c '' 2>/dev/null 
 $(shell [ ! -e $(READY) ] || mv $(READY) $(UNFINISHED))
 endif
 
-.PHONY: help demo picture setup test test-slow gpu-check mutants lint format docs clean
+.PHONY: help demo setup test test-slow gpu-check mutants lint format docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       pre-train, measure and compare the five objectives on this machine"
-	@echo "make picture    draw the README's picture anew, from the demo's runs"
 	@echo "make test       the tests that take minutes at most"
 	@echo "make test-slow  the tests that train for longer"
 	@echo "make gpu-check  the tests that need a GPU, then the speed of training on it"
@@ -39,10 +38,6 @@ help:
 
 demo: $(READY)
 	$(VENV)/bin/workbench run ablation $(DEMO_ARGS)
-
-picture: $(READY)
-	$(VENV)/bin/workbench report ablation --out reports/picture
-	cp reports/picture/compute.svg docs/score-vs-compute.svg
 
 setup: $(READY)
 
