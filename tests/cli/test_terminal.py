@@ -180,6 +180,11 @@ def test_a_short_number_is_within_half_a_percent(number: float) -> None:
     assert back == pytest.approx(number, rel=5.001e-3) and len(text) <= 8
 
 
+def test_a_short_number_has_the_unit_of_its_rounded_value() -> None:
+    numbers = (999.9, 999_499, 999_990, 1e6, 999.6e9, 9.999e14, 1.5e18)
+    assert [terminal._short(number) for number in numbers] == ["999.9", "999K", "1M", "1M", "1T", "1e+15", "1.5e+18"]
+
+
 def test_every_list_has_rows_of_equal_keys() -> None:
     for name, rows in ((name, make()) for name, make in terminal.LISTS.items()):
         assert rows and len({tuple(row) for row in rows}) == 1, name

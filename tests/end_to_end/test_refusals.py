@@ -160,6 +160,16 @@ def test_a_setting_that_an_axis_overrules_is_said(workbench: Command, tmp_path: 
     assert "generator.width=0.5 has no effect" not in done.stderr and "--set tying=tokens has no effect" in done.stderr
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_scorer_that_an_arm_lacks_is_refused_before_training(
+    more: list[str], workbench: Command, text: Path, tmp_path: Path
+) -> None:
+    words = ["run", "ablation", "--corpus", text, "--tasks", "pairs", "--set", "tasks.scorers=originality", *SETS]
+    done = workbench(*words, "--budget", "steps=2", *more, cwd=tmp_path)
+    assert done.returncode == 2 and "the objective bert-mlm has none of these; it has pll" in done.stderr, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_of_many_values_of_an_axis_ten_are_said(workbench: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text('QUESTION = "Which?"\nAXES = {"optim.lr": tuple(range(1, 301))}\n')
     words = ["sweep", "./mine.py", "--set", "optim.lr=1", "--tasks", "none", "--budget", "tokens=10"]

@@ -299,6 +299,8 @@ def test_a_plan_of_looks_declares_nothing_for_later_tasks(machine: Callable[...,
 def test_nothing_declared_is_refused(machine: Callable[..., Machine]) -> None:
     with pytest.raises(InputError, match="mask-rate declares none among these runs; declare some, or give a number"):
         go(machine(scattered({})), job=job_of(experiment.load("mask-rate"), BASE, 4, []))
+    with pytest.raises(InputError, match="mask-rate declares none among these runs"):
+        auto_seeds.whole(job_of(experiment.load("mask-rate"), BASE, 4, []), auto_seeds.Limit(), Host(), 1)
     assert not (machine(scattered({})).root / "experiments").exists()
 
 

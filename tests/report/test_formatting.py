@@ -59,13 +59,9 @@ def test_durations(value: float, text: str) -> None:
 
 
 def test_counts_and_listings() -> None:
-    assert [fmt.count(v) for v in (0, 15625, 1.02e6, 16.4e9, math.nan)] == [
-        "0",
-        "15,625",
-        "1.02 M",
-        "16.4 G",
-        "–",
-    ]
+    assert [fmt.count(v) for v in (0, 15625, 99_999, 999_499, 999_500, 1.02e6, 16.4e9, 9.999e14, 2e15, math.nan)] == [
+        "0", "15,625", "99,999", "999 k", "1 M", "1.02 M", "16.4 G", "1,000 T", "2,000 T", "–",
+    ]  # fmt: skip
     assert [fmt.listing(x) for x in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
         "",
         "a",

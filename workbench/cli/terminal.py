@@ -365,12 +365,13 @@ def _cell(value: Any) -> str:
 
 def _short(number: float) -> str:
     """Return 1,234,567 as 1.23M, and numbers beyond 1e15 in powers of ten."""
-    if number >= 1e15:
-        return f"{number:.3g}"
-    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g}{unit}"
-    return f"{number:g}"
+    if number < 1e3:
+        return f"{number:g}"
+    rounded = float(f"{number:.3g}")  # 999,990 is 1M, not 1000K
+    if rounded >= 1e15:
+        return f"{rounded:.3g}"
+    unit, size = next(each for each in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)) if rounded >= each[1])
+    return f"{rounded / size:.3g}{unit}"
 
 
 def _bytes(count: int) -> str:

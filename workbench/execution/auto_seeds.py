@@ -48,6 +48,15 @@ class Limit:
         return {"most_seeds": self.seeds, "most_compute": compute}
 
 
+def check(job: Job) -> None:
+    """Raise InputError if no contrast is declared among the runs of a job."""
+    if not job.declared:
+        raise InputError(
+            f"--seeds auto adds seeds until the comparisons in CONTRASTS are decided, and {job.experiment.name} "
+            f"declares none among these runs; declare some, or give a number of --seeds"
+        )
+
+
 def most_seeds(job: Job, limit: Limit, host: Host, workers: int) -> int:
     """Return the largest number of seeds within the limit. Raises InputError if they are too few to compare arms."""
     one = [spec for spec in job.specs if spec.seed == job.base.seed]
@@ -77,6 +86,7 @@ def spending(priced: Sequence[Priced], limit: Budget, host: Host, workers: int) 
 
 def whole(job: Job, limit: Limit, host: Host, workers: int) -> Job:
     """Return the job with the largest number of seeds of its plan, and log at which numbers of seeds it looks."""
+    check(job)
     most = most_seeds(job, limit, host, workers)
     numbers = listing([*map(str, schedule(most))])
     log.warning("--seeds auto looks at the results of %s seeds; this plan has all %d of them", numbers, most)
@@ -90,11 +100,7 @@ def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, ou
     Raises InputError, before anything is spent, if no contrast is declared, or if its runs were trained beforehand.
     """
     plans(job)
-    if not job.declared:
-        raise InputError(
-            f"--seeds auto adds seeds until the comparisons in CONTRASTS are decided, and {job.experiment.name} "
-            f"declares none among these runs; declare some, or give a number of --seeds"
-        )
+    check(job)
     session = experiment_runner.begin(job, root, host, workers)
     seeds = _agreed(session, limit, most_seeds(job, limit, host, workers))
     for index, number in enumerate(seeds):

@@ -85,8 +85,9 @@ def count(value: float) -> str:
         return "–"
     if value < 1e5:
         return f"{value:,.0f}"
-    size, letter = next((s, p) for s, p in _PREFIX if value >= s)
-    return f"{value / size:.3g} {letter}" if value / size < 1000 else f"{value / size:,.0f} {letter}"
+    rounded = float(f"{value:.3g}")  # 999,990 is 1 M, not 1000 k
+    size, letter = next((s, p) for s, p in _PREFIX if rounded >= s)
+    return f"{rounded / size:.3g} {letter}" if rounded / size < 1000 else f"{value / size:,.0f} {letter}"
 
 
 def duration(seconds: float) -> str:

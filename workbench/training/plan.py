@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import objectives
 from workbench.errors import InputError
@@ -18,6 +18,9 @@ from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
 from workbench.store.validation import check_fields
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # The speed of whole training steps as a share of the measured speed of matrix products (docs/log.md).
 EFFICIENCY = 0.35
@@ -215,14 +218,9 @@ def _sizes(spec: RunSpec) -> str:
 
 def _count(spec: RunSpec) -> dict[str, int]:
     """Return what `count_parameters` returns, by building the model on the meta device."""
-    import torch
-
     from workbench.models import published_pair
-    from workbench.models.encoder import build_encoder
 
-    reported = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
-    with torch.device("meta"), _undrawn(), reported:
-        objective = objectives.build(spec, build_encoder(spec))
+    objective = outline(spec)
     if spec.pair is not None:
         published_pair.check_objective(objective, spec)
     seen: set[int] = set()
@@ -233,6 +231,17 @@ def _count(spec: RunSpec) -> dict[str, int]:
         parts[name] = sum(fresh.values())
     parts["total"] = sum(p.numel() for p in objective.parameters())
     return parts
+
+
+def outline(spec: RunSpec) -> nn.Module:
+    """Return the objective of a run on the meta device, where its weights have shapes and no values."""
+    import torch
+
+    from workbench.models.encoder import build_encoder
+
+    reported = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
+    with torch.device("meta"), _undrawn(), reported:
+        return objectives.build(spec, build_encoder(spec))
 
 
 def _undrawn() -> AbstractContextManager[Any]:

@@ -11,13 +11,15 @@ import pytest
 import torch
 from pair_runs import CPU, scored
 
+from workbench import objectives
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
+from workbench.spec.presets import resolve
 from workbench.store.run_store import RunDir
 from workbench.tasks import measures
 from workbench.tasks.zero_shot import preferences
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
-from workbench.tasks.zero_shot.scorer import load
+from workbench.tasks.zero_shot.scorer import check, load
 from workbench.training.loop import build
 
 
@@ -57,3 +59,12 @@ def test_a_scorer_that_the_objective_lacks_is_named(finished: Callable[..., RunD
         InputError, match=r"tasks.scorers=nonsense: the objective bert-mlm has none of these; it has pll, pll-word-l2r"
     ):
         scored(finished("bert-mlm"), toy, scorers="nonsense")
+
+
+@pytest.mark.parametrize("name", objectives.names())
+def test_a_scorer_that_an_objective_lacks_is_refused_before_training(name: str) -> None:
+    spec = objectives.with_options(resolve("nano", {"objective": name, "tasks.scorers": ["nonsense"]}))
+    with pytest.raises(InputError, match=f"tasks.scorers=nonsense: the objective {name} has none of these; it has "):
+        check(spec)
+    for asked in ("nonsense,default", next(iter(build(spec).scorers()))):  # type: ignore[operator]
+        check(spec.replace(tasks=spec.tasks.model_copy(update={"scorers": tuple(asked.split(","))})))

@@ -19,6 +19,7 @@ from workbench.models.export import WEIGHTS
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_directory import home_of
+from workbench.training.plan import outline
 
 DEFAULT = "default"  # the name that selects an objective's own scorer
 
@@ -66,6 +67,15 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
         )
     name, scorer, beside = _chosen(asked, known, f"the objective {spec.objective}")
     return Scoring(spec.name, spec.data.length, spec.encoder.hidden, name, scorer, beside)
+
+
+def check(spec: RunSpec) -> None:
+    """Raise InputError if a run's objective scores sentences, and by none of the ways in `tasks.scorers`.
+
+    A command calls this before it trains.
+    """
+    if DEFAULT not in spec.tasks.scorers and (known := _scorers(outline(spec))):
+        _chosen(spec.tasks.scorers, known, f"the objective {spec.objective}")
 
 
 def _chosen(asked: Sequence[str], known: Mapping[str, Scorer], of: str) -> tuple[str, Scorer, dict[str, Scorer]]:
