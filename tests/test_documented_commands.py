@@ -31,7 +31,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, KEPT / "README.md"
 MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
 NEED_WORDS = ("run", "sweep", "report", "export", "evaluate", "list", "diff")
 PREFIX = r"(?:\$ |nohup |exec |python -m |\.venv/bin/)?"  # what may stand before `workbench`
-WIKIPEDIA = "wiki-en-2015-1of4.txt"  # of studies of hours on many processes, of which only the plan is made here
+# Texts of studies of hours on many processes, of which only the plan is made here, and their folders of real data.
+STUDIED = {"wiki-en-2015-1of4.txt": "corpus", "danish_adl.txt": "text_danish_adl"}
 OTHERS = {  # lines of code that are no command of ours begin so
     *("make", "du", "rsync", "export", "unset", "mkdir", "cd"),
     *("torchrun", "python -m workbench.tracking", ".ci/run"),  # tests of several devices and of trackers have them
@@ -143,7 +144,7 @@ def filled_in(words: tuple[str, ...], folder: Path, real_data: Path) -> list[str
 
 
 def needs_real_data(words: tuple[str, ...]) -> bool:
-    paths = ("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "tasks.squad=", "my_text.txt", WIKIPEDIA)
+    paths = ("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "tasks.squad=", "my_text.txt", *STUDIED)
     return any(word.startswith(paths) for word in words)
 
 
@@ -168,12 +169,16 @@ def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request
     if "my_text.txt" in given.words:  # the text of which the tutorial gives numbers
         text = lzma.decompress((real_data / "text_danish_adl/danish_adl.txt.xz").read_bytes())
         (folder / "my_text.txt").write_bytes(text)
-    if WIKIPEDIA in given.words:
-        with lzma.open(real_data / f"corpus/{WIKIPEDIA}.xz") as file:
-            (folder / WIKIPEDIA).write_bytes(b"".join(itertools.islice(file, 2000)))
+    studied = [word for word in given.words if word in STUDIED]
+    for name in studied:
+        with lzma.open(real_data / STUDIED[name] / f"{name}.xz") as file:
+            (folder / name).write_bytes(b"".join(itertools.islice(file, 2000)))
+    if "danish_adl.txt" in studied:
+        for part in ("ud_danish_ddt/da_ddt-ud-dev.conllu", "uner_danish_ddt/da_ddt-ud-train.iob2"):
+            shutil.copy(real_data / part, folder)
     if "slurm" in given.words:
         request.getfixturevalue("cluster")
-    words = filled_in(given.words, folder, real_data) + ["--dry-run"] * (WIKIPEDIA in given.words)
+    words = filled_in(given.words, folder, real_data) + ["--dry-run"] * bool(studied)
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
     done = workbench(folder, *words)
