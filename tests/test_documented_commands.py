@@ -31,7 +31,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, KEPT / "README.md"
 MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
 NEED_WORDS = ("run", "sweep", "report", "export", "evaluate", "list", "diff")
 PREFIX = r"(?:\$ |nohup |exec |python -m |\.venv/bin/)?"  # what may stand before `workbench`
-# Texts of studies of hours on many processes, of which only the plan is made here, and their folders of real data.
+# The texts of kept studies, and the folder of each in the real data. A study takes hours, so only its plan is made.
 STUDIED = {"wiki-en-2015-1of4.txt": "corpus", "danish_adl.txt": "text_danish_adl"}
 OTHERS = {  # lines of code that are no command of ours begin so
     *("make", "du", "rsync", "export", "unset", "mkdir", "cd"),

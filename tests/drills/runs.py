@@ -132,7 +132,7 @@ def hung_up(folder: Path, count: int) -> str:
 
     command then ends with the curve, weights and scores of an undisturbed one.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, children would inherit that it is ignored
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, which child processes inherit
     text, table, draw = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), random.Random(count)
 
     def words(runs: Path) -> list[str]:

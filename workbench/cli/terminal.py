@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import plural
 from workbench.progress import clock
+from workbench.report.formatting import in_units
 from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.host import Host, cores, threads_for_each
 from workbench.spec.parts import CONVENTIONS, TasksSpec
@@ -367,11 +368,8 @@ def _short(number: float) -> str:
     """Return 1,234,567 as 1.23M, and numbers beyond 1e15 in powers of ten."""
     if number < 1e3:
         return f"{number:g}"
-    rounded = float(f"{number:.3g}")  # 999,990 is 1M, not 1000K
-    if rounded >= 1e15:
-        return f"{rounded:.3g}"
-    unit, size = next(each for each in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)) if rounded >= each[1])
-    return f"{rounded / size:.3g}{unit}"
+    scaled, letter = in_units(number)
+    return f"{scaled:.3g}{letter.upper()}" if scaled < 1000 else f"{number:.3g}"
 
 
 def _bytes(count: int) -> str:

@@ -34,7 +34,6 @@ from workbench.execution.workers import Assignment, share
 from workbench.progress import say
 from workbench.spec.host import Host
 from workbench.spec.launch import Launch
-from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
@@ -168,6 +167,7 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
     from workbench import cpu
+    from workbench.tasks.zero_shot import scorer
 
     if host.launch is None:
         host.resolved_device()
@@ -179,11 +179,8 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
         devices.refuse(spec, host)
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
-    if specs and specs[0].tasks.scorers != TasksSpec().scorers:
-        from workbench.tasks.zero_shot import scorer
-
-        for spec in (spec for spec in specs if spec.seed == specs[0].seed):
-            scorer.check(spec)
+    for spec in (spec for spec in specs if spec.seed == specs[0].seed):
+        scorer.check(spec)
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:

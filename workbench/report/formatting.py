@@ -85,9 +85,14 @@ def count(value: float) -> str:
         return "–"
     if value < 1e5:
         return f"{value:,.0f}"
-    rounded = float(f"{value:.3g}")  # 999,990 is 1 M, not 1000 k
-    size, letter = next((s, p) for s, p in _PREFIX if rounded >= s)
-    return f"{rounded / size:.3g} {letter}" if rounded / size < 1000 else f"{value / size:,.0f} {letter}"
+    scaled, letter = in_units(value)
+    return f"{scaled:.3g} {letter}" if scaled < 1000 else f"{value / 1e12:,.0f} {letter}"
+
+
+def in_units(value: float) -> tuple[float, str]:
+    """Return a value of at least 1,000 to three digits in the largest unit that it reaches: (1.0, "M") for 999,990."""
+    rounded = float(f"{value:.3g}")
+    return next((rounded / size, letter) for size, letter in _PREFIX if rounded >= size)
 
 
 def duration(seconds: float) -> str:

@@ -234,7 +234,10 @@ def _count(spec: RunSpec) -> dict[str, int]:
 
 
 def outline(spec: RunSpec) -> nn.Module:
-    """Return the objective of a run on the meta device, where its weights have shapes and no values."""
+    """Return the objective of a run on the meta device, where its weights have shapes and no values.
+
+    Raises InputError if an objective that is not part of the package cannot be built.
+    """
     import torch
 
     from workbench.models.encoder import build_encoder

@@ -70,9 +70,9 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
 
 
 def check(spec: RunSpec) -> None:
-    """Raise InputError if a run's objective scores sentences, and by none of the ways in `tasks.scorers`.
+    """Raise InputError if a run's objective can score sentences, but has none of the scorers in `tasks.scorers`.
 
-    A command calls this before it trains.
+    Commands call this before training. An objective without any scorer can still be measured by other tasks.
     """
     if DEFAULT not in spec.tasks.scorers and (known := _scorers(outline(spec))):
         _chosen(spec.tasks.scorers, known, f"the objective {spec.objective}")

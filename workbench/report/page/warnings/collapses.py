@@ -1,4 +1,4 @@
-"""Trainings that collapsed, by the last tenth of their logs."""
+"""Warnings of training that collapsed, by the last tenth of the log of each run."""
 
 from __future__ import annotations
 
