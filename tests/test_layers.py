@@ -41,7 +41,6 @@ REPORT_LINES = (
     "columns formatting report_options",
 )
 MOST_MODULES = 8  # at the top level, packages apart
-MOST_FILES = 15  # in one package
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}
 REPORT_LEVEL = {part: level for level, line in enumerate(REPORT_LINES) for part in line.split()}
 REPORT_SEES = {"report", "store", "spec", "errors"}
@@ -116,12 +115,10 @@ def test_the_drawing_in_the_documentation_has_the_same_lines() -> None:
     assert all(height[part] > max(heights) for part in LEVEL if part not in packages)
 
 
-def test_packages_stay_small_and_no_module_name_occurs_twice() -> None:
+def test_no_module_name_occurs_twice_and_few_modules_stand_at_the_top() -> None:
     folders: dict[Path, list[str]] = {}
     for path in SOURCES:
         folders.setdefault(path.parent, []).append(path.stem)
-    many = {str(folder): len(names) for folder, names in folders.items() if len(names) > MOST_FILES}
-    assert not many, f"packages of more than {MOST_FILES} files: {many}"
     assert len(folders[PACKAGE]) <= MOST_MODULES
     names = [name for held in folders.values() for name in held if not name.startswith("__")]
     names += [folder.name for folder in folders]
