@@ -77,13 +77,30 @@ def test_every_decision_is_listed() -> None:
     assert pages == set(re.findall(r"\((0[\w-]+\.md)\)", listed))
 
 
-def test_kept_reports_are_read_with_the_number_of_pairs_that_they_have() -> None:
-    kept = ROOT / "reports/kept"
-    parts = re.split(r"^## ", (kept / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    read = [(part.partition(":")[0], re.findall(r"([\d,]+) held-out (?:sentences|pairs)", part)) for part in parts]
-    named = {name: {int(number.replace(",", "")) for number in numbers} for name, numbers in read if numbers}
-    assert named
-    for name, numbers in named.items():
-        with open(kept / name / "scores.csv", encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["suite"] == "pairs"]
-        assert {int(row["test_rows"]) for row in rows} == numbers, name
+KEPT = ROOT / "reports/kept"
+SECTIONS = re.split(r"^###? ", (KEPT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+READ = {name: part for part in SECTIONS if (KEPT / (name := re.split(r"[:\n]", part)[0])).is_dir()}
+
+
+def kept_rows(name: str, table: str) -> list[dict[str, str]]:
+    with open(KEPT / name / f"{table}.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", sorted(READ))
+def test_what_is_said_of_a_kept_report_is_in_its_tables(name: str) -> None:
+    """Each "difference ± half of its interval" is a row of pairs.csv or a gain of table.csv; so are counts of pairs."""
+    pairs = [(row["difference"], row["low"], row["high"]) for row in kept_rows(name, "pairs")]
+    gains = [(row["gain"], row["gain_low"], row["gain_high"]) for row in kept_rows(name, "table")]
+    known = {
+        (f"{abs(float(mean)):.1f}", f"{(float(high) - float(low)) / 2:.1f}") for mean, low, high in pairs + gains if low
+    }
+    assert set(re.findall(r"(\d+\.\d) ± (\d+\.\d)", READ[name])) <= known
+    counts = {
+        int(number.replace(",", "")) for number in re.findall(r"on ([\d,]+) pairs", READ[name], flags=re.IGNORECASE)
+    }
+    assert counts <= {int(row["test_rows"]) for row in kept_rows(name, "scores") if row["suite"] == "pairs"}
+
+
+def test_every_kept_report_is_read() -> None:
+    assert set(READ) == {page.parent.name for page in KEPT.glob("*/index.html")}
