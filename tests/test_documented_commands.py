@@ -6,6 +6,7 @@ run. Words in capitals stand for something of the reader's; `MEANT` says what is
 
 from __future__ import annotations
 
+import functools
 import itertools
 import lzma
 import os
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from drills.small import Command, server
 from helpers import slurm
 from test_contributing import EXPERIMENT, OBJECTIVE, a_batch, build, spec_of
 
@@ -109,7 +111,7 @@ IN_ORDER = (ROOT / "docs/tutorials/domain.md",)  # pages each of whose commands 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of somebody who follows the pages: their files, and a store with finished runs."""
     folder = tmp_path_factory.mktemp("reader")
     for name in ("my_idea.py", "shuffled_tokens.py"):
@@ -120,16 +122,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(experiment, target)
     (folder / "focal_mlm.py").write_text(tutorial_objective(), encoding="utf-8")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
-    done = workbench(folder, *FIRST)
+    done = workbench(*FIRST, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
 
 
-def workbench(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "workbench", *words], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"WORKBENCH_REHEARSAL": "1"}, timeout=1200,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def workbench(workbench_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """`workbench(*words, cwd=...)` runs the command to its end, with two steps of each run."""
+    with server(workbench_cache, tmp_path_factory.mktemp("commands")) as command:
+        yield functools.partial(command, WORKBENCH_REHEARSAL="1")
 
 
 def filled_in(words: tuple[str, ...], folder: Path, real_data: Path) -> list[str]:
@@ -149,20 +151,21 @@ def needs_real_data(words: tuple[str, ...]) -> bool:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A SLURM cluster of one node, in which commands submit jobs."""
+def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment variables of a SLURM cluster of one node, in which commands submit jobs."""
     if reason := slurm.lacking():
         pytest.skip(reason)
     with slurm.cluster(tmp_path) as configuration:
-        monkeypatch.setenv("SLURM_CONF", configuration)
-        yield
+        yield {"SLURM_CONF": configuration}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "given", [each for each in COMMANDS if each.page not in IN_ORDER and not is_synopsis(each.words)], ids=str
 )
-def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request: pytest.FixtureRequest) -> None:
+def test_a_documented_command_works_as_typed(
+    given: Typed, folder: Path, workbench: Command, request: pytest.FixtureRequest
+) -> None:
     real_data = request.getfixturevalue("real_data") if needs_real_data(given.words) else Path("unused")
     if "tasks.babylm=DIR" in given.words:
         write_babylm(folder, real_data)
@@ -176,29 +179,28 @@ def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request
     if "danish_adl.txt" in studied:
         for part in ("ud_danish_ddt/da_ddt-ud-dev.conllu", "uner_danish_ddt/da_ddt-ud-train.iob2"):
             shutil.copy(real_data / part, folder)
-    if "slurm" in given.words:
-        request.getfixturevalue("cluster")
+    cluster = request.getfixturevalue("cluster") if "slurm" in given.words else {}
     words = filled_in(given.words, folder, real_data) + ["--dry-run"] * bool(studied)
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
-    done = workbench(folder, *words)
+    done = workbench(*words, cwd=folder, **cluster)
     assert done.returncode == 0, f"{given}\n{done.stderr}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", IN_ORDER, ids=lambda page: page.name)
-def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_work_one_after_the_other(page: Path, workbench: Command, tmp_path: Path) -> None:
     for given in [each for each in COMMANDS if each.page == page and not is_synopsis(each.words)]:
         runs = sorted(path.parent.name for path in (tmp_path / "code").glob("rtd-*/done.json"))
         meant = {"STORE": "code", "RUN": runs[0]} if runs else {}
-        done = workbench(tmp_path, *(meant.get(word, word) for word in given.words))
+        done = workbench(*(meant.get(word, word) for word in given.words), cwd=tmp_path)
         assert done.returncode == 0, f"{given}\n{done.stderr}"
     assert (tmp_path / "adapted/discriminator").is_dir()
 
 
 @pytest.mark.parametrize("given", [each for each in COMMANDS if is_synopsis(each.words)], ids=str)
-def test_a_synopsis_names_options_that_exist(given: Typed) -> None:
-    done = workbench(Path.cwd(), given.words[0], "--help")
+def test_a_synopsis_names_options_that_exist(given: Typed, workbench: Command) -> None:
+    done = workbench(given.words[0], "--help")
     shown, options = done.stdout, re.findall(r"--[a-z-]+", " ".join(given.words))
     assert done.returncode == 0, done.stderr
     assert not [option for option in options if option not in shown]

@@ -5,12 +5,16 @@ A fork has torch and transformers loaded already, so a drill can start, stop and
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,6 +170,38 @@ def serve() -> None:
         words, folder, cache, out, variables = json.loads(line)
         sys.stdout.write(f"{fork(words, Path(folder), Path(cache), Path(out), **variables).wait()}\n")
         sys.stdout.flush()
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@contextlib.contextmanager
+def server(cache: Path, home: Path) -> Iterator[Command]:
+    """Give a function that carries out `workbench WORDS` and returns its exit code and output.
+
+    Each command is forked from one process that has torch and transformers loaded, as loading them takes longer than
+    what most of these commands do. `cwd` is `home` unless given; other keywords are environment variables.
+    """
+    tests = Path(__file__).parents[1]
+    paths = {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}  # this checkout's code, also in workers
+    ask = [sys.executable, "-c", "from drills.small import serve; serve()"]
+    said, numbers = home / "said", itertools.count()
+    said.mkdir()
+    with subprocess.Popen(
+        ask, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(cache) | paths
+    ) as process:
+        assert process.stdin and process.stdout
+        into, answers = process.stdin, process.stdout
+
+        def command(*words: object, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+            given, out = [str(word) for word in words], said / f"{next(numbers)}.out"
+            into.write(json.dumps([given, str(cwd or home), str(cache), str(out), more]) + "\n")
+            into.flush()
+            code = int(answers.readline())
+            return subprocess.CompletedProcess(given, code, out.read_text(), out.with_suffix(".err").read_text())
+
+        yield command
+        into.close()
 
 
 def done(words: list[str], folder: Path, cache: Path, **variables: str) -> tuple[int, str]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from drills.small import SETS, TINY, environment, write_table, write_text
+from drills.small import SETS, TINY, Command, environment, server, write_table, write_text
 from helpers import slurm
 
 __all__ = ["SETS", "TINY", "Command", "environment"]
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
@@ -47,26 +40,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 @pytest.fixture(scope="session")
 def workbench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """`workbench(*words, cwd=...)` runs the command to its end: in a process of its own, forked from one that has torch
-    and transformers loaded, as loading them takes longer than what most of these commands do."""
-    home, said = tmp_path_factory.mktemp("cwd"), tmp_path_factory.mktemp("said")
-    ask = [sys.executable, "-c", "from drills.small import serve; serve()"]
-    tests = Path(__file__).parents[1]
-    paths = {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}  # this checkout's code, also in workers
-    numbers = itertools.count()
-
-    with subprocess.Popen(
-        ask, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(cache) | paths
-    ) as server:
-        assert server.stdin and server.stdout
-        into, answers = server.stdin, server.stdout
-
-        def command(*words: object, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-            given, out = [str(word) for word in words], said / f"{next(numbers)}.out"
-            into.write(json.dumps([given, str(cwd or home), str(cache), str(out), more]) + "\n")
-            into.flush()
-            code = int(answers.readline())
-            return subprocess.CompletedProcess(given, code, out.read_text(), out.with_suffix(".err").read_text())
-
+    """`workbench(*words, cwd=...)` runs the command to its end, in a process of its own."""
+    with server(cache, tmp_path_factory.mktemp("cwd")) as command:
         yield command
-        into.close()
