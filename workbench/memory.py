@@ -63,7 +63,7 @@ def peak_memory(device: str) -> int:
         return int(torch.cuda.max_memory_allocated(device))
     status = Path("/proc/self/status")
     if status.is_file():  # getrusage would include the peak of the parent process
-        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+        return 1024 * int(status.read_text(encoding="utf-8").partition("VmHWM:")[2].split()[0])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
@@ -76,4 +76,6 @@ def forget_peak(device: str) -> None:
         torch.cuda.reset_peak_memory_stats(device)
         return
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): the peak becomes the present size
+        Path("/proc/self/clear_refs").write_text(
+            "5", encoding="utf-8"
+        )  # proc_pid_clear_refs(5): the peak becomes the present size

@@ -1,21 +1,31 @@
-"""Progress of long work on stderr: a progress bar on a terminal, plain lines elsewhere; and warnings that come once."""
+"""Progress of long work on stderr: a progress bar on a terminal, plain lines elsewhere; and warnings that come once.
+
+Everything that is shown on a terminal passes `visible`, so that no name in a text can steer it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from workbench.errors import plural
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 log = logging.getLogger("workbench")
 QUIET_SECONDS = 15.0  # the interval between two plain lines
 T = TypeVar("T")
+# Control characters except for line ends and tabs, separators of lines, and marks that reverse the order of letters.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -29,14 +39,49 @@ class Measuring:
     scored: Callable[[str, float | None], None]
 
 
-def _terminal() -> bool:
-    return sys.stderr.isatty()
+def visible(text: str, lines: bool = True) -> str:
+    """Return the text with control characters as escapes, such as `\\x1b`; without `lines`, line ends and tabs too."""
+    text = _INVISIBLE.sub(_escape, text)
+    return text if lines else text.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def terminal() -> bool:
+    """Return whether standard error is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def console() -> Console:
+    """Return a console of `rich` on standard error: its own control characters pass, and none that a text contains."""
+    import rich.console
+
+    class Cleaned(rich.console.Console):
+        def render(self, *args: Any, **options: Any) -> Iterator[Any]:
+            for segment in super().render(*args, **options):
+                yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+    stream = sys.stderr  # which `rich` replaces while it shows something
+
+    class Verbatim:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stream, name)
+
+        def write(self, text: str) -> int:
+            count: int = getattr(stream, "write_verbatim", stream.write)(text)
+            return count
+
+    return Cleaned(file=cast(IO[str], Verbatim()), markup=False)
 
 
 def say(line: str) -> None:
-    """Write one line to stderr."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    """Write one line to stderr, if it can be written."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(visible(line, lines=False) + "\n")
+            sys.stderr.flush()
 
 
 @functools.cache
@@ -58,16 +103,15 @@ def counted(items: Sequence[T], what: str) -> Iterator[T]:
 @contextmanager
 def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
     """Yield a callback (step, steps, row of metrics) that shows loss, throughput and the time left."""
-    if _terminal():
-        from rich.console import Console
+    if terminal():
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} steps"),
-            TextColumn("loss {task.fields[loss]:.3f}"), TextColumn("{task.fields[rate]:,.0f} tokens/s"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(),
+            TextColumn("{task.completed}/{task.total} steps"), TextColumn("loss {task.fields[loss]:.3f}"),
+            TextColumn("{task.fields[rate]:,.0f} tokens/s"), TimeRemainingColumn(),
         )  # fmt: skip
-        with Progress(*columns, console=Console(stderr=True)) as bar:
+        with Progress(*columns, console=console()) as bar:
             task = bar.add_task(name, total=None, loss=float("nan"), rate=0.0)
             yield lambda step, steps, row: bar.update(
                 task, completed=step, total=steps, loss=row["loss"], rate=row["tokens_per_second"]

@@ -23,9 +23,11 @@ import typer
 from workbench import __version__
 from workbench.cli import ask, read, train
 from workbench.cli.help import SectionedCommand
-from workbench.cli.options import with_results_alone
+from workbench.cli.options import only_printed, with_results_alone
+from workbench.cli.standard_streams import guard, write_error
 from workbench.errors import InputError, Interrupted, LeaseHeld, LeaseLost, RankLost, message_of, one_line
 from workbench.memory import address_space, is_memory
+from workbench.progress import log, say, visible
 from workbench.signals import interrupting
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
 
@@ -94,25 +96,24 @@ INTERRUPTED = "interrupted; the same command goes on from what is saved"
 
 def main() -> None:
     """Run the command line; every end has one line on stderr, if any, and one exit code."""
-    logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
+    guard()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Sentences("workbench: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     try:
         with interrupting():
             _refuse_empty_words(sys.argv)
             code = app(standalone_mode=False)
             if code == 130:  # typer's exit code for Ctrl-C outside of training
                 code = _fail(INTERRUPTED, 130)
-            sys.stdout.flush()  # here, where an error becomes a sentence, and not when the process ends
     except InputError as error:
         code = _fail(str(error), 2)
     except Interrupted as stop:
         code = _fail(INTERRUPTED, 128 + stop.signal)
     except KeyboardInterrupt:
         code = _fail(INTERRUPTED, 130)
-    except BrokenPipeError:
-        code = _no_reader()
     except OSError as error:
         code = _system_error(error)
-        _end_output()
     except (LeaseHeld, LeaseLost) as error:
         code = _fail(f"{error}; give the same command again", 1)
     except RankLost as error:
@@ -129,15 +130,25 @@ def main() -> None:
         else:
             code = _unexpected(error)
     except SystemExit as end:
-        # No command raises SystemExit: this is typer where a reader has closed the pipe, shell completion, or code of
-        # the user.
-        if isinstance(end.__context__, BrokenPipeError):
-            code = _no_reader()
-        else:
-            code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
+        # No command raises SystemExit: this is shell completion, or code of the user.
+        code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
     except BaseException as error:
         code = _ended(error)
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    if lost := write_error():
+        if only_printed():
+            code = code or _system_error(lost)
+        else:
+            log.warning("%s: standard output is incomplete; the results are in files", lost.strerror)
+    sys.exit(code)
+
+
+class _Sentences(logging.Formatter):
+    """Log records of workbench on one line each, since a name in them may contain line breaks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return visible(text, lines=False) if record.name == log.name else text
 
 
 def _refuse_empty_words(words: list[str]) -> None:
@@ -162,8 +173,7 @@ def _wrong_words(error: Any) -> int:
 
 def _fail(sentence: str, code: int) -> int:
     """Print a sentence as one line on stderr, and return the exit code."""
-    line = sentence.replace("\n", "\\n")  # a name that the user typed may contain line breaks
-    sys.stderr.write(f"workbench: {line}\n")
+    say(f"workbench: {sentence}")  # on one line: a name that the user typed may contain line breaks
     return code
 
 
@@ -206,20 +216,6 @@ def _missing(name: str) -> str:
     return next((str(place) for place in places if not os.path.lexists(place)), "")
 
 
-def _no_reader() -> int:
-    """Drop what is left for standard output, whose reader has closed the pipe, and return the exit code 0."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
-    return 0
-
-
-def _end_output() -> None:
-    """Write what is left for standard output, or drop it if that fails, since Python would try again at the end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
 def _output_file() -> str:
     """Return the file that standard output goes to, "" if it goes elsewhere. Errors of writing there name no file."""
     output = Path("/dev/stdout").resolve()
@@ -242,6 +238,8 @@ def _ended(error: BaseException) -> int:
 
 def _unexpected(error: BaseException) -> int:
     """Report an error in workbench itself: one line, and a file with the traceback."""
-    with tempfile.NamedTemporaryFile("w", prefix="workbench-", suffix=".log", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", errors="backslashreplace", prefix="workbench-", suffix=".log", delete=False
+    ) as file:
         traceback.print_exception(error, file=file)
     return _fail(f"internal error: {type(error).__name__}: {message_of(error)}; the traceback is in {file.name}", 1)

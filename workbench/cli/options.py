@@ -155,12 +155,22 @@ DryRun = Annotated[
 
 
 _results: ContextVar[TextIO | None] = ContextVar("_results", default=None)
+_printed: list[bool] = []  # of each result, whether standard output is the only place where it is
 
 
-def emit(value: Any, as_json: bool) -> None:
-    """Print a result on stdout, as text or as one JSON document."""
+def emit(value: Any, as_json: bool, kept: bool = False) -> None:
+    """Print a result on stdout, as text or as one JSON document.
+
+    `kept` states that the command keeps its result in files; a text that cannot be printed then loses nothing.
+    """
+    _printed.append(as_json or not kept)
     text = json.dumps(value, indent=1, allow_nan=False) if as_json else str(value).rstrip("\n")
     (_results.get() or sys.stdout).write(text + "\n")
+
+
+def only_printed() -> bool:
+    """Return whether the command had a result that is lost if it cannot be printed; help and versions are too."""
+    return not _printed or any(_printed)
 
 
 def _refuse_options_as_values(arguments: Mapping[str, Any]) -> None:

@@ -47,7 +47,7 @@ def report(
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
     page = write(store, record, out or Path("reports") / record, options=options)
-    emit(page, False)
+    emit(page, False, kept=True)
     if open_:
         typer.launch(page.resolve().as_uri())
 
@@ -196,7 +196,7 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(out.parent)
     write_atomic(out, data)
-    emit(out, False)
+    emit(out, False, kept=True)
 
 
 def push(
@@ -214,7 +214,7 @@ def push(
     from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
-    emit("\n".join(model_folders.push(ledger.find_run(store, run), name, private)), False)
+    emit("\n".join(model_folders.push(ledger.find_run(store, run), name, private)), False, kept=True)
 
 
 def _export_checkpoint(word: str, runs: Path, out: Path) -> None:
@@ -225,7 +225,7 @@ def _export_checkpoint(word: str, runs: Path, out: Path) -> None:
     from workbench.store.run_store import RunStore
 
     run = ledger.find_run(RunStore.existing(runs), word)
-    emit("\n".join(map(str, model_folders.write(run, out))), False)
+    emit("\n".join(map(str, model_folders.write(run, out))), False, kept=True)
 
 
 def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:
@@ -240,4 +240,4 @@ def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None
     rows = exporting.export(store, find_record(store, experiment), out, verify)
     shown = ("run_id", "revision", "backend", "task", "pipeline", "ours", "ties")
     table = [{key: round(row[key], 2) if isinstance(row[key], float) else row[key] for key in shown} for row in rows]
-    emit("\n".join([*([terminal.table(table)] if table else []), str(out)]), False)
+    emit("\n".join([*([terminal.table(table)] if table else []), str(out)]), False, kept=True)

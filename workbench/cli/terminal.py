@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import plural
-from workbench.progress import clock
+from workbench.progress import clock, visible
 from workbench.report.formatting import in_units
 from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.host import Host, cores, threads_for_each
@@ -361,7 +361,7 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value), lines=False)
 
 
 def _short(number: float) -> str:

@@ -221,7 +221,7 @@ def sweep_(
         _print_plan(jobs[0], runs, host, workers, out, as_json)
         return
     outcome = carry_out_search(jobs, search, count, runs, host, workers, out)
-    emit(outcome.to_json() if as_json else outcome.summary(), as_json)
+    emit(outcome.to_json() if as_json else outcome.summary(), as_json, kept=True)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -233,7 +233,7 @@ def _carry_out(
         _print_plan(job, runs, host, workers, out, as_json, limit)
         return
     outcome = carry_out_job(job, limit, runs, host, workers, out)
-    emit(outcome.to_json() if as_json else outcome.summary(), as_json)
+    emit(outcome.to_json() if as_json else outcome.summary(), as_json, kept=True)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -322,7 +322,7 @@ def evaluate(
     scores, failed = scores_of_encoders(
         encoder, scale, settings, tasks, host, runs, flops, allow_bin, own_process=True, workers=workers
     )
-    emit(scores if as_json else terminal.table(terminal.score_rows(scores)), as_json)
+    emit(scores if as_json else terminal.table(terminal.score_rows(scores)), as_json, kept=True)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -372,7 +372,7 @@ def submit(
     writable(out.parent)
     source = source_of(RunStore.existing(runs), name, arm)
     card = submission.submit(source, out, choice, glue, wnli_majority, partial, host)
-    emit(card.to_json() if as_json else f"{terminal.table(submission.table_rows(card))}\n{out}", as_json)
+    emit(card.to_json() if as_json else f"{terminal.table(submission.table_rows(card))}\n{out}", as_json, kept=True)
 
 
 def worker(assignment: Annotated[Path, typer.Argument(help="The assignment file that run or sweep wrote.")]) -> None:
@@ -429,4 +429,4 @@ def prepare(
     from workbench.execution import experiment_runner
 
     facts = experiment_runner.prepared_facts(base, workers, launch)
-    emit(facts if as_json else terminal.table([facts]), as_json)
+    emit(facts if as_json else terminal.table([facts]), as_json, kept=True)

@@ -61,7 +61,7 @@ def declared(header: Path) -> dict[str, list[Any]]:
     types = _TYPES | {"dropout": _Drop}
     return {
         name: [ctypes.c_void_p if "*" in one else types[one.split()[0]] for one in arguments.split(",")]
-        for name, arguments in _DECLARATION.findall(header.read_text())
+        for name, arguments in _DECLARATION.findall(header.read_text(encoding="utf-8"))
     }
 
 
@@ -168,7 +168,7 @@ def _flags() -> tuple[str, ...]:
 def _cpu() -> str:
     """Return the machine type and the CPU flags of this machine, on which the result of `-march=native` depends."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from workbench.progress import console, say, terminal
 
 Progress = Callable[[str, int, int], None]  # name of the stage, bytes done, bytes in all (0 if unknown)
 EVERY = 10.0  # seconds between plain lines
@@ -18,10 +19,9 @@ def silent(stage: str, done: int, total: int) -> None:
 @contextmanager
 def shown() -> Iterator[Progress]:
     """Yield a function that shows progress, as a bar or as lines, while the block runs."""
-    if not sys.stderr.isatty():
+    if not terminal():
         yield _lines()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
@@ -32,7 +32,7 @@ def shown() -> Iterator[Progress]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=console(), transient=True) as bars:
         tasks: dict[str, object] = {}
 
         def update(stage: str, done: int, total: int) -> None:
@@ -53,7 +53,6 @@ def _lines() -> Progress:
         share = f" {100 * done / total:.0f} %" if total else f" {done / 1e6:.0f} MB"
         share = share if stage in last else ""
         last[stage] = now
-        sys.stderr.write(f"{stage}{share}\n")
-        sys.stderr.flush()
+        say(f"{stage}{share}")
 
     return update

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from workbench.errors import InputError
-from workbench.progress import clock, say
+from workbench.progress import clock, console, say, terminal
 from workbench.store import validation
 from workbench.store.owner import read
 from workbench.store.run_directory import RunDir
@@ -80,11 +79,6 @@ def tally(states: Sequence[str]) -> str:
     return ", ".join([f"{counts['done']} of {len(states)} runs are done", *others])
 
 
-def terminal() -> bool:
-    """Return whether standard error is a terminal."""
-    return sys.stderr.isatty()
-
-
 @contextmanager
 def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterator[Callable[[], None]]:
     """Yield a function that shows the progress of these runs whenever it is called.
@@ -115,14 +109,13 @@ def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterat
         yield show_line
         return
 
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True)
+    screen = console()
     begun = time.monotonic()
-    with Live(console=console, auto_refresh=False) as shown:
+    with Live(console=screen, auto_refresh=False) as shown:
         for stream in error_streams:
-            threading.Thread(target=_print_warnings, args=(stream, console), daemon=True).start()
+            threading.Thread(target=_print_warnings, args=(stream, screen), daemon=True).start()
         first = [row["state"] for row in look()].count("done")
 
         def show() -> None:
@@ -133,11 +126,11 @@ def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterat
         show()
 
 
-def _print_warnings(stream: IO[str], console: Any) -> None:
+def _print_warnings(stream: IO[str], screen: Any) -> None:
     """Print the warnings in the standard error of a worker, and leave out its progress, which the table shows."""
     for text in stream:
         if text.startswith("workbench: "):
-            console.print(text.rstrip(), markup=False, highlight=False)
+            screen.print(text.rstrip(), markup=False, highlight=False)
 
 
 def _table(rows: Sequence[dict[str, Any]], first: int, seconds: float) -> Any:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from workbench.errors import InputError, Interrupted, one_line, plural
 from workbench.execution import live
+from workbench.progress import terminal
 from workbench.spec.host import Host, threads_for_each, visible_cards
 from workbench.store.atomic import read_sealed, sealed, write_new
 from workbench.store.redact import redact_words
@@ -90,14 +91,15 @@ def _start(assignment: Path, host: Host, workers: int) -> list[subprocess.Popen[
     """Start the processes. If this process can use several GPUs, each worker can use as many as its runs need."""
     cards = visible_cards() if host.device in ("auto", "cuda") else []
     # Several progress bars on one terminal would overwrite each other.
-    errors = subprocess.PIPE if live.terminal() else None
+    errors = subprocess.PIPE if terminal() else None
     return [
         subprocess.Popen(
             [sys.executable, "-m", "workbench", "worker", str(assignment)],
             env=os.environ | ({"CUDA_VISIBLE_DEVICES": _share_of(cards, index, host.devices)} if cards else {}),
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            text=True,
+            encoding=sys.stderr.encoding if errors else "utf-8",  # as the worker's own standard error
+            errors="replace",
         )
         for index in range(workers)
     ]

@@ -23,7 +23,7 @@ def cores() -> int:
     """Return how many cores this process may use: those that it is bound to, but no more than its CPU quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        quota, period = QUOTA.read_text().split()
+        quota, period = QUOTA.read_text(encoding="utf-8").split()
         return max(1, min(bound, round(int(quota) / int(period))))
     except (OSError, ValueError):  # no control groups, or "max": no quota
         return bound

@@ -98,7 +98,7 @@ def _output(*command: str) -> str | None:
 def cpu_name() -> str:
     """Return the model name of the processor."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:

@@ -68,11 +68,11 @@ def machine() -> str:
     that `os.getpid` returns, and an owner that is running would be taken for one that has ended.
     """
     try:
-        status = Path("/proc/self/status").read_text(errors="replace")
+        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
         numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
         if (numbers or [os.readlink("/proc/self")]) != [str(os.getpid())]:
             return ""
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
@@ -81,7 +81,7 @@ def machine() -> str:
 def process(pid: int) -> tuple[str, str] | None:
     """Return state letter and start time (clock ticks since boot) of a process; None if it has ended or is a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         try:
             os.kill(pid, 0)

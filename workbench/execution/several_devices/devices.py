@@ -180,7 +180,7 @@ def _starting(training: Training, host: Host) -> Iterator[Any]:
     store = key_store("127.0.0.1", 0, True, seconds())
     store.set(f"training/{training.number}", training.write())
     cards = visible_cards() if host.resolved_device().startswith("cuda") else []
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         children = [_start(index, store.port, host.devices, cards, errors) for index in range(1, host.devices)]
         try:
             _wait_until_ready(store, children)
