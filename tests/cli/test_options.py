@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from workbench import cli
 from workbench.cli import options
 from workbench.cli.options import emit
+from workbench.errors import InputError
 
 # ---- printing ----
 
@@ -107,6 +108,27 @@ def test_a_number_that_cannot_be_used_is_named_with_its_range(command: str, word
     option = command.rpartition(" ")[2]
     assert found.exit_code == 2 and found.stdout == ""
     assert f"Invalid value for '{option}'" in found.stderr and f"'{words}' is not a number from " in found.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run ablation --corpus https://h/x.txt?sig={}", "run ablation --set data.corpus=docs,s3://me:{}@b/k",
+        "run ablation --set data.tokenizer=https://me:{}@h/t", "run ablation --set tasks.glue=https://h/g?token={}",
+        "run ablation --tasks https://h/x.csv?X-Goog-Signature={}", "run ablation --set start.from=me:{}@h/a,b",
+        "sweep --over data.corpus=docs,https://h/x?key={}", "sweep tune --storage postgresql://me:{}@h/d",
+        "evaluate hf_{}{}@owner/name", "evaluate https://me:{}@huggingface.co/o/n",
+        "data prepare --corpus ftp://me:{}@h/x",
+        "submit x --out x.zip --glue https://h/x#{}", "push run https://me:{}@huggingface.co/o/n",
+        "flops --set data.corpus=https://h/x?{}",
+        "report x --runs s3://me:{}@b/runs", "runs --where data.corpus=h/x?sig={}",
+    ],
+)  # fmt: skip
+def test_an_address_with_a_secret_is_refused_in_every_option(words: str, tmp_path: Path) -> None:
+    secret = "Pl4ntedS3cret"
+    refused = CliRunner().invoke(cli.app, words.format(*[secret] * 2).split(), env={"WORKBENCH_CACHE": str(tmp_path)})
+    assert isinstance(refused.exception, InputError) and "an address may hold no " in str(refused.exception)
+    assert secret not in str(refused.exception) + refused.output and list(tmp_path.iterdir()) == []
 
 
 LOUD = '''"""Prints wherever it is called."""

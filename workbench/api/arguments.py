@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from workbench.errors import InputError, suggest
+from workbench.store.redact import refuse_secrets_in
 
 
 class Computation(TypedDict, total=False):
@@ -93,6 +94,7 @@ def checked(arguments: Mapping[str, Any], kind: type) -> dict[str, Any]:
             raise InputError(f"unknown argument {name!r}{suggest(name, kind.__annotations__)}")
         if value is not None:
             _check(name, value)
+        refuse_secrets_in(value, name)
     return plain
 
 

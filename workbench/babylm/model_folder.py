@@ -17,6 +17,7 @@ from workbench.models.export import export_masked_lm, masked_lm, save_tensors
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import copy_files
+from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.run_directory import RunDir
 from workbench.tasks.zero_shot import scorer
 
@@ -45,10 +46,11 @@ def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
 
 def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
     """Return a model card that describes which part of the objective each file holds."""
+    objective, corpus = code_in_markdown(spec.objective), for_markdown(", ".join(spec.data.corpus))
     language_model = masked_lm(model)
     if language_model is None:
         lines = [
-            f"- `model.safetensors`: the encoder, for `AutoModel`. The objective `{spec.objective}` has no part that "
+            f"- `model.safetensors`: the encoder, for `AutoModel`. The objective {objective} has no part that "
             "learned to predict [MASK], so `AutoModelForMaskedLM` adds a random head"
         ]
     elif language_model[0] is getattr(model, "encoder", None):
@@ -70,9 +72,9 @@ def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
 library_name: transformers
 pipeline_tag: {"fill-mask" if language_model is not None else "feature-extraction"}
 ---
-# {spec.name}, revision {revision}
+# {for_markdown(spec.name)}, revision {for_markdown(revision)}
 
-Pre-trained with the objective `{spec.objective}` on {", ".join(spec.data.corpus)}; rows of {spec.data.length} tokens.
+Pre-trained with the objective {objective} on {corpus}; rows of {spec.data.length} tokens.
 
 {chr(10).join(lines)}
 """

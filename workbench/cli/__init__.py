@@ -30,6 +30,7 @@ from workbench.memory import address_space, is_memory
 from workbench.progress import log, say, visible
 from workbench.signals import interrupting
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
+from workbench.store.redact import redact_addresses
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
@@ -147,7 +148,7 @@ class _Sentences(logging.Formatter):
     """Log records of workbench on one line each, since a name in them may contain line breaks."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+        text = redact_addresses(super().format(record))
         return visible(text, lines=False) if record.name == log.name else text
 
 
@@ -173,7 +174,7 @@ def _wrong_words(error: Any) -> int:
 
 def _fail(sentence: str, code: int) -> int:
     """Print a sentence as one line on stderr, and return the exit code."""
-    say(f"workbench: {sentence}")  # on one line: a name that the user typed may contain line breaks
+    say(f"workbench: {redact_addresses(sentence)}")  # on one line: a name that the user typed may contain line breaks
     return code
 
 

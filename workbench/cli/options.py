@@ -17,6 +17,7 @@ import typer
 
 from workbench.errors import InputError
 from workbench.store.atomic import user_path
+from workbench.store.redact import refuse_secrets
 
 P = ParamSpec("P")
 log = logging.getLogger("workbench")
@@ -173,12 +174,18 @@ def only_printed() -> bool:
     return not _printed or any(_printed)
 
 
-def _refuse_options_as_values(arguments: Mapping[str, Any]) -> None:
-    """Raise InputError if the value of an option is another option, which the command would then not see."""
+def _refuse_values(arguments: Mapping[str, Any]) -> None:
+    """Raise InputError if the value of an option is another option, or an address that holds a password or key."""
     for name, value in arguments.items():
+        option = f"--{name.strip('_').replace('_', '-')}"
         for each in value if isinstance(value, list | tuple) else [value]:
             if str(each).startswith("--"):
-                raise InputError(f"--{name.strip('_').replace('_', '-')} is followed by {each}; give it a value")
+                raise InputError(f"{option} is followed by {each}; give it a value")
+            if isinstance(each, Path):
+                refuse_secrets(str(each).replace(":/", "://", 1), option)  # a path has one slash of `s3://`
+            elif isinstance(each, str):
+                key, equals, inner = each.partition("=") if name in ("set_", "over") else ("", "", each)
+                refuse_secrets(inner, f"{option} {key}{equals}".rstrip())
 
 
 def with_results_alone(command: Callable[P, None]) -> Callable[P, None]:
@@ -186,7 +193,7 @@ def with_results_alone(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        _refuse_options_as_values(kwargs)
+        _refuse_values(kwargs)
         token = _results.set(sys.stdout)
         try:
             with contextlib.redirect_stdout(sys.stderr):

@@ -15,6 +15,7 @@ from workbench.models.export import export_discriminator, export_masked_lm, mask
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
+from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import check_outside
 
@@ -97,17 +98,18 @@ def card(run: RunDir, spec: RunSpec, name: str) -> str:
     """Return the model card of one exported model: what it is, its data, its compute and the scores of its run."""
     done = run.read_json("done.json")
     flops = ", ".join(f"{float(amount):.4g} ({convention})" for convention, amount in done["flops"].items())
-    before = f"\n- before: {spec.pair.spent_before()}" if spec.pair is not None else ""
+    corpus = for_markdown(", ".join(spec.data.corpus))
+    before = f"\n- before: {for_markdown(spec.pair.spent_before())}" if spec.pair is not None else ""
     return f"""---
 library_name: transformers
 pipeline_tag: {TASKS[name]}
 tags: [electra, {TASKS[name]}]
 ---
-# {run.run_id}, {name}
+# {for_markdown(run.run_id)}, {name}
 
-An `{CLASSES[name]}` with its head, pre-trained with the objective `{spec.objective}`. {USES[name]}
+An `{CLASSES[name]}` with its head, pre-trained with the objective {code_in_markdown(spec.objective)}. {USES[name]}
 
-- text: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
+- text: {corpus} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
 - training: {plural(done["steps"], "step")}, {plural(done["tokens"], "token")}, seed {spec.seed}
 - training FLOPs, by convention: {flops}{before}
 
@@ -123,6 +125,9 @@ def _scores(scores: Mapping[str, Mapping[str, Any]]) -> str:
             values.setdefault((score["task"], score["metric"]), []).append(score["value"])
     if not values:
         return "Its run has no scores."
-    rows = [f"| {task} | {metric} | {math.fsum(v) / len(v):.2f} | {len(v)} |" for (task, metric), v in values.items()]
+    rows = [
+        f"| {for_markdown(task)} | {for_markdown(metric)} | {math.fsum(v) / len(v):.2f} | {len(v)} |"
+        for (task, metric), v in values.items()
+    ]
     head = ["Scores of the run's encoder, times 100:", "", "| task | metric | mean | scores |", "|---|---|---|---|"]
     return "\n".join([*head, *sorted(rows)])

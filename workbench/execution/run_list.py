@@ -21,6 +21,7 @@ from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.spec.words_seen import MOST_EPOCHS
+from workbench.store.redact import refuse_secrets_in
 from workbench.training.plan import Plan, amount_in, plan
 
 log = logging.getLogger("workbench")
@@ -107,6 +108,7 @@ def job_of(
     `given` are the keys that were set for all runs, which the presets of objectives do not change. `at_scale` returns
     the base spec of a scale, for an experiment over scales. Raises InputError.
     """
+    refuse_secrets_in([experiment.axes, *experiment.variants], f"experiment {experiment.name}:")
     names = [objectives.find(each) for each in words]
     if len({name for name, _ in names}) < len(names):
         raise InputError(f"--objective names {', '.join(name for name, _ in names)}: give each objective once")

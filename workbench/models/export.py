@@ -21,6 +21,7 @@ from workbench.models.encoder import Encoder, plain_weights
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
+from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.safetensors_writer import content, library_errors, save_copies
 
 WEIGHTS = "model.safetensors"
@@ -70,13 +71,14 @@ def limit_length(settings: Path, positions: int) -> None:
 def card(spec: RunSpec, facts: dict[str, Any]) -> str:
     """Return the model card: what was trained, on which text, for how long, and how to load it."""
     trained = (
-        f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for "
+        f"It was pre-trained with the objective {code_in_markdown(spec.objective)} ({spec.recipe} recipe) for "
         f"{plural(facts['steps'], 'step')}, {plural(facts['tokens'], 'token')}, "
         f"{float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
         if facts["steps"]
         else "It holds the initial weights of its seed and was not trained: a baseline."
     )
-    trained += f"\nBefore: {spec.pair.spent_before()}." if spec.pair is not None else ""
+    trained += f"\nBefore: {for_markdown(spec.pair.spent_before())}." if spec.pair is not None else ""
+    corpus = for_markdown(", ".join(spec.data.corpus))
     size = f"{plural(spec.encoder.layers, 'layer')} x {spec.encoder.hidden}"
     longer = spec.encoder.positions > spec.data.length
     untrained = f"; positions from {spec.data.length} on never occurred in pre-training" if longer else ""
@@ -85,13 +87,13 @@ library_name: transformers
 pipeline_tag: feature-extraction
 tags: [feature-extraction, {spec.encoder.family}]
 ---
-# {spec.name}
+# {for_markdown(spec.name)}
 
 A text encoder of {size} ({spec.encoder.family}), seed {spec.seed}.
 {trained}
 
-- corpus: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
-- tokenizer: {spec.data.tokenizer}, {spec.encoder.vocab} entries
+- corpus: {corpus} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
+- tokenizer: {for_markdown(spec.data.tokenizer)}, {spec.encoder.vocab} entries
 - texts: up to {spec.encoder.positions} tokens, to which the tokenizer cuts with `truncation=True`{untrained}
 - no head: the heads of pre-training are not in here but in the folder `heads` of the run, so it fills no masks and
   classifies nothing before fine-tuning

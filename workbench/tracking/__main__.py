@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from workbench import progress
 from workbench.errors import InputError
 from workbench.store.atomic import free
-from workbench.store.redact import redact
+from workbench.store.redact import redact, redact_addresses
 from workbench.store.run_directory import RunDir
 
 ANSWER = 2.0  # seconds within which a server must answer the first request
@@ -123,7 +124,7 @@ def _begin(wandb: Any, header: Mapping[str, Any], folder: Path, mode: str) -> An
         project=os.environ.get("WANDB_PROJECT", "workbench"),
         id=header["name"],
         name=header["name"],
-        config=dict(header["config"]),
+        config=json.loads(redact_addresses(json.dumps(header["config"]))),
         dir=str(folder),
         mode=mode,
         resume="allow" if mode == "online" else None,
@@ -190,7 +191,8 @@ def send(folder: Path) -> None:
     header = {"folder": str(run.path), "name": run.run_id, "config": run.spec().model_dump(mode="json")}
     problems: list[str] = []
     copy(header, run.metrics(), problems.append)
-    sys.stderr.write("".join(f"{run.run_id}: {problem}\n" for problem in problems or ["sent"]))
+    for problem in problems or ["sent"]:
+        progress.say(f"{run.run_id}: {problem}")
 
 
 if __name__ == "__main__":
@@ -201,5 +203,4 @@ if __name__ == "__main__":
             send(Path(word))
         except InputError as error:
             sys.exit(str(error))
-    sys.stderr.flush()
     os._exit(0)

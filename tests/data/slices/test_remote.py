@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import http.server
 import itertools
@@ -125,6 +126,53 @@ def test_a_changed_object_is_prepared_again(files: tuple[Any, Failing, Path], tm
     client.put_object(Bucket="text", Key="corpus/a.txt", Body="\n\n".join(TEXTS[:500]).encode())
     with pytest.raises(InputError, match="changed while it was read"):
         sources.check_unchanged([source])
+
+
+class Closed(http.server.BaseHTTPRequestHandler):
+    """A web server with one file, for a user with a password or a bearer with a token."""
+
+    ALLOWED = (f"Basic {base64.b64encode(b'me:planted').decode()}", "Bearer planted")
+
+    def do_GET(self) -> None:
+        known = self.headers["Authorization"] in self.ALLOWED
+        content = b"one document\n" if known else b""
+        start, _, end = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+        part = content[int(start) : int(end or len(content)) + 1]
+        self.send_response((206 if "Range" in self.headers else 200) if known else 401)
+        sizes = {"Content-Length": len(part), "Content-Range": f"bytes {start}-{end}/{len(content)}"}
+        for name, value in {**sizes, "Accept-Ranges": "bytes", "ETag": '"1"'}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(part if self.command == "GET" else b"")
+
+    do_HEAD = do_GET  # noqa: N815 - named by http.server
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("way", ["netrc", "header", "none"])
+def test_credentials_of_a_web_server_are_not_in_the_address(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These are the ways that the refusal of an address with a password names."""
+    from fsspec import config
+
+    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password planted\n" if way == "netrc" else "")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    header = {"FSSPEC_HTTP": json.dumps({"headers": {"Authorization": "Bearer planted"}})} if way == "header" else {}
+    monkeypatch.setattr(config, "conf", {})
+    config.set_conf_env(config.conf, header)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Closed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        spec = DataSpec(corpus=(f"http://127.0.0.1:{server.server_port}/{way}.txt",))
+        if way == "none":
+            with pytest.raises(InputError, match="cannot be read"):
+                list(sources.documents(spec))
+        else:
+            assert list(sources.documents(spec)) == ["one document"]
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

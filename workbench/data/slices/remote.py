@@ -2,7 +2,7 @@
 
 A file is read in blocks, each by a request for these bytes alone, which is repeated if it fails; so a server that fails
 some requests changes nothing of a text. Credentials and endpoints are those of fsspec and of each store's client
-(environment variables and their own configuration files), and never part of a name.
+(environment variables and their own configuration files), for web servers also ~/.netrc, and never part of a name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from workbench.errors import InputError, one_line
+from workbench.store.redact import refuse_secrets
 
 log = logging.getLogger("workbench")
 
 T = TypeVar("T")
 NAME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+NETRC = re.compile(r"^https?://", re.IGNORECASE)
 BLOCK = 8 << 20  # bytes of one request
 TRIES, FINAL = 9, 3  # requests until one fails for good; and until it does if a repetition seldom helps
 HOPELESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError)
@@ -114,17 +116,13 @@ def listed(name: str) -> list[tuple[RemotePath, str]]:
 
     Raises InputError if there is none, or if the server gives no size or nothing that changes with the content.
     """
+    refuse_secrets(name, "corpus")
     try:
         parts = urlsplit(name)
     except ValueError as error:
         raise InputError(f"corpus {name!r} is no URL: {error}") from None
     if parts.scheme in ("file", "local"):
         raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {parts.path or '/'}")
-    if "@" in parts.netloc and parts.scheme != "hf":
-        raise InputError(
-            f"corpus {parts.scheme}://...@{parts.netloc.rpartition('@')[2]}{parts.path}: a name may hold no user or "
-            f"password, since it is kept in every run; give credentials as {parts.scheme}'s client expects them"
-        )
     system, path = _system(name)
     return [_file(system, info) for info in repeated(name, lambda: _infos(system, path, name))]
 
@@ -154,8 +152,11 @@ def _system(url: str) -> tuple[Any, str]:
     """Return the file system of a URL and the path in it. Raises InputError if its package is not installed."""
     import fsspec
 
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if NETRC.match(url) and not fsspec.config.conf.get("http"):  # else the user has set headers or a client
+        options["client_kwargs"] = {"trust_env": True}  # reads ~/.netrc, and the proxies of environment variables
     try:
-        system, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        system, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         raise InputError(
             f"corpus {url!r}: {one_line(error)}; s3:// and https:// need pip install 'workbench[remote]'"

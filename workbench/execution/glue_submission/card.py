@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from workbench.store.atomic import plain
+from workbench.store.redact import code_in_markdown, for_markdown
 
 FORMAT = 1
 
@@ -65,10 +66,10 @@ class Card:
         """Return the card as a page."""
         commit = f", commit {self.commit[:10]}" if self.commit else ""
         lines = [
-            f"# {self.zip}", "",
+            f"# {for_markdown(self.zip)}", "",
             f"Predictions on the test sets of GLUE, SHA-256 `{self.sha256}`.", "",
-            f"- run: `{self.run}` ({self.run_chosen})",
-            f"- encoder: `{self.encoder}`",
+            f"- run: {code_in_markdown(self.run)} ({for_markdown(self.run_chosen)})",
+            f"- encoder: {code_in_markdown(self.encoder)}",
             f"- code: workbench {self.code}{commit}", "",
             "| file | rows | task | seeds | dev, recorded | dev, fine-tuned again | predictions |",
             "|---|---:|---|---|---|---|---|",
@@ -76,7 +77,7 @@ class Card:
         ]  # fmt: skip
         if self.missing:
             lines += ["", "This submission is partial. Missing:", ""]
-            lines += [f"- {file}: {why}" for file, why in self.missing.items()]
+            lines += [f"- {for_markdown(file)}: {for_markdown(why)}" for file, why in self.missing.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -88,4 +89,5 @@ def _row(entry: Entry) -> str:
     )
     recorded = f"{entry.metric} {recorded}" if entry.dev else "-"
     how = entry.how + (f"; {entry.chosen}" if entry.chosen else "")
-    return f"| {entry.file} | {entry.rows:,} | {entry.task} | {seeds} | {recorded} | {repeated or '-'} | {how} |"
+    words = [entry.file, f"{entry.rows:,}", entry.task, seeds, recorded, repeated or "-", how]
+    return f"| {' | '.join(map(for_markdown, words))} |"

@@ -20,6 +20,7 @@ from workbench.report.load import training_curves
 from workbench.spec.parts import CONVENTIONS, UNITS, DataSpec
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens
 from workbench.store.atomic import read_object
+from workbench.store.redact import redact_addresses
 from workbench.store.run_store import RunDir, RunStore, of_each
 
 Records = Mapping[str, dict[str, Any]]
@@ -59,13 +60,17 @@ def part(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings with dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}. Lists become text with commas."""
+    """Return nested mappings with dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}. Lists become text with commas.
+
+    Secrets in addresses, which runs of older versions may have, are removed.
+    """
     flat: dict[str, Any] = {}
     for key, item in value.items():
         if isinstance(item, Mapping):
             flat |= flatten(item, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = ", ".join(map(str, item)) if isinstance(item, list) else item
+            text = ", ".join(map(str, item)) if isinstance(item, list) else item
+            flat[f"{prefix}{key}"] = redact_addresses(text) if isinstance(text, str) else text
     return flat
 
 
