@@ -36,6 +36,8 @@ Reader = Callable[[Place, str, Advance], Iterator[str]]
 LONGEST = 1 << 24  # characters; a longer document is cut, at a line end if it has one, so that memory stays bounded
 WORD = 1 << 20  # characters without a blank; a longer run is not text, and a tokenizer would take hours for it
 ROWS = 256  # rows of Parquet that are read at once
+UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of a single one
+MOST_OF_A_TABLE = 4 << 30  # bytes of a table of all columns, which its reader holds in memory
 
 
 def kind_of(path: Place) -> str:
@@ -185,24 +187,71 @@ def parquet_rows(
     Raises InputError if the file cannot be read, has no such column, or would fill memory.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with opened(path) as file, pq.ParquetFile(file) as table:
+        with opened(path) as file, _with_dictionaries(file) as table:
             first, end = groups[0], table.metadata.num_row_groups if groups[1] < 0 else groups[1]
             numbers = itertools.count(1 + sum(table.metadata.row_group(at).num_rows for at in range(first)))
             if column is not None and column not in table.schema_arrow.names:
                 raise missing(column, table.schema_arrow.names, shown)
             unpackable(table.metadata, shown, column)
-            columns = None if column is None else [column]
+            columns, in_all = None if column is None else [column], 0
             for batch in table.iter_batches(batch_size=ROWS, row_groups=range(first, end), columns=columns):
-                yield from ((f"row {next(numbers)}", row) for row in batch.to_pylist())
+                in_all += sum(map(_unpacked_size, batch.columns)) if column is None else 0
+                if in_all > MOST_OF_A_TABLE:
+                    raise InputError(f"{shown} unpacks to more than {MOST_OF_A_TABLE >> 30} GiB; name a smaller table")
+                for part in _unpacked_in_parts(batch, shown):
+                    yield from ((f"row {next(numbers)}", row) for row in part.to_pylist())
     except PermissionError:
         raise InputError(f"{shown} cannot be read: no permission") from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if getattr(error, "errno", None):  # damaged Thrift or Snappy data raises an OSError without a number
             raise
         raise InputError(f"{shown} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
+
+
+def _with_dictionaries(file: Any) -> Any:
+    """Return a Parquet file whose columns stay packed: a text of a dictionary is in memory once, not in every row."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(file)
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+    packed = {
+        each.path_in_schema for each in columns if each.has_dictionary_page and each.physical_type == "BYTE_ARRAY"
+    }
+    return pq.ParquetFile(file, metadata=metadata, read_dictionary=sorted(packed))
+
+
+def _unpacked_in_parts(batch: Any, shown: str) -> Iterator[Any]:
+    """Yield the rows of a batch in parts that have at most UNPACKED bytes, or a single row.
+
+    A short text of a dictionary can be the value of every row and of every entry of a list. Raises InputError if a row
+    alone has more than MOST_OF_A_ROW bytes.
+    """
+    size = sum(map(_unpacked_size, batch.columns))
+    if size > UNPACKED and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from _unpacked_in_parts(batch.slice(0, half), shown)
+        yield from _unpacked_in_parts(batch.slice(half), shown)
+    elif size > MOST_OF_A_ROW:
+        raise InputError(f"{shown}: a row unpacks to {size >> 20:,} MiB, which no text does; split its documents")
+    else:
+        yield batch
+
+
+def _unpacked_size(array: Any) -> int:
+    """Return the bytes of an Arrow array with a copy of each text of a dictionary for every value that refers to it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(array.type):
+        lengths = pc.binary_length(array.dictionary.cast(pa.binary()))
+        return int(pc.sum(pc.cast(lengths.take(array.indices), pa.int64())).as_py() or 0)
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_struct(array.type):
+        parts = array.flatten()
+        return sum(map(_unpacked_size, parts)) if isinstance(parts, list) else _unpacked_size(parts)
+    return int(array.nbytes)
 
 
 def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:

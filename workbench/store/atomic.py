@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from workbench.errors import InputError, encodable
 from workbench.signals import heed
@@ -30,6 +30,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
 _TEMPORARY = re.compile(rf"({re.escape(STAGE)}|{re.escape(TRASH)})[0-9a-f]{{32}}")
 ABANDONED = 3600.0  # seconds after which a temporary file that is not written any more counts as left behind
+LONGEST_LINE = 1 << 20  # bytes of a row of a log; real ones are a thousand times smaller
 LARGEST = 64 << 20  # bytes of a JSON file; real ones are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Errors of disks that fail, are damaged, taken away or not reached, by name: some systems lack some of them.
@@ -176,6 +177,20 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
         if size > largest:
             raise ValueError(f"has {size} bytes, more than the {largest} allowed")
         return file.read()
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a log from its place on, without their ends and without an incomplete last line.
+
+    A line of more than LONGEST_LINE bytes, such as the zeros of a sparse file, is yielded as that many bytes of it, so
+    that no file fills memory.
+    """
+    while line := file.readline(LONGEST_LINE):
+        rest = line
+        while not rest.endswith(b"\n") and (rest := file.readline(LONGEST_LINE)):
+            pass
+        if rest:
+            yield line.removesuffix(b"\n")
 
 
 def sealed(value: Mapping[str, Any]) -> bytes:

@@ -352,18 +352,20 @@ class RunDir:
 
         Raises InputError, which names the line, for any other damage.
         """
-        return validation.rows(self.file("metrics.jsonl"))
+        return list(validation.rows(self.file("metrics.jsonl")))
 
     def rows_to(self, step: int, after: int = 0) -> list[dict[str, Any]]:
         """Return all rows, if these are the rows of every step after `after` up to `step`; else raise InputError."""
-        rows = self.metrics()
-        for expected, row in itertools.zip_longest(range(after + 1, step + 1), rows):
+        rows: list[dict[str, Any]] = []
+        found = validation.rows(self.file("metrics.jsonl"))
+        for expected, row in itertools.zip_longest(range(after + 1, step + 1), found):
             if row is None or row["step"] != expected:
                 wrong = f"lacks the row of step {expected}" if expected else f"has rows after step {step}"
                 raise DamagedRun(
                     f"{self.path / 'metrics.jsonl'} {wrong}, so the run cannot be continued; "
                     f"move its folder away and give the same command again"
                 )
+            rows.append(row)
         return rows
 
     def check_point(self, place: str) -> None:

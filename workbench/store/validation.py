@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from workbench.errors import DamagedRun, InputError
 from workbench.spec.run_spec import digest, parse
 from workbench.spec.scoring import score_file
 from workbench.store import atomic, manifest
-from workbench.store.atomic import checked_name, loads, own_folder, read_bytes, read_hashed
+from workbench.store.atomic import checked_name, loads, own_folder, read_hashed
 
 FORMAT = 1
 
@@ -419,24 +419,23 @@ def row(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and type(value.get("step")) is int else None
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    """Return all rows of a metrics.jsonl, without an incomplete last line.
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield all rows of a metrics.jsonl, without an incomplete last line.
 
     Raises InputError, which names the line, for any other damage.
     """
     try:
-        lines = read_bytes(path, largest=1 << 40).split(b"\n")[:-1]
+        file = atomic.open_regular(path)
     except FileNotFoundError:
-        return []
+        return
     except ValueError as error:
         raise DamagedRun(f"{path} {error}") from None
-    values = []
-    for number, line in enumerate(lines, 1):
-        value = row(line)
-        if value is None:
-            raise DamagedRun(
-                f"{path}, line {number}: is not a row of metrics; the file is damaged there, so move the run's folder "
-                f"away and give the same command again"
-            )
-        values.append(value)
-    return values
+    with file:
+        for number, line in enumerate(atomic.lines_of(file), 1):
+            value = row(line)
+            if value is None:
+                raise DamagedRun(
+                    f"{path}, line {number}: is not a row of metrics; the file is damaged there, so move the run's "
+                    f"folder away and give the same command again"
+                )
+            yield value

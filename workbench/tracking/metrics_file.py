@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import mmap
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.store.atomic import disk_errors, draft_in, dumps, loads, place, write_all
+from workbench.store.atomic import LONGEST_LINE, disk_errors, draft_in, dumps, loads, place, write_all
 from workbench.store.lease import Lease
+
+BLOCK, COPIED = 1 << 13, 1 << 24  # bytes in which a line end is searched for at once, and that are copied at once
 
 
 class Metrics:
@@ -96,13 +97,10 @@ class Metrics:
         except FileNotFoundError:
             return 0
         try:
-            size = os.fstat(old).st_size
-            if not size:
-                return 0
-            with mmap.mmap(old, size, access=mmap.ACCESS_READ) as view, disk_errors(self.path, size):
-                end, last = _cut(view, step)
-                for start in range(0, end, 1 << 24):
-                    part = view[start : min(end, start + (1 << 24))]
+            end, last = _cut(old, os.fstat(old).st_size, step)
+            with disk_errors(self.path, end):
+                for start in range(0, end, COPIED):
+                    part = os.pread(old, min(COPIED, end - start), start)
                     write_all(self._file, part)
                     self._count(part)
                 os.fsync(self._file)
@@ -111,19 +109,30 @@ class Metrics:
             os.close(old)
 
 
-def _cut(view: mmap.mmap, step: int) -> tuple[int, int]:
-    """Return where the last row up to `step` ends, and its step; 0 and 0 if there is none.
+def _cut(log: int, size: int, step: int) -> tuple[int, int]:
+    """Return where the last row up to `step` ends in an open log, and its step; 0 and 0 if there is none.
 
     The log is read from its end, because all rows that are dropped are there.
     """
-    end = view.rfind(b"\n") + 1
+    end = _line_start(log, size)
     while end:
-        start = view.rfind(b"\n", 0, end - 1) + 1
+        start = _line_start(log, end - 1)
         try:
-            row = loads(view[start:end])
+            row = loads(os.pread(log, min(end - start, LONGEST_LINE), start))
             if row["step"] <= step:
                 return end, int(row["step"])
         except (ValueError, TypeError, KeyError):
             pass  # a power cut may leave a line that is not a row
         end = start
     return 0, 0
+
+
+def _line_start(log: int, end: int) -> int:
+    """Return the place after the last line end before `end`; 0 if there is none."""
+    while end:
+        start = max(0, end - BLOCK)
+        found = os.pread(log, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import resource
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,42 @@ def test_anything_but_tensors_by_name_is_refused_and_not_run(
     torch.save(content, folder / "pytorch_model.bin", pickle_module=pickle)
     assert words in refusal(folder, lambda: with_safetensors(folder))
     assert not (tmp_path / "was_here").exists() and not list(cache.glob("converted/*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"w": torch.zeros(1).expand(40_000, 40_000)}, "holds 'w' of 6,400,000,000 bytes, of which 4 are stored"),
+        ({"w": torch.zeros(5).as_strided((4, 9), (1, 0))}, "holds 'w' of 144 bytes, of which 20 are stored"),
+        (dict.fromkeys("abcdefgh", torch.zeros(10_000)), "more than 4 times as many"),
+        ({"w": torch.empty(40_000, 40_000, device="meta")}, "more than 4 times as many"),
+        ({"w": bytearray(8)}, "it makes a bytearray"),
+    ],
+)
+def test_tensors_of_more_bytes_than_the_file_explains_take_no_memory(
+    content: object, words: str, folder: Path, cache: Path
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    torch.save(content, folder / "pytorch_model.bin")
+    assert words in refusal(folder, lambda: with_safetensors(folder))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000 and not list(cache.glob("converted/*"))
+
+
+def test_packed_records_are_refused_before_they_are_unpacked(folder: Path) -> None:
+    path = folder / "pytorch_model.bin"
+    torch.save({"w": torch.zeros(1 << 20)}, path)
+    with zipfile.ZipFile(path) as old:
+        records = {each: old.read(each) for each in old.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in records.items():
+            packed.writestr(name, content)
+    assert "its records have more bytes than the file" in refusal(folder, lambda: with_safetensors(folder))
+
+
+def test_tied_weights_under_three_names_and_the_old_format_are_read(folder: Path) -> None:
+    tied = torch.arange(30_000.0)
+    torch.save(
+        {"a": tied, "b": tied, "c": tied[:10]}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False
+    )
+    found = load_file(with_safetensors(folder) / "model.safetensors")
+    assert torch.equal(found["b"], tied) and torch.equal(found["c"], tied[:10])

@@ -6,7 +6,9 @@ They are copied once into a folder of the cache as safetensors, and that folder 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,11 @@ from workbench.data.hugging_face.view import refusing
 from workbench.data.hugging_face.weights import INDEX, PICKLED_FILE, SINGLE
 from workbench.errors import InputError
 from workbench.spec.run_spec import slug
-from workbench.store.atomic import cache_root, sha256
+from workbench.store.atomic import cache_root, open_regular, sha256
 from workbench.store.cache import is_whole, staged
 
 KEPT = ("config.json", *TOKENIZER_FILES)
+MOST_NAMES = 4  # under which the same memory may be stored, as tied embeddings are
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in checkpoints from TensorFlow
 
 
@@ -47,13 +50,50 @@ def _tensors(folder: Path, path: Path) -> dict[str, Any]:
     import torch
 
     with refusing(folder, f"has a {PICKLED_FILE} that cannot be read without running code"):
+        _check_records(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(loaded, dict) or not loaded:
         raise InputError(f"{folder}: {PICKLED_FILE} holds {type(loaded).__name__}, not tensors by name")
     for name, tensor in loaded.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
             raise InputError(f"{folder}: {PICKLED_FILE} holds {ascii(name)[:60]}, which is not a tensor with a name")
+    _check_sizes(folder, loaded, path.stat().st_size)
     return {_new_name(name): tensor for name, tensor in loaded.items()}
+
+
+def _check_records(path: Path) -> None:
+    """Raise ValueError if reading a state dict would fill memory before there are tensors.
+
+    torch writes the records of its zip files as they are. So records with more bytes than the file has unpack to any
+    size, and so does a `bytearray`, which torch's unpickler makes and no state dict has.
+    """
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as records:
+                if sum(each.file_size for each in records.infolist()) > len(content):
+                    raise ValueError("its records have more bytes than the file")
+        if content.find(b"\nbytearray\n") >= 0:
+            raise ValueError("it makes a bytearray")
+
+
+def _check_sizes(folder: Path, tensors: dict[str, Any], size: int) -> None:
+    """Raise InputError if tensors are larger than their memory, or all together than the file can explain.
+
+    An expanded tensor repeats its memory, of a few bytes, in any size. Tied weights are stored once and have few names.
+    """
+    for name, tensor in tensors.items():
+        needed, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
+        if needed > stored:
+            raise InputError(
+                f"{folder}: {PICKLED_FILE} holds {ascii(name)[:60]} of {needed:,} bytes, of which {stored:,} are "
+                f"stored; save it again from a contiguous copy"
+            )
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if needed > MOST_NAMES * size:
+        raise InputError(
+            f"{folder}: {PICKLED_FILE} has {size:,} bytes, and its tensors {needed:,}, more than {MOST_NAMES} times as "
+            f"many; save each tensor with a memory of its own"
+        )
 
 
 def _new_name(name: str) -> str:

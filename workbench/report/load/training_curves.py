@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from workbench.spec.parts import CONVENTIONS
+from workbench.store.atomic import LONGEST_LINE, lines_of
 
 MOST_BINS = 120
 MOST_ROWS = 20_000  # rows read from one file; of a longer one, every k-th row is read
@@ -116,8 +117,8 @@ def read(path: Path, most: int = MOST_ROWS) -> Curve:
     bins: dict[int, Bin] = {}
     width, skipped, last = 1, 0, {}
     bad_tail = False
-    with path.open("rb") as lines:
-        for line in itertools.islice(lines, 0, None, every):
+    with path.open("rb") as file:
+        for line in itertools.islice(lines_of(file), 0, None, every):
             skipped += bad_tail  # the bad line before was not the last one
             row = _parse(line)
             bad_tail = row is None
@@ -155,8 +156,8 @@ def _line_at(file: BinaryIO, place: int) -> bytes:
     """Return the first line of a file that begins at a place or after it."""
     file.seek(max(0, place - 1))
     if place:
-        file.readline()
-    return file.readline()
+        file.readline(LONGEST_LINE)
+    return file.readline(LONGEST_LINE)
 
 
 def _parse(line: bytes) -> dict[str, float] | None:
