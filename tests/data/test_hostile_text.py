@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import random
+import resource
 import string
 import tracemalloc
 from collections.abc import Callable
@@ -123,3 +124,39 @@ def test_long_runs_without_blanks_that_are_many_words_are_trained_on() -> None:
     parts = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     for text in ("\u4e2d\u6587" * 5000, "{'a':1}," * 1000, "Short Words \u00c9 only"):
         assert subwords._learnable(text, *parts) == text
+
+
+def test_a_text_of_a_parquet_dictionary_is_not_copied_for_every_row(tmp_path: Path) -> None:
+    """2 GB of texts in a file of 0.4 MB, and 2 GB in the list of a single row."""
+    text = "word " * (8 << 20 >> 2)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array([text]))
+    pq.write_table(pa.table({"text": texts}), tmp_path / "rows.parquet", dictionary_pagesize_limit=1 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    lengths = [len(row["text"]) for _, row in formats.parquet_rows(tmp_path / "rows.parquet", "rows", "text")]
+    assert lengths == [len(text)] * 200
+    nested = pa.ListArray.from_arrays(pa.array([0, 200]), texts)
+    pq.write_table(pa.table({"words": nested}), tmp_path / "list.parquet", dictionary_pagesize_limit=1 << 30)
+    with pytest.raises(InputError, match=r"list: a row unpacks to 2,000 MiB"):
+        list(formats.parquet_rows(tmp_path / "list.parquet", "list"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_rows_of_parquet_are_those_that_arrow_gives(tmp_path: Path, dictionary: bool) -> None:
+    table = pa.table({
+        "text": ["a", None, "b", "a"] * 100, "words": [["x", "y"], [], None, ["x", None]] * 100,
+        "n": [1, 2, None, 4] * 100, "raw": [b"1", b"1", None, b""] * 100,
+        "struct": [{"a": "z", "b": [1.5]}, None, {"a": None, "b": []}, {"a": "z", "b": None}] * 100,
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "x.parquet", use_dictionary=dictionary, row_group_size=150)
+    found = [row for _, row in formats.parquet_rows(tmp_path / "x.parquet", "x")]
+    assert found == table.to_pylist()
+
+
+def test_a_table_has_a_limit_when_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "MOST_OF_A_TABLE", 1 << 20)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int32()), pa.array(["word " * 1000]))
+    pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="x unpacks to more than"):
+        list(formats.parquet_rows(tmp_path / "x.parquet", "x"))
+    assert len(list(formats.parquet_rows(tmp_path / "x.parquet", "x", "text"))) == 300  # a corpus is not held in memory

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import resource
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import LeaseLost
+from workbench.errors import DamagedRun, LeaseLost
+from workbench.report.load import training_curves
+from workbench.store import validation
 from workbench.store.lease import acquire
 from workbench.tracking.metrics_file import Metrics
 
@@ -262,3 +265,29 @@ def test_a_late_owner_writes_no_row(tmp_path: Path, path: Path) -> None:
     assert steps(path) == [1, 2, 3]
     late.release()
     new.release()
+
+
+def test_a_log_with_a_hole_or_a_line_of_megabytes_is_read_in_little_memory(path: Path) -> None:
+    """A failure of the machine can leave zeros in place of rows, as many as a sparse file can have."""
+    rows = [{"step": step, "loss": 1.0} for step in range(1, 5)]
+    lines = [json.dumps(row).encode() + b"\n" for row in rows]
+    path.write_bytes(b"".join(lines))
+    os.truncate(path, 1 << 28)
+    tracemalloc.start()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert list(validation.rows(path)) == rows  # the zeros are an incomplete last line
+    assert training_curves.read(path).last == {"step": 1.0, "loss": 1.0}  # every k-th row of a log of this size
+    metrics = Metrics(path)
+    assert metrics.rewind(3) == 3 and path.read_bytes() == b"".join(lines[:3])
+    metrics.close()
+    path.write_bytes(b"".join(lines[:2]))
+    os.truncate(path, 1 << 27)
+    with open(path, "ab") as file:
+        file.write(b"\n" + lines[2])
+    with pytest.raises(DamagedRun, match="line 3: is not a row of metrics"):
+        list(validation.rows(path))
+    assert metrics.rewind(2) == 2 and path.read_bytes() == b"".join(lines[:2])
+    metrics.close()
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000

@@ -211,15 +211,17 @@ def parquet_rows(
 
 
 def _with_dictionaries(file: Any) -> Any:
-    """Return a Parquet file whose columns stay packed: a text of a dictionary is in memory once, not in every row."""
+    """Return a Parquet file whose columns stay packed: a text of a dictionary is in memory once, not in every row.
+
+    Arrow cannot do this for texts in lists, of which it reads less than 2 GiB at once.
+    """
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(file)
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = [group.column(at) for group in groups for at in range(group.num_columns)]
-    packed = {
-        each.path_in_schema for each in columns if each.has_dictionary_page and each.physical_type == "BYTE_ARRAY"
-    }
+    texts = [each for each in columns if each.has_dictionary_page and each.physical_type == "BYTE_ARRAY"]
+    packed = {each.path_in_schema for each in texts if "." not in each.path_in_schema}
     return pq.ParquetFile(file, metadata=metadata, read_dictionary=sorted(packed))
 
 

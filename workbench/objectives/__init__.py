@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from workbench.models.encoder import Encoder
 
 GROUP = "workbench.objectives"
+LARGEST = 16 << 20  # bytes of the file of an objective
 PARTS = ("Options", "cost", "Objective")
 MOST = 1e100  # operations of one row; a larger number is a mistake, and products with it may overflow a float
 _files: dict[str, Path] = {}  # files of objectives that were given by path in this process, by `name@hash`
@@ -85,6 +86,8 @@ def find(word: str) -> tuple[str, str]:
         path = user_path(word, "--objective")
         if not path.is_file():
             raise InputError(f"--objective {word}: there is no such file")
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"--objective {word} has {path.stat().st_size:,} bytes, which no Python file has")
         source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         name = path.stem.replace("_", "-").lower()
         _files[f"{name}@{source}"] = path.resolve()
@@ -107,7 +110,9 @@ def keep_source(spec: RunSpec, path: Path) -> None:
 
     A copy whose hash differs from that of the spec is not used.
     """
-    if spec.source and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()[:16] == spec.source:
+    if not spec.source or not path.is_file() or path.stat().st_size > LARGEST:
+        return
+    if hashlib.sha256(path.read_bytes()).hexdigest()[:16] == spec.source:
         _files.setdefault(f"{spec.objective}@{spec.source}", path.resolve())
 
 

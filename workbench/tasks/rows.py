@@ -88,7 +88,13 @@ def text_of(path: Path, latin: bool = False) -> str:
     With `latin`, ASCII with a few bytes of Latin-1 is read too, after a warning that counts them.
     """
     _check_size(path)
-    raw = b"".join(chunks(path))
+    parts, size = [], 0
+    for part in chunks(path):  # of a compressed file, whose size says little
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST:
+            raise InputError(f"{path} unpacks to more than {LARGEST:,} bytes, the most that a table may have")
+    raw = b"".join(parts)
     if (place := raw.find(b"\0")) >= 0:
         raise InputError(
             f"{path} is binary or UTF-16, not UTF-8 text: NUL at byte {place}; convert it to UTF-8, or name another"

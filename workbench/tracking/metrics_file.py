@@ -13,7 +13,7 @@ from typing import Any
 from workbench.store.atomic import LONGEST_LINE, disk_errors, draft_in, dumps, loads, place, write_all
 from workbench.store.lease import Lease
 
-BLOCK, COPIED = 1 << 13, 1 << 24  # bytes in which a line end is searched for at once, and that are copied at once
+BLOCK, COPIED = 1 << 13, 1 << 24  # bytes in which a line end is searched for first, and that are copied at once
 
 
 class Metrics:
@@ -129,8 +129,9 @@ def _cut(log: int, size: int, step: int) -> tuple[int, int]:
 
 def _line_start(log: int, end: int) -> int:
     """Return the place after the last line end before `end`; 0 if there is none."""
+    size = BLOCK
     while end:
-        start = max(0, end - BLOCK)
+        start, size = max(0, end - size), min(2 * size, LONGEST_LINE)
         found = os.pread(log, end - start, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1

@@ -25,6 +25,7 @@ from workbench.store.atomic import read_sealed, sealed, write_new
 from workbench.store.environment import JOB_LOG
 from workbench.store.run_directory import now
 
+TAIL = 1 << 16  # bytes at the end of the log of a job in which its last line is searched for
 LOOK = 5.0  # seconds between two looks at the queue
 MOST = 1000  # jobs of an array; clusters often limit it to 1,001
 
@@ -191,7 +192,9 @@ def last_words(folder: Path, logs_of: str = "*.log") -> str:
     """Return the last line of the newest log of a job, as the end of a sentence; "" if no job wrote anything."""
     logs = sorted(folder.glob(logs_of), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in logs:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL))
+            lines = file.read(TAIL).decode(errors="replace").strip().splitlines()
         if lines:
             return f"; {path.name} ends with: {lines[-1][:300]}"
     return ""
