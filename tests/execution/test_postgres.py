@@ -151,6 +151,21 @@ def test_a_password_that_is_refused_is_not_shown(
     assert "was not written" in caplog.text and "wrong-pw" not in caplog.text
 
 
+@pytest.mark.slow
+def test_the_password_can_be_in_the_environment_or_in_a_file(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ways that the refusal of an address with a password names."""
+    without = database.replace(f":{PASSWORD}@", "@")
+    with monkeypatch.context() as patch:
+        patch.setenv("PGPASSWORD", PASSWORD)
+        open_storage(Search(SPACE, 2, storage=without))
+    (tmp_path / "pgpass").write_text(f"*:*:*:me:{PASSWORD}\n")
+    (tmp_path / "pgpass").chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
+    open_storage(Search(SPACE, 2, storage=without))
+
+
 def show_one_by_one(search: Search, folder: Path, count: int) -> None:
     """Add one trial more in each call, as a search does after each of its rounds."""
     trials = [trial(number, 50.0 + number) for number in range(count)]

@@ -46,7 +46,7 @@ _ADVICE = {
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
     "hf": "set HF_TOKEN, or give the command: hf auth login",
     "postgresql": "put the password into ~/.pgpass, or set PGPASSWORD",
-    "mysql": "name the driver's option file, as in ?read_default_file=/home/me/.my.cnf",
+    "mysql": "name the driver's option file, as in ?read_default_file=/etc/my.cnf",
 }  # fmt: skip
 _ADVICE |= {"https": _ADVICE["http"], "s3a": _ADVICE["s3"], "gcs": _ADVICE["gs"], "postgres": _ADVICE["postgresql"]}
 _DATABASES = ("postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss", "cockroachdb")
