@@ -81,3 +81,13 @@ def test_a_value_of_another_type_is_refused(given: dict[str, Any], message: str)
 def test_an_unknown_name_is_refused_with_the_nearest_one(kind: type, name: str, advice: str) -> None:
     with pytest.raises(InputError, match=rf"unknown argument '{name}'; {re.escape(advice)}"):
         checked({name: 1}, kind)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"corpus": ["docs", "https://h/x?sig=Pl4nted"]}, {"settings": {"tasks.glue": "s3://me:Pl4nted@b/k"}}],
+)
+def test_an_address_with_a_secret_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="an address may hold no ") as caught:
+        checked(given, RunArguments)
+    assert "Pl4nted" not in str(caught.value)

@@ -10,7 +10,7 @@ import yaml
 
 from workbench.data import tokenizer
 from workbench.models.encoder import build_encoder
-from workbench.models.export import export, limit_length
+from workbench.models.export import card, export, limit_length
 from workbench.spec.run_spec import RunSpec, parse
 
 FACTS = {"steps": 5, "tokens": 640, "flops": {"paper": 1e6}}
@@ -61,3 +61,13 @@ def test_the_card_states_what_the_folder_contains(tmp_path: Path) -> None:
     assert "A text encoder of 1 layer x 16 (electra)" in text and "5 steps, 640 tokens, " in text
     assert "up to 20 tokens" in text and "positions from 16 on never occurred" in text
     assert "never occurred" not in card(tiny(positions=16), FACTS)
+
+
+def test_a_card_has_no_markup_and_no_secret_of_a_name() -> None:
+    """Runs of older versions may have such names of their text."""
+    names = ("<img src=x onerror=y>", "[a](javascript:z)", "https://me:Pl4nted@h/x?sig=Pl4ntedS3cret", "b\n# c\x1b[2J")
+    spec = tiny().changed({"data.corpus": names, "data.tokenizer": "<b>`w`"}).replace(objective="o`\n<script>")
+    text = card(spec, FACTS)
+    assert "<img" not in text and "&lt;img src=x onerror=y&gt;" in text and "\\[a\\](javascript:z)" in text
+    assert "Pl4nted" not in text and "\n# c" not in text and "\x1b" not in text and "<b>" not in text
+    assert "`o' <script>`" in text  # as code, in which nothing is interpreted

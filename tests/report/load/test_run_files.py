@@ -81,6 +81,8 @@ def test_flat_keys_lead_back_to_the_nested_mapping(value: dict[str, Any]) -> Non
 
 def test_lists_become_text_and_empty_mappings_nothing() -> None:
     assert run_files.flatten({"a": {"b": [1, "x"], "c": []}, "d": {}}) == {"a.b": "1, x", "a.c": ""}
+    signed = {"data": {"corpus": ["docs", "https://h/x?sig=Pl4ntedS3cret"]}}
+    assert run_files.flatten(signed) == {"data.corpus": "docs, https://h/x?sig=***"}
 
 
 # ---- small files ----
