@@ -37,7 +37,7 @@ def _moved(designs: Sequence[Design]) -> list[str]:
     amounts = " and ".join(f"{design.moved:.2f} points with {plural(design.seeds, 'seed')}" for design in ends)
     return [
         f"repeating this on another kind of arithmetic, such as another processor, moves each arm's mean by about "
-        f"{amounts} (one standard deviation, {SHARE_IN_WORDS}); the gaps contain this noise"
+        f"{amounts} (one standard deviation; {SHARE_IN_WORDS}); the gaps contain this noise"
     ]
 
 
