@@ -36,8 +36,8 @@ def _moved(designs: Sequence[Design]) -> list[str]:
         return []
     amounts = " and ".join(f"{design.moved:.2f} points with {plural(design.seeds, 'seed')}" for design in ends)
     return [
-        f"repeating this on another kind of arithmetic, such as another processor, moves each arm's mean by about "
-        f"{amounts} (one standard deviation; {SHARE_IN_WORDS}); the gaps contain this noise"
+        f"repeating the study with the same seeds on another kind of arithmetic, such as another processor, moves each "
+        f"arm's mean by about {amounts} (one standard deviation; {SHARE_IN_WORDS}); the gaps contain this noise"
     ]
 
 

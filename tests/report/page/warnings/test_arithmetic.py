@@ -36,8 +36,8 @@ def test_arms_without_a_common_kind_are_named() -> None:
     assert found.disjoint == found.apart == (("a", "b"), ("b", "c")) and not found.switched
     assert found.sentences() == [
         f"The runs were computed by 2 kinds of arithmetic: {X} for a and c (seeds 0 to 2); {Y} for b (seeds 0 to 2). "
-        f"No kind is common to a and b and b and c, so a difference between such arms cannot be told from a difference "
-        f"between the kinds; train the arms of each seed on the same kind."
+        f"No kind is common to both arms of a against b and 1 other pair, so a difference between them cannot be told "
+        f"from a difference between the kinds; train the arms of each seed on the same kind."
     ]
 
 

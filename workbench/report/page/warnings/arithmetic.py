@@ -53,10 +53,10 @@ class Mixture:
         if not self.apart:
             return "The arms of each seed share a kind, so differences within seeds do not mix kinds."
         if self.disjoint:
-            pairs = listing([f"{a} and {b}" for a, b in self.disjoint[:3]])
-            more = f" and {plural(len(self.disjoint) - 3, 'other pair')}" if len(self.disjoint) > 3 else ""
+            first, count = self.disjoint[0], len(self.disjoint)
+            pairs = f"{first[0]} against {first[1]}" + (f" and {plural(count - 1, 'other pair')}" if count > 1 else "")
             return (
-                f"No kind is common to {pairs}{more}, so a difference between such arms cannot be told from a "
+                f"No kind is common to both arms of {pairs}, so a difference between them cannot be told from a "
                 f"difference between the kinds; train the arms of each seed on the same kind."
             )
         return (
