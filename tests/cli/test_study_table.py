@@ -93,3 +93,12 @@ def test_flops_are_counted_by_the_convention_of_the_budget(job: Job) -> None:
 
 def test_the_noise_for_which_the_gaps_hold_is_told(job: Job) -> None:
     assert "with a probability of 0.8 if all arms have the same noise;" in as_text(job, [ONE], [[SMALL]])
+
+
+def test_what_another_processor_moves_is_told_for_the_fewest_and_the_most_seeds(job: Job) -> None:
+    few, many = replace(SMALL, moved=0.6322), replace(LARGE, moved=0.3162)
+    text = as_text(job, [ONE], [[few, replace(few, seeds=4, moved=0.4711), many]])
+    (line,) = [line for line in text.splitlines() if "arithmetic" in line]
+    assert "about 0.63 points with 2 seeds and 0.32 points with 8 seeds (" in line and "0.47" not in text
+    assert "arithmetic" not in as_text(job, [ONE], [[SMALL, LARGE]])
+    assert "about 0.63 points with 2 seeds (" in as_text(job, [ONE], [[few]])

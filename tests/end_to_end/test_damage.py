@@ -13,6 +13,7 @@ import torch
 
 from workbench.cpu import compiled
 from workbench.store.atomic import read_object, sealed
+from workbench.store.environment import kinds_of_arithmetic
 from workbench.store.run_store import RunDir
 
 from .conftest import SETS, Command
@@ -172,13 +173,18 @@ def test_what_changes_the_last_digits_is_said_and_kept(
 ) -> None:
     interrupted(run)
     shutil.rmtree(run / "checkpoints" / "step-00000012")
+    before = json.loads((run / "env.json").read_text())["arithmetic"]
     given = words(text, table)
     if change[0] in given:
         del given[(at := given.index(change[0])) : at + 2]
     done = workbench(*given, *change, cwd=run.parents[1])
     assert done.returncode == 0 and f"continues with {key}" in done.stderr, done.stderr
     also = ["kernels"] if key == "plain" and compiled.available(torch.float32) else []  # which that leaves out
-    assert [each["key"] for each in json.loads((run / "env.json").read_text())["changes"]] == [key, *also]
+    facts = json.loads((run / "env.json").read_text())
+    assert [each["key"] for each in facts["changes"]] == [key, *also]
+    # Micro-batches change the order of sums alone; --plain is another kind of arithmetic.
+    assert before.startswith("fp32 / ") and ("/ plain /" in facts["arithmetic"]) == (key == "plain")
+    assert kinds_of_arithmetic(facts) == [before, facts["arithmetic"]][key == "micro_batch" :]
 
 
 def test_prepared_tokens_that_changed_are_prepared_anew(

@@ -13,6 +13,7 @@ from workbench.execution import study_plan
 from workbench.execution.run_list import job_of, plans
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
+from workbench.report.statistics.noise import moved_by_arithmetic
 from workbench.report.statistics.power import needed_seeds, smallest_gap
 from workbench.spec import experiment
 from workbench.spec.host import Host
@@ -36,6 +37,7 @@ def test_each_row_says_what_the_rule_shows_and_what_all_runs_cost(quick: None) -
     for row in rows:
         assert row.gap == smallest_gap(2.0, 3, row.seeds, family)
         assert row.flops == pytest.approx(flops * row.seeds) and row.seconds == 30.0 * row.seeds
+        assert row.moved == moved_by_arithmetic(2.0, row.seeds)
     assert rows[0].gap is None and rows[0].added_gap is None  # two degrees of freedom
     assert rows[1].added_gap == rows[1].gap and rows[1].mean_seeds == 4  # one look
     last = rows[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,26 @@ def test_processes_of_torchrun_are_told_from_others(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert (host.launched(), host.follows()) == (launched, follows)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "widest"),
+    [
+        ({"amx_bf16": True, "avx512_bf16": True, "avx512_f": True, "avx2": True}, "amx"),
+        ({"amx_bf16": False, "avx512_bf16": True, "avx512_f": True, "avx2": True}, "avx512-bf16"),
+        ({"avx512_f": True, "avx2": True}, "avx512"),
+        ({"avx2": True}, "avx2"),
+        ({}, platform.machine()),
+    ],
+)
+def test_the_widest_instructions_are_told_with_limits_that_the_environment_sets(
+    capabilities: dict[str, bool], widest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    for name in host.ISA_LIMITS:
+        monkeypatch.delenv(name, raising=False)
+    assert host.instructions() == widest
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+    assert host.instructions() == f"{widest}, ONEDNN_MAX_CPU_ISA=AVX512_CORE"

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,3 +97,38 @@ def test_the_cores_of_a_process_are_those_it_may_use():
     ask += "; from workbench.spec.host import cores; print(cores())"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
+
+
+XEON = {"machine": {"cpu": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "gpu": None}}
+EPYC = {"machine": {"cpu": "AMD EPYC 9B45", "gpu": None}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        (XEON | {"precision": "bf16", "kernels": "tiles"}, "bf16 / amx / Intel"),
+        (EPYC | {"precision": "bf16", "kernels": "avx512", "plain": False}, "bf16 / avx512-bf16 / AMD"),
+        (EPYC | {"precision": "fp32", "kernels": "compiled"}, "fp32 / compiled / AMD"),
+        (XEON | {"precision": "fp32", "kernels": "torch", "plain": True}, "fp32 / plain / Intel"),
+        (XEON | {"precision": "bf16", "kernels": "torch", "compile": True}, "bf16 / torch.compile / Intel"),
+        ({"precision": "bf16", "kernels": "torch", "machine": {"cpu": "AMD EPYC", "gpu": {"name": "NVIDIA H100 PCIe"}}},
+         "bf16 / torch / NVIDIA H100 PCIe"),
+        ({"precision": "fp32", "machine": {"cpu": "Neoverse-V2"}}, "fp32 / Neoverse-V2"),  # an older version's
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_the_kind_of_arithmetic_is_precision_kernels_and_processor(facts: dict[str, Any], kind: str) -> None:
+    assert module.arithmetic(facts) == kind and module.kinds_of_arithmetic(facts) == [kind]
+
+
+def test_a_continued_run_has_the_kinds_that_its_changes_lead_back_to() -> None:
+    first = XEON | {"precision": "bf16", "kernels": "tiles", "threads": 1}
+    second = first | {"threads": 2}
+    third = EPYC | {"precision": "bf16", "kernels": "avx512", "threads": 2}
+    fourth = third | {"precision": "fp32", "kernels": "compiled"}
+    recorded: list[dict[str, Any]] = []
+    for at, (one, other) in enumerate(pairwise((first, second, third, fourth))):
+        recorded += [each | {"at": str(at)} for each in module.changes(one, other)]
+    expected = ["bf16 / amx / Intel", "bf16 / avx512-bf16 / AMD", "fp32 / compiled / AMD"]
+    assert module.kinds_of_arithmetic(fourth | {"changes": recorded}) == expected
+    assert module.kinds_of_arithmetic(fourth | {"changes": ["damaged", {"key": "versions.torch"}, {}]}) == expected[-1:]

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench.cli.terminal import table
+from workbench.errors import plural
 from workbench.execution.run_list import Job
 from workbench.execution.study_plan import Design, Noise, arms_and_family
 from workbench.progress import clock
+from workbench.report.statistics.noise import SHARE_IN_WORDS
 
 
 def as_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]]) -> str:
@@ -22,9 +24,21 @@ def as_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]
         "same noise; FLOPs and time are those of pre-training, without fine-tuning",
     ]
     for one, rows in zip(noise, designs, strict=True):
-        lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows])]
+        lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows]), *_moved(rows)]
     added = "'gap, auto' and the columns after it are for --seeds auto, with --most-seeds as in the column seeds"
     return "\n".join([*lines, "", added])
+
+
+def _moved(designs: Sequence[Design]) -> list[str]:
+    """Return the line on what another kind of arithmetic moves, for the fewest and the most seeds."""
+    ends = dict.fromkeys(design for design in (designs[0], designs[-1]) if design.moved is not None)
+    if not ends:
+        return []
+    amounts = " and ".join(f"{design.moved:.2f} points with {plural(design.seeds, 'seed')}" for design in ends)
+    return [
+        f"repeating the study with the same seeds on another kind of arithmetic, such as another processor, moves each "
+        f"arm's mean by about {amounts} (one standard deviation; {SHARE_IN_WORDS}); the gaps contain this noise"
+    ]
 
 
 def _row(design: Design, convention: str) -> dict[str, Any]:

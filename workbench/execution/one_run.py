@@ -34,13 +34,13 @@ from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed
 from workbench.spec import loss_floors
-from workbench.spec.host import Host
+from workbench.spec.host import Host, instructions
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store import checkpoint
 from workbench.store.atomic import DISK
-from workbench.store.environment import changes, environment
+from workbench.store.environment import arithmetic, changes, environment
 from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields
@@ -272,9 +272,10 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     computation = {
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision), "devices": host.devices,
-        "shard": host.shard,
+        "shard": host.shard, "instructions": instructions(),
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
+    facts["arithmetic"] = arithmetic(facts)
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
     with usable(run):
         check_fields("env.json", before, {"versions": dict, "machine": dict})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from workbench.bench.estimate import training_seconds
@@ -14,6 +14,7 @@ from workbench.report import find_record
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
 from workbench.report.statistics.group_sequential import schedule
+from workbench.report.statistics.noise import moved_by_arithmetic
 from workbench.report.statistics.power import Family, family_of, unit_gap
 from workbench.report.statistics.sequential_power import shown
 from workbench.spec.host import Host
@@ -48,7 +49,8 @@ class Design:
     """Cost and power of one number of seeds: the gaps in points that are shown with a probability of 80 %.
 
     `gap` is for a fixed number of seeds, `added_gap` for a plan that adds seeds up to this number. Such a plan takes
-    `mean_seeds` on average if one arm is ahead by `added_gap`, and `idle_seeds` if no arm is ahead.
+    `mean_seeds` on average if one arm is ahead by `added_gap`, and `idle_seeds` if no arm is ahead. `moved` is the
+    standard deviation, in points, by which another kind of arithmetic moves an arm's mean over the same seeds.
     """
 
     seeds: int
@@ -59,6 +61,7 @@ class Design:
     mean_seeds: float | None = None
     mean_seconds: float | None = None
     idle_seeds: float | None = None
+    moved: float | None = None
 
 
 def measured(store: RunStore, word: str) -> list[Noise]:
@@ -111,11 +114,12 @@ def _design(count: int, arms: int, family: Family | None, sd: float, flops: floa
     unit = unit_gap(arms, count, family)
     gap = None if unit is None else unit * sd
     added = shown(arms, schedule(count), family) if count in ADDED else None
+    fixed = Design(count, count * flops, count * seconds, gap, moved=moved_by_arithmetic(sd, count))
     if added is None:
-        return Design(count, count * flops, count * seconds, gap)
-    return Design(
-        count, count * flops, count * seconds, gap,
-        added.gap * sd, added.seeds, added.seeds * seconds, added.seeds_of_none,
+        return fixed
+    return replace(
+        fixed, added_gap=added.gap * sd, mean_seeds=added.seeds, mean_seconds=added.seeds * seconds,
+        idle_seeds=added.seeds_of_none,
     )  # fmt: skip
 
 

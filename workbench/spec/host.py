@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from workbench.spec.launch import Launch
 DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,4})?")
 WIDE = 64  # the smallest width of an encoder that is computed faster in bf16 on a CPU
 
+ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")  # environment variables of torch
 
 PARENT = "WORKBENCH_RANK_PARENT"  # environment variable of a process for another device: its parent's number
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the control group in which a container or a scheduler runs its processes
@@ -138,3 +140,17 @@ def has_bf16() -> bool:
 
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def instructions() -> str:
+    """Return the widest instructions of this CPU that torch's matrix products can use, and a limit that is set to them.
+
+    For example `avx512-bf16`, or `amx, ONEDNN_MAX_CPU_ISA=AVX512_CORE`.
+    """
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    names = {"amx": "amx_bf16", "avx512-bf16": "avx512_bf16", "avx512": "avx512_f", "avx2": "avx2"}
+    widest = next((name for name, key in names.items() if capabilities.get(key)), platform.machine())
+    limits = [f"{name}={value}" for name in ISA_LIMITS if (value := os.environ.get(name))]
+    return ", ".join([widest, *limits])

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from workbench.store.redact import redact_words
 
 # A resumed run is identical to an uninterrupted one if these are equal, together with versions and machine.
 EXACT = ("device", "precision", "threads", "micro_batch", "devices", "shard", "plain", "compile", "kernels",
-         "python", "workbench")  # fmt: skip
+         "instructions", "python", "workbench")  # fmt: skip
 JOB_LOG = "WORKBENCH_JOB_LOG"  # environment variable: the log of the job in which this process runs
+WAYS = {"tiles": "amx", "avx512": "avx512-bf16"}  # kernels of env.json -> their name in a kind of arithmetic
+SWITCH = ", then "  # between two kinds of arithmetic of one run
+MAKERS = ("AMD", "Intel", "Apple")  # of CPUs; models of one maker count as one processor
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 
 
@@ -57,6 +61,42 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str,
         old, new = (dict(facts[part]) if isinstance(facts.get(part), dict) else {} for facts in (before, now))
         pairs |= {f"{part}.{key}": (old.get(key), new.get(key)) for key in known}
     return [{"key": key, "from": old, "to": new} for key, (old, new) in pairs.items() if old != new]
+
+
+def arithmetic(facts: Mapping[str, Any]) -> str:
+    """Return the kind of arithmetic of an env.json: precision, kernels and processor, as in `bf16 / amx / Intel`.
+
+    Two runs of one seed differ in their last digits, and by the end of training in their scores, if their kinds differ.
+    Within a kind they may do so too: threads, micro-batches and versions change the order of sums alone. Parts that an
+    older version did not record are left out.
+    """
+    machine = facts.get("machine")
+    machine = machine if isinstance(machine, Mapping) else {}
+    gpu, cpu = machine.get("gpu"), str(machine.get("cpu") or "")
+    kernels = str(facts.get("kernels") or "")
+    way = "plain" if facts.get("plain") else "torch.compile" if facts.get("compile") else WAYS.get(kernels, kernels)
+    on_gpu = str(gpu.get("name") or "GPU") if isinstance(gpu, Mapping) else ""
+    processor = on_gpu or next((maker for maker in MAKERS if maker in cpu), cpu)
+    return " / ".join(filter(None, (str(facts.get("precision") or ""), way, processor)))
+
+
+def kinds_of_arithmetic(facts: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of arithmetic of a run in the order of its training: several if it went on with another one.
+
+    The earlier ones follow from the `changes` that env.json records, undone from the last to the first.
+    """
+    before, kinds = dict(facts), [arithmetic(facts)]
+    recorded = facts.get("changes")
+    changed = [each for each in recorded if isinstance(each, Mapping)] if isinstance(recorded, list) else []
+    for _, together in groupby(reversed(changed), key=lambda change: str(change.get("at"))):
+        for change in together:
+            part, _, key = str(change.get("key")).rpartition(".")
+            if not part:
+                before[key] = change.get("from")
+            elif isinstance(before.get(part), Mapping):
+                before[part] = {**before[part], key: change.get("from")}
+        kinds += [kind] if (kind := arithmetic(before)) != kinds[-1] else []
+    return kinds[::-1]
 
 
 def _version(name: str) -> str | None:

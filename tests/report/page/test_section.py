@@ -16,6 +16,8 @@ from workbench.report.page.answer import Answer, answer
 from workbench.report.page.section import Section, pairs_note, section
 from workbench.report.page.table_rows import BudgetTables, ScoreRow
 from workbench.report.report_options import ReportOptions
+from workbench.report.statistics.noise import moved_by_arithmetic
+from workbench.report.statistics.per_task import Noise
 from workbench.report.statistics.resampling import TAU
 
 FIGURE = Figure("", "", "")
@@ -79,6 +81,16 @@ def test_a_note_on_the_permutation_test_is_for_every_budget_and_the_column_for_t
     found = by_hand.board([*early, *two_arms(3).cells])
     assert found.budgets == ("30 steps", by_hand.BUDGET)
     assert not made_of(found).permuted and pairs_note(found, ReportOptions())
+
+
+def test_the_note_on_arithmetic_is_for_the_noise_and_the_seeds_of_the_board() -> None:
+    noise = Noise("Probe score", None, 1.0, 1.4, None, 4, 3, None, None)
+    arm = moved_by_arithmetic(1.4, 4)
+    told = made_of(two_arms(4, noise={by_hand.BUDGET: (noise,)})).arithmetic_note
+    assert told.startswith("With the same 4 seeds on another kind of arithmetic")
+    assert f"about {arm:.2f} points and a difference by {2**0.5 * arm:.2f} (" in told
+    unknown = two_arms(1, noise={by_hand.BUDGET: (replace(noise, paired=None),)})
+    assert made_of(unknown).arithmetic_note == made_of(two_arms(1)).arithmetic_note == ""
 
 
 class Drawn:

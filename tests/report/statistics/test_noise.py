@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench.report.statistics.noise import holm, pair_noise, reach_of, residual_df, two_sided, wider
+from workbench.report.statistics.noise import (
+    ARITHMETIC_SHARE,
+    holm,
+    moved_by_arithmetic,
+    pair_noise,
+    reach_of,
+    residual_df,
+    two_sided,
+    wider,
+)
 from workbench.report.statistics.paired_comparison import pairwise
 
 
@@ -96,3 +105,19 @@ def test_residual_degrees_of_freedom_of_thousands_of_seeds_take_no_time() -> Non
     start = time.process_time()
     assert residual_df([frozenset(range(10_000))] * 50) == 49 * 9_999
     assert time.process_time() - start < 2
+
+
+def test_another_kind_of_arithmetic_moves_means_as_in_simulated_studies_that_are_repeated() -> None:
+    """A study on two kinds: the same seeds, each with a part of its noise that is the same and one that is not."""
+    draws, arms, seeds, sd = 20_000, 2, 5, 1.7
+    noise = np.random.default_rng(0)
+    scores = noise.normal(0, 1, (1, draws, 1, seeds)) + noise.normal(
+        0, sd * math.sqrt(1 - ARITHMETIC_SHARE), (1, draws, arms, seeds)
+    )
+    scores = scores + noise.normal(0, sd * math.sqrt(ARITHMETIC_SHARE), (2, draws, arms, seeds))
+    paired = (scores[0, :, 0] - scores[0, :, 1]).std()  # as one study estimates it
+    moved = (scores[1] - scores[0]).mean(-1)
+    assert moved_by_arithmetic(paired, seeds) == pytest.approx(moved.std(), rel=0.02)
+    assert math.sqrt(2) * moved_by_arithmetic(paired, seeds) == pytest.approx(
+        (moved[:, 0] - moved[:, 1]).std(), rel=0.02
+    )

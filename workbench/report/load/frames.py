@@ -26,6 +26,7 @@ from workbench.report.load.run_files import FINISHED, RunFiles, number
 from workbench.report.load.training_curves import rows_of_each
 from workbench.spec.parts import COUNTS
 from workbench.spec.run_spec import with_later_settings
+from workbench.store.environment import SWITCH, kinds_of_arithmetic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("workbench")
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "words", "epochs", "seconds",
-    *FLOPS, "convention", "finetune_seconds", "spec", "data", "code", "path",
+    *FLOPS, "convention", "finetune_seconds", "spec", "data", "code", "arithmetic",
+    "path",
 )  # fmt: skip
 SCORE = (
     "run_id",
@@ -300,6 +302,7 @@ def _add(gathered: _Gathered, store: RunStore, run_id: str, role: str, files: Ru
     env = dict(run_files.optional(folder / "env.json", files.records))
     env.pop("run_id", None)
     gathered.environments[run_id], row["code"] = gathered.flat(env), gathered.once(code_of(env))
+    row["arithmetic"] = gathered.once(SWITCH.join(kinds_of_arithmetic(env)))
     gathered.notes += [f"{run_id}: {files.fault}"] if files.fault else []
     gathered.floors[run_id] = run_files.floors(folder, files.records)
     gathered.bins[run_id] = files.curve.width * files.curve.every

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from workbench.report.comparison.boards import Board
 from workbench.report.figures.selection import BoardFigures, Drawing, main_axis
-from workbench.report.formatting import capital
+from workbench.report.formatting import capital, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.page import (
     by_convention,
@@ -22,6 +23,7 @@ from workbench.report.page.by_convention import ConventionRanking
 from workbench.report.page.decisions import LookRow
 from workbench.report.page.table_rows import BudgetTables, TaskRow
 from workbench.report.report_options import ReportOptions
+from workbench.report.statistics.noise import SHARE_IN_WORDS, moved_by_arithmetic
 from workbench.report.statistics.per_task import MetricRow, every_metric
 from workbench.report.statistics.resampling import TAU
 from workbench.spec.published import Finding, Point, finding, points_of
@@ -63,6 +65,19 @@ class Section:
     def statistic_note(self) -> str:
         """Return a sentence on means and medians over fine-tuning seeds, here and in published scores."""
         return experiment_facts.statistic_note(self.board)
+
+    @property
+    def arithmetic_note(self) -> str:
+        """Return how far means and differences would move with the same seeds elsewhere; "" if the noise is unknown."""
+        noise = next(iter(self.board.noise.get(self.board.budget, ())), None)
+        if noise is None or not noise.paired or not noise.n:
+            return ""
+        arm = moved_by_arithmetic(noise.paired, noise.n)
+        return (
+            f"With the same {seeds([noise.n])} on another kind of arithmetic, such as another processor, the mean of "
+            f"an arm would move by about {arm:.2f} points and a difference by {math.sqrt(2) * arm:.2f} (one standard "
+            f"deviation; {SHARE_IN_WORDS}). The intervals contain this noise."
+        )
 
     @property
     def permuted(self) -> bool:

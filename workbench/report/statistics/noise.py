@@ -6,6 +6,7 @@ of its power use the same code. A draw is one whole experiment; pairs are in the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
+# The part of a run's variance, beside arm and seed, that rounding alone makes: 1.10, 1.07 and 1.03 by three measures of
+# two studies that were run twice with the same seeds and other rounding (docs/log.md, 2026-11-28).
+ARITHMETIC_SHARE = 1.0
+SHARE_IN_WORDS = "about as far as other seeds would, by studies at nano and micro that were run twice"
 LEAST_DF = 3  # degrees of freedom; with fewer, a few differences that happen to be nearly equal would look certain
 
 
@@ -199,3 +204,13 @@ def variances_of(scores: Sequence[Mapping[int, float]]) -> tuple[Array, Array, A
     means = np.array([[gap.mean() if len(gap) else np.nan for gap in gaps]])
     variances = np.array([[gap.var(ddof=1) if len(gap) > 1 else np.nan for gap in gaps]])
     return means, variances, np.array([float(len(gap)) for gap in gaps])
+
+
+def moved_by_arithmetic(paired: float, seeds: int) -> float:
+    """Return how far another kind of arithmetic moves an arm's mean over the same seeds: one standard deviation.
+
+    `paired` is the standard deviation of paired differences, in points. Beside the effects of arm and seed, a run's
+    score has the variance paired^2 / 2. ARITHMETIC_SHARE of it is rounding, which is drawn again on each kind, so that
+    scores of one run on two kinds differ by twice that part. A difference of two arms moves sqrt(2) times as far.
+    """
+    return paired * math.sqrt(ARITHMETIC_SHARE / seeds)

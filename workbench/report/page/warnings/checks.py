@@ -13,7 +13,7 @@ from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
 from workbench.report.page.phrases import named, several
-from workbench.report.page.warnings import late_falls
+from workbench.report.page.warnings import arithmetic, late_falls
 from workbench.report.page.warnings.collapses import collapsed
 from workbench.report.page.warnings.doubts import beaten, caveat, learned
 from workbench.spec.parts import CONVENTIONS
@@ -31,6 +31,7 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     sentences += [*declared.warning(frames), *declared.reported_before(frames), *overestimated(frames)]
     sentences += [text for board in boards[:1] for text in unequal_at(board)]
     sentences += data_differs(frames)
+    sentences += arithmetic.mixture(frames.rows("runs")).sentences()
     sentences += environments_differ(frames)
     for board in boards:
         sentences += [*uninformative_tasks(board), *uneven(board)]
