@@ -20,7 +20,7 @@ from workbench.spec import presets
 from .conftest import Command
 
 SIZES = (
-    "encoder.layers=2", "encoder.vocab=300", "data.length=16", "data.held_out=0.2", "batch.size=8",
+    "encoder.layers=2", "encoder.vocab=300", "data.length=8", "data.held_out=0.2", "batch.size=8",
 )  # fmt: skip
 TASKS = ("mine.csv", "tag:words.conll", "linear:mine.csv", "similarity:alike.csv", "squad1", "pairs:exchange")
 
