@@ -15,11 +15,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from drills.small import environment, write_table, write_text
 
+from workbench.store import manifest
+from workbench.store.atomic import sealed
+
 HERE = Path(__file__).parent
-FORMAT = 1
+FORMAT = 2
 SIZES = (
     "encoder.hidden=8", "encoder.layers=1", "encoder.heads=1", "encoder.vocab=120", "encoder.positions=16",
     "data.length=16", "batch.size=4", "generator.width=0.5", "optim.lr=1e-3", "tasks.seeds=1", "tasks.epochs=1",
@@ -34,8 +38,15 @@ SIZES = (
 def words(text: Path, table: Path, runs: Path, objective: str) -> list[str]:
     """The command whose runs the fixture holds."""
     given = ["run", "ablation", "--objective", objective, "--corpus", text, "--tasks", table, "--budget", "steps=6"]
+    given += ["--set", "options.weight=50"] if objective == "rtd" else []  # nano's own may change too
     given += ["--save-every", 2, "--threads", 1, "--runs", runs, "--out", runs.parent / "report"]
     return [str(word) for word in [*given, *(part for each in SIZES for part in ("--set", each))]]
+
+
+def resealed(path: Path, **changes: Any) -> bytes:
+    """The content of a file of JSON with these keys changed, and its hash of itself."""
+    content = {key: value for key, value in json.loads(path.read_text()).items() if key != "content_sha256"}
+    return sealed(content | changes)
 
 
 def main() -> None:
@@ -55,14 +66,19 @@ def main() -> None:
         assert not (killed / "done.json").exists(), "the command was faster; once more"
         for path in [
             *runs.glob("*/encoder"),
+            *runs.glob("*/heads"),
+            *runs.glob("*/predictions"),
             *runs.glob("bert*/checkpoints"),
             *killed.glob("lease"),
             *runs.glob("*/.*"),
         ]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         for path in runs.glob("*/env.json"):  # the machine is nobody's business
-            facts = json.loads(path.read_text()) | {"machine": {}, "git": None, "command": ["workbench", "run"]}
-            path.write_text(json.dumps(facts) + "\n")
+            private = {"machine": {}, "git": None, "command": ["workbench", "run"]}
+            path.write_bytes(content := resealed(path, **private))
+            if (listed := path.with_name("manifest.json")).exists():
+                files = json.loads(listed.read_text())["files"] | {path.name: manifest.entry(content)}
+                listed.write_bytes(resealed(listed, files=files))
         shutil.copytree(runs, target)
 
 

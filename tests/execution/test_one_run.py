@@ -189,7 +189,7 @@ def test_a_worker_goes_on_if_its_first_run_is_damaged(
     monkeypatch.setattr(experiment_runner, "load_suite", lambda base: Suite((GOOD,)))
     monkeypatch.setattr(experiment_runner, "stay_local", lambda *words, **options: None)
     host = Host(device="cpu")
-    assert experiment_runner.work(Assignment(store.root, record.name, ids, (), host, "2000-01-01", 0))
+    assert experiment_runner.work(Assignment(store.root, record.name, record.base, ids, (), host, "2000-01-01", 0))
     assert runs[1].scores()
 
 

@@ -123,7 +123,7 @@ def test_tuning_and_reporting_have_no_seed_and_no_rows_in_common() -> None:
     assert {spec.seed for spec in reporting.specs} == {0}
     assert searching.base.tasks.held_out > 0 == reporting.base.tasks.held_out
     assert search.space["optim.lr"] == Range(base.optim.lr / 4, base.optim.lr * 4, log=True, whole=False)
-    assert searching.experiment.record_name(base) != reporting.experiment.record_name(base)
+    assert searching.experiment.record_name(base, []) != reporting.experiment.record_name(base, [])
 
 
 def test_an_option_is_searched_for_the_objectives_that_have_it() -> None:

@@ -123,13 +123,13 @@ def test_runs_are_all_combinations_once_for_each_seed(sizes: list[int], seeds: i
 def test_a_record_is_of_the_settings_that_all_runs_share() -> None:
     """Budgets, seeds and what an axis varies leave it as it is; any other setting makes another record."""
     found = Experiment("size", "?", {"generator.width": (0.25, 0.5)})
-    name = found.record_name(NANO)
+    name = found.record_name(NANO, ["a"])
     assert name.startswith("size-nano-")
     for same in ({"budget.steps": 7}, {"seed": 3}, {"generator.width": 0.125}, {"objective": "bert-mlm"}):
-        assert found.record_name(NANO.changed(same)) == name, same
+        assert found.record_name(NANO.changed(same), ["a"]) == name, same
     for other in ({"optim.lr": 1e-5}, {"tasks.seeds": 9}, {"data.length": 16}):
-        assert found.record_name(NANO.changed(other)) != name, other
-    assert replace(found, search="12 trials").record_name(NANO) != name
+        assert found.record_name(NANO.changed(other), ["a"]) != name, other
+    assert replace(found, search="12 trials").record_name(NANO, ["a"]) != name
 
 
 def test_more_runs_than_can_be_carried_out_are_refused_before_any_is_made() -> None:

@@ -43,7 +43,7 @@ def forge(run: RunDir, **changes: Any) -> None:
     """Put another spec in the run's folder, with all its hashes right."""
     spec = run.spec().changed(changes)
     raw = spec.model_dump(mode="json")
-    record = {"format": 1, "run_id": run.run_id, "identity_sha": digest(spec.identity(), 64)}
+    record = {"format": 2, "run_id": run.run_id, "identity_sha": digest(spec.identity(), 64)}
     (run.path / "spec.json").write_text(dumps(record | {"spec_sha": digest(raw, 64), "spec": raw}))
 
 
@@ -125,7 +125,7 @@ def test_a_thousand_runs_are_listed_by_opening_a_few_files_each(
 # -- formats
 
 
-@pytest.mark.parametrize("content", ['{"format": 2}', '{"format": "1"}', "{}", "[1]", "", "\x00", '{"format": NaN}'])
+@pytest.mark.parametrize("content", ['{"format": 1}', '{"format": 3}', '{"format": "1"}', "{}", "[1]", "", "\x00", '{"format": NaN}'])
 def test_another_store_is_refused_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "store.json").write_text(content)
     for make in (RunStore, RunStore.existing):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from glue_lines import HEADERS, load, rte, write, write_both
 
+from workbench import tasks
 from workbench.data.tagged import Sentence
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.task import Examples, Task, fingerprinted, held_out, numbered
@@ -102,3 +103,51 @@ def test_rows_of_unequal_numbers_are_no_examples() -> None:
     tagged = numbered([Sentence(("a", "b"), ("Y", "X")), Sentence(("c",), ("Y",))], ("X", "Y"))
     assert tagged.words == [["a", "b"], ["c"]] and tagged.targets == [[1, 0], [1]] and tagged.count() == 3
     assert tagged.take([1]).targets == [[1]]
+
+
+# ---- which rows a score is of ----
+
+
+def text_rows(name: str) -> list[str]:
+    return ["text,label", *(f"{name} number {n} of {'xy'[n % 2]},{'xy'[n % 2]}" for n in range(30))]
+
+
+def pair_rows(name: str) -> list[str]:
+    return ["sentence1,sentence2,score", *(f"{name} a {n},{name} b {n},{n / 2}" for n in range(30))]
+
+
+def choice_rows(name: str) -> list[str]:
+    return ["premise,choice1,choice2,label", *(f"{name} is {n},left {n},right {n},{n % 2}" for n in range(30))]
+
+
+def span_rows(name: str) -> list[str]:
+    return ["text,span1_text,span2_text,label", *(f"{name} sees {n},{name},{n},{'xy'[n % 2]}" for n in range(30))]
+
+
+def word_rows(name: str) -> list[str]:
+    return [line for n in range(30) for line in (f"{name}{n} NOUN", "runs VERB", "")]
+
+
+KINDS = {
+    "{}": (".csv", text_rows), "choice:{}": (".csv", choice_rows), "spans:{}": (".csv", span_rows),
+    "similarity:{}": (".csv", pair_rows), "tag:{}": (".conll", word_rows), "linear:{}": (".csv", text_rows),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", KINDS)
+def test_every_kind_is_tested_on_test_or_else_on_dev(form: str, tmp_path: Path) -> None:
+    """Settings may have been chosen on dev, so a score is of it only where there is no other part; one rule for all."""
+    suffix, rows = KINDS[form]
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"set.{part}{suffix}").write_text("\n".join(rows(part)) + "\n")
+    (tmp_path / f"alone{suffix}").write_text("\n".join(rows("w")) + "\n")
+
+    def tested(name: str) -> list[str]:
+        (task,) = tasks.read(TasksSpec(names=(form.format(tmp_path / f"{name}{suffix}"),))).tasks
+        return list(task.tests)  # type: ignore[attr-defined]
+
+    assert tested("set.train") == ["test", "dev"]
+    (tmp_path / f"set.test{suffix}").unlink()
+    assert tested("set.train") == ["dev"]
+    if form != "similarity:{}":  # of frozen states, whose only part is all of a table
+        assert tested("alone") == ["test"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import nn
 
 from workbench.data.hugging_face import TOKENIZER_FILES
-from workbench.models.export import export_masked_lm, masked_lm, save_tensors
+from workbench.models.export import add_origin, export_masked_lm, masked_lm, save_tensors
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import copy_files
@@ -33,6 +33,7 @@ def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
         copy_files(weights / "encoder", folder)
     else:
         export_masked_lm(*language_model, folder)
+        add_origin(folder, spec)
         for file in (weights / "encoder").iterdir():
             if file.name in TOKENIZER_FILES:
                 shutil.copyfile(file, folder / file.name)

@@ -16,6 +16,7 @@ from workbench.data import tagged, tagged_parquet
 from workbench.data.streams import PACKINGS
 from workbench.errors import InputError
 from workbench.rng import seed_of
+from workbench.spec.scoring import TESTED
 
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "testa": "dev", "test": "test",
          "testb": "test"}  # fmt: skip
@@ -107,7 +108,7 @@ def sides(path: Path, parts: Sentences) -> Sentences:
     if trains_on_dev(parts):
         parts["train"] = parts.pop("dev")
     parts.setdefault("train", [])
-    tested = [part for part in ("test", "dev") if parts.get(part)]
+    tested = [part for part in TESTED if parts.get(part)]
     if not parts["train"] or not tested:
         counts = ", ".join(f"{part}: {len(sentences):,}" for part, sentences in parts.items())
         raise InputError(f"--tasks {path}: too few sentences to train and to test on ({counts})")

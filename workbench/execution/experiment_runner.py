@@ -151,7 +151,9 @@ class Session:
     @property
     def record(self) -> str:
         """The name of the experiment's record in the store."""
-        return self.job.experiment.record_name(self.base)
+        return self.job.experiment.record_name(
+            self.base, [*(task.name for task in self.suite.tasks), *self.suite.missing]
+        )
 
 
 def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
@@ -198,7 +200,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     job.warn()
     if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
         say(sentence)
-    return Session(job, store, base, prepared, suite, host, workers)
+    return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
 
 
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
@@ -341,8 +343,9 @@ def carry_out_specs(session: Session, specs: Sequence[ResolvedSpec], **facts: An
     todo, since = [run.run_id for run in runs], now()
     if session.workers > 1 or session.host.launch is not None:
         assignment = Assignment(
-            session.store.root, session.record, tuple(todo), _files(runs), session.host, since, os.getpid()
-        )
+            session.store.root, session.record, session.base.model_dump(mode="json"), tuple(todo), _files(runs),
+            session.host, since, os.getpid(),
+        )  # fmt: skip
         if session.host.launch is not None:
             left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]
             jobs_of_runs.share(assignment, left, session.workers)
@@ -413,7 +416,7 @@ def work(assignment: Assignment) -> bool:
     for file in assignment.objectives:
         objectives.find(file)
     store = RunStore.existing(assignment.store)
-    base = store.experiment(assignment.record).base_spec()
+    base = parse(assignment.base)
     stay_local(base, own_process=True)
     suite = load_suite(base)
     todo = assignment.runs

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.data.hugging_face import TOKENIZER_FILES, hub
 from workbench.errors import InputError, plural
-from workbench.models.export import export_discriminator, export_masked_lm, masked_lm
+from workbench.models.export import add_origin, export_discriminator, export_masked_lm, masked_lm
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
@@ -87,6 +87,7 @@ def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any) -> list[str]:
             export_discriminator(model.encoder, head, draft / name)  # type: ignore[arg-type]
         elif language_model is not None:
             export_masked_lm(*language_model, draft / name)
+        add_origin(draft / name, spec)
         for file in (run.path / "encoder").iterdir():
             if file.name in TOKENIZER_FILES:
                 shutil.copyfile(file, draft / name / file.name)

@@ -146,7 +146,7 @@ def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since
     run.clear_error()
     if not run.trained:
         with _noted(run.run_id, run.fail, run.path / "error.log"):
-            pretrain(run, run.spec(), prepared, host, wanted)
+            pretrain(run, run.spec().placed(host.places), prepared, host, wanted)
     if run.trained:
         measure(run, wanted, host, since)
         cpu.release_memory()  # scores may need several times the memory of training
@@ -272,7 +272,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     computation = {
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision), "devices": host.devices,
-        "shard": host.shard, "instructions": instructions(),
+        "shard": host.shard, "instructions": instructions(), "places": spec.places(),
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
     facts["arithmetic"] = arithmetic(facts)

@@ -132,7 +132,8 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
         run.finish({"steps": 0, "tokens": 0, "encoder": files, **stated})
         return
     done = run.read_json("done.json")
-    if flops is not None and {key: done.get(key) for key in stated} != stated:
+    said_now = flops is not None or (amount is not None and not done["flops"])
+    if said_now and {key: done.get(key) for key in stated} != stated:
         run.write_json("done.json", done | stated)
 
 

@@ -455,7 +455,9 @@ def scores_of_encoders(
     _check_tasks(bases[0], sets)
     if not bases[0].tasks.chosen:
         raise InputError("evaluate prints scores, and --tasks none gives none; name tasks with --tasks")
-    suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are
+    # Settings decide how tasks are learned and from how many rows, and not which they are.
+    suites = {rows: experiment_runner.load_suite(base) for rows, base in {b.tasks.rows: b for b in bases}.items()}
+    suite = suites[bases[0].tasks.rows]
     if host.launch is not None:
         from workbench.execution.cluster import jobs_of_models
 
@@ -467,7 +469,7 @@ def scores_of_encoders(
     rows: list[dict[str, Any]] = []
     failed = 0
     for model, base in zip(models, bases, strict=True):
-        scores, lost = published_runs.measure(model, suite, base, host, store, flops)
+        scores, lost = published_runs.measure(model, suites[base.tasks.rows], base, host, store, flops)
         rows, failed = rows + scores, failed + lost
     return rows, failed
 
@@ -490,16 +492,23 @@ def _check_origin(encoder: Path) -> None:
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return the scale and the --set options to fine-tune an encoder with; a missing scale follows from its size."""
+    """Return the scale and the --set options to fine-tune an encoder with.
+
+    If neither scale nor recipe is given, an encoder that was trained here is measured with the settings of its run, and
+    the scale of any other follows from its size. Options that are given take precedence.
+    """
     from workbench.spec import presets
     from workbench.spec.run_spec import parse_overrides
 
     overrides = parse_overrides(sets)
-    if scale is not None or "scale" in overrides:
+    if scale is not None or "scale" in overrides or "recipe" in overrides:
         return scale, sets
     from workbench.tasks.encoder_facts import encoder_facts
 
     facts = encoder_facts(encoder)
+    if facts.origin is not None:
+        own = {f"tasks.{key}": value for key, value in facts.origin.tasks.items() if value is not None}
+        return facts.origin.scale, [*sets, *(f"{key}={own[key]}" for key in own if key not in overrides)]
     if "tasks.seeds" not in overrides:
         sets = [*sets, f"tasks.seeds={presets.SCALES['nano']['tasks.seeds']}"]
     return presets.scale_of_encoder(facts.layers, facts.hidden), sets

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import InputError, Interrupted, one_line, plural
 from workbench.execution import live
@@ -29,13 +30,15 @@ log = logging.getLogger("workbench")
 class Assignment:
     """The input of every worker of a command, which is passed as one JSON file.
 
-    `runs` are ids of runs in `store`, `record` is the name of the experiment's record there, and `objectives` are the
-    files of objectives that are in no package. `host` has the settings by which runs are carried out. Runs that failed
-    before the time `since` are tried again. A worker ends when the process `parent` ends, unless that is 0.
+    `runs` are ids of runs in `store`, `record` is the name of the experiment's record there, `base` are the settings
+    that all runs share, with the places of text and tasks on this machine, and `objectives` are the files of objectives
+    that are in no package. `host` has the settings by which runs are carried out. Runs that failed before the time
+    `since` are tried again. A worker ends when the process `parent` ends, unless that is 0.
     """
 
     store: Path
     record: str
+    base: dict[str, Any]
     runs: tuple[str, ...]
     objectives: tuple[str, ...]
     host: Host

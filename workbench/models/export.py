@@ -19,12 +19,14 @@ from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder, plain_weights
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.spec.parts import TUNING_FIELDS
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
 from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.safetensors_writer import content, library_errors, save_copies
 
 WEIGHTS = "model.safetensors"
+ORIGIN = "workbench"  # key of config.json with what `workbench evaluate` has to know about an encoder's run
 
 
 def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
@@ -34,6 +36,7 @@ def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts
     """
     with library_errors(folder):
         encoder.save(folder)
+    add_origin(folder, spec)
     for file in tokenizer.iterdir():
         if file.name in TOKENIZER_FILES:
             shutil.copyfile(file, folder / file.name)
@@ -57,6 +60,19 @@ def export_heads(objective: nn.Module, folder: Path) -> None:
             weights |= {f"{name}.pairs": part.pairs, f"{name}.counts": part.counts}  # type: ignore[dict-item]
     _, parts = content(weights)
     write_new(folder / WEIGHTS, b"".join(parts))
+
+
+def add_origin(folder: Path, spec: RunSpec) -> None:
+    """Add to config.json how a run measures its encoder, so that the folder is measured alike wherever it lies.
+
+    These are the tokens of a row of pre-training, to which sentences are cut when they are scored, and the settings of
+    fine-tuning. Other programs ignore the entry.
+    """
+    path = folder / "config.json"
+    tasks = spec.tasks.model_dump(mode="json", include={*TUNING_FIELDS})
+    origin = {"row_length": spec.data.length, "scale": spec.scale, "tasks": tasks}
+    facts = json.loads(path.read_text(encoding="utf-8")) | {ORIGIN: origin}
+    path.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def limit_length(settings: Path, positions: int) -> None:

@@ -22,7 +22,7 @@ import importlib.util
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,12 +30,13 @@ from typing import Any, TypeVar
 from workbench.errors import InputError, encodable, suggest
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
-from workbench.spec.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
+from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, Budget, TasksSpec
 from workbench.spec.run_spec import RunSpec, digest, known_keys, refuse_found
 from workbench.spec.user_code import blaming
 
 S = TypeVar("S", bound=RunSpec)  # a changed spec is at the same stage (see `stages`)
 SHARE = "budget.share"
+DATA_AXES = ("data.length", "data.pairs", "data.copies")  # how rows are made of a text; other keys of data decide it
 EQUAL_WITHIN = 0.02  # largest relative difference of FLOPs called equal; whole steps cannot give exactly equal FLOPs
 _AT_EQUAL = re.compile(r",?\s*\bat (an )?equal (compute|cost|budget|time|flops|number of \w+)\b,?", re.IGNORECASE)
 
@@ -103,11 +104,11 @@ class Experiment:
             for values in self.cells():
                 yield changed(bases[str(values["scale"])] if "scale" in values else base, values | {"seed": seed})
 
-    def record_name(self, base: RunSpec) -> str:
+    def record_name(self, base: RunSpec, measured: Iterable[str]) -> str:
         """Return the name of the experiment's record, such as `ablation-nano-1a2b3c4d`.
 
         Runs of one experiment from the same base settings share a record, even if their budgets differ. The base of
-        several scales is that of the first one.
+        several scales is that of the first one. `measured` are the names of the tasks, wherever their files are found.
         """
         given = base.identity()
         for key in ("budget", "seed", "objective", "options", "source"):
@@ -118,11 +119,12 @@ class Experiment:
             for name in path:
                 part = part.get(name, {})
             part.pop(last, None)
-        tasks, usual = base.tasks.model_dump(mode="json"), TasksSpec().model_dump(mode="json")
+        tasks = base.tasks.model_dump(mode="json", exclude={*TASK_PLACES})
+        usual = TasksSpec().model_dump(mode="json")
         for key in LATER_TASK_FIELDS:
-            if tasks[key] == usual[key]:
+            if key in tasks and tasks[key] == usual[key]:
                 del tasks[key]
-        parts = [self.name, given, tasks, *([self.search] if self.search else [])]
+        parts = [self.name, given, tasks | {"names": sorted(measured)}, *([self.search] if self.search else [])]
         return f"{self.name}-{base.scale}-{digest(parts, 8)}"
 
 
@@ -246,6 +248,11 @@ def check_key(key: str, where: str) -> None:
             f"command for each value, with --set {key}=..."
         )
     refuse_found(key, where)
+    if key.startswith("data.") and key not in DATA_AXES and key in known_keys():
+        raise InputError(
+            f"{where}: {key} cannot be an axis, since all runs of a command read the same text; give one command for "
+            f"each value, with --set {key}=..."
+        )
     known = [*known_keys(), SHARE]
     if not key.startswith("options.") and key not in known:
         raise InputError(f"unknown key {key!r} in {where}{suggest(key, known)}")

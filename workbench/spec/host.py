@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.errors import InputError, plural
 from workbench.spec.launch import Launch
@@ -67,7 +68,8 @@ class Host:
     `save_every` steps if given. One run is computed on `devices` devices, by as many processes, each of which holds a
     part of the weights and moments with `shard`, and all of them without. `track` is the experiment tracker that
     metrics are copied to. `command` is the command line that the user typed, if this process was started by another
-    one. `launch` are the options of jobs on a cluster, None if this machine computes.
+    one. `launch` are the options of jobs on a cluster, None if this machine computes. `places` say where the text and
+    what a run goes on from are found here (`RunSpec.places`), as the spec of a run may name those of another machine.
     """
 
     device: str = "auto"
@@ -84,6 +86,7 @@ class Host:
     devices: int = 1
     shard: bool = False
     launch: Launch | None = None
+    places: Mapping[str, Any] = field(default_factory=dict)
 
     def resolved_device(self) -> str:
         """Return the name of the device. Raises InputError if the machine has no such device."""

@@ -463,6 +463,13 @@ DATA_KEYS = {
     "babylm", "tagging", "metric", "folds", "statistic", "squad", "squad_head", "squad_length", "squad_stride",
     "superglue", "embeddings",
 }  # fmt: skip
+# How an encoder is read and fine-tuned, whatever it is measured on: an exported encoder carries these from its run.
+TUNING_FIELDS = (
+    *(name for name in TasksSpec.model_fields if name not in DATA_KEYS),
+    "seeds", "squad_head", "squad_length", "squad_stride",
+)  # fmt: skip
+# Where the data of tasks is found, which differs between machines; scores name the data by their fingerprint.
+TASK_PLACES = ("names", "glue", "blimp", "babylm", "tagging", "squad", "superglue")
 # Fields that were added later: while they have their default, records keep the names that they had before.
 LATER_TASK_FIELDS = (
     "held_out", "blimp", "scorers", "control", "at", "babylm", "tagging", "lm_weight", "metric", "folds", "statistic",

@@ -235,11 +235,14 @@ class RunSpec(Part):
     def identity(self) -> dict[str, Any]:
         """Return all settings that decide what the run computes, with default sizes filled in; tasks are left out.
 
+        Once the text is prepared, its fingerprint stands for text and tokenizer: where they lie (PLACES) and how their
+        files are named or packed is left out. A published pair or model is its files, whatever its name.
+
         A field that was added later is left out while it has the value that was in effect before, so that older runs
         keep their names.
         """
         if self.published is not None:
-            return {"published": self.published.model_dump()}
+            return {"published": self.published.files}
         full = self.model_dump(mode="json", exclude={"tasks": True, "scale": True})
         full["encoder"] |= {
             "heads": self.encoder.head_count,
@@ -261,15 +264,26 @@ class RunSpec(Part):
         if self.schedule.kind not in ("linear", "wsd"):
             del full["schedule"]["decay"]
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
+        if self.data.fingerprint:
+            for key in _PLACES_OF_TEXT:
+                del full["data"][key.removeprefix("data.")]
         if self.pair is not None:
             full["pair"] = self.pair.files or list(self.pair.names)
-            del full["data"]["tokenizer"]  # it is the pair's, in a folder that may lie elsewhere on another machine
+            full["data"].pop("tokenizer", None)  # it is the pair's
         del full["start"]
         parent = self.parent()
         if self.start is not None and parent is not None:
             taken = self.start.model_dump(include={"take", "freeze_generator"})
             full["start"] = taken | {"parent": parent.identity()}
         return full
+
+    def places(self) -> dict[str, Any]:
+        """Return where text, tokenizer and published pair are found, by dotted keys."""
+        return {key: value_at(self, key) for key in (PLACES if self.pair is not None else _PLACES_OF_TEXT)}
+
+    def placed(self, places: Mapping[str, Any]) -> Self:
+        """Return the same run with the places of its command on this machine, as `places` returned them."""
+        return self.changed({key: places[key] for key in self.places().keys() & places.keys()})
 
     @property
     def name(self) -> str:
@@ -278,7 +292,7 @@ class RunSpec(Part):
         It is the run's id once options are filled in, text is prepared and the budget is matched (`stages.BoundRun`).
         """
         if self.published is not None:
-            return f"published-{slug(self.published.name)}-{digest(self.identity())}"
+            return f"published-{digest(self.identity())}"
         word = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
         return f"{slug(f'{word}-{self.scale}')}-s{self.seed}-{digest(self.identity())}"
 
@@ -307,6 +321,9 @@ _ADDED_LATER: dict[str, Any] = {
     "budget.words": None,
 }
 
+# Where what a run reads is found, which differs between machines: no part of a run's identity.
+_PLACES_OF_TEXT = ("data.corpus", "data.revision", "data.column", "data.tokenizer")
+PLACES = (*_PLACES_OF_TEXT, "pair.names", "pair.allow_bin")
 _NETWORK = ("width", "depth", "heads")  # fields of a generator that is a network
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
 

@@ -43,7 +43,7 @@ from workbench.store.atomic import (
 from workbench.store.lease import acquire
 from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir, State, now
-from workbench.store.validation import FORMAT, reason
+from workbench.store.validation import FORMAT, NAMING, reason
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
@@ -139,7 +139,7 @@ class RunStore:
                     raise
                 raise InputError(f"{self.root} cannot be created; choose another folder with --runs") from None
         try:
-            read_object(mark, format=FORMAT)
+            read_object(mark, format=NAMING)
         except FileNotFoundError:
             if not create:
                 raise InputError(
@@ -154,7 +154,7 @@ class RunStore:
     def _mark(self, mark: Path) -> None:
         """Make the folder a store by its file `store.json`. Raises InputError if it takes no files, or OSError."""
         try:
-            write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
+            write_atomic(mark, (dumps({"format": NAMING}) + "\n").encode())
         except (FileNotFoundError, PermissionError) as error:
             if _no_permission(error, self.root):
                 raise
@@ -216,7 +216,7 @@ class RunStore:
         self._sweep()
         raw = spec.model_dump(mode="json")
         record = {
-            "format": FORMAT,
+            "format": NAMING,
             "run_id": run.run_id,
             "identity_sha": digest(spec.identity(), 64),
             "spec_sha": digest(raw, 64),

@@ -18,9 +18,10 @@ from workbench.store import atomic, manifest
 from workbench.store.atomic import checked_name, loads, own_folder, read_hashed
 
 FORMAT = 1
+NAMING = 2  # format of store.json and spec.json: how runs are named; in format 1 names depended on paths
 
 _NUMBER = (int, float)
-_UNNUMBERED = ("plan.json", "env.json")  # files without a format number, which all other files have
+_FORMATS = {"spec.json": NAMING, "plan.json": None, "env.json": None}  # None: without a number; others have FORMAT
 _KINDS: dict[str, dict[str, Any]] = {
     "done.json": {"steps": int, "tokens": _NUMBER, "flops": dict, "seconds": _NUMBER, "final": dict},
     "error.json": {"kind": str, "message": str, "time": str},
@@ -58,7 +59,7 @@ def read(folder: Path, name: str, must: bool = False) -> dict[str, Any]:
 
 def _read(folder: Path, name: str, must: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what `read` returns, and the entry that a manifest has for the file."""
-    value, has_seal, entry = read_hashed(folder / name, format=None if name in _UNNUMBERED else FORMAT)
+    value, has_seal, entry = read_hashed(folder / name, format=_FORMATS.get(name, FORMAT))
     if has_seal and name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
         raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
     check_fields(name, value, _KINDS.get(_kind(name), {}))
@@ -122,7 +123,7 @@ def spec_record(folder: Path) -> tuple[dict[str, Any], bool]:
 
 def _spec_record(folder: Path) -> tuple[dict[str, Any], bool, dict[str, Any]]:
     """Return what `spec_record` returns, and the entry that a manifest has for the file."""
-    raw, has_seal, entry = read_hashed(folder / "spec.json", format=FORMAT)
+    raw, has_seal, entry = read_hashed(folder / "spec.json", format=NAMING)
     if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
         raise ValueError("spec.json lacks the spec or its hash")
     if raw.get("run_id") != folder.name:

@@ -11,7 +11,7 @@ from typing import Any
 from workbench import progress
 from workbench.errors import Diverged, plural
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec, size_in_words
+from workbench.spec.parts import TUNING_FIELDS, TasksSpec, size_in_words
 from workbench.store.run_directory import RunDir
 from workbench.tasks.embeddings.embedding_task import Embedding
 from workbench.tasks.encoder_facts import EncoderFacts, encoder_facts
@@ -24,6 +24,7 @@ from workbench.tasks.tagging.tagging_task import Tagging
 from workbench.tasks.task import Measure, Suite, Task
 
 log = logging.getLogger("workbench")
+OF_RUN = "its run"  # the source of settings that an encoder brings along
 Measuring = Callable[[Unfinished | None], Score]  # measures, going on from a state if there is one
 
 
@@ -32,22 +33,25 @@ def evaluate(
 ) -> tuple[list[dict[str, Any]], int]:
     """Measure an encoder on every task; return its scores with their settings, and how many measurements failed.
 
-    `scale` names the settings in `tasks`, which are printed first; `name` is that of the encoder, by default its
+    `scale` names the settings in `tasks`, unless these are those of the encoder's run, and they are printed first;
+    `name` is that of the encoder, by default its
     folder. With a `run`, whose lease must be held, scores that it already has are not taken again, and each new one is
     written there. A measurement that diverges is logged as a warning, and the others go on. Raises InputError for a
     folder without an encoder.
     """
     name, facts = name or str(encoder), encoder_facts(encoder)
+    of_run = facts.origin is not None and facts.origin.tasks == tasks.model_dump(include={*TUNING_FIELDS})
+    source = OF_RUN if of_run else scale
     length = min(tasks.length, facts.longest or tasks.length)
     place = "last token" if facts.reads_last else "first token"
     planned = list(expected(suite, tasks))
     wanted = tasks.squad_length or SQUAD_LENGTH
     windows = min(wanted, facts.longest or wanted)
     if how := _reading([task for task, _, _ in planned], length, place, windows):
-        progress.say(_settings(name, facts, tasks, scale, how))
-    settings: dict[str, Any] = {"settings": scale, "length": length}
+        progress.say(_settings(name, facts, tasks, source if of_run else f"scale {scale}", how))
+    settings: dict[str, Any] = {"settings": source, "length": length}
     shown_of = {
-        Task: settings | {"read_at": place}, Tagging: settings, Squad: {"settings": scale}, Embedding: settings,
+        Task: settings | {"read_at": place}, Tagging: settings, Squad: {"settings": source}, Embedding: settings,
     }  # fmt: skip
     write = _writer(run, [file for _, _, file in planned])
     rows = []
@@ -102,11 +106,11 @@ def _reading(tasks: list[Measure], length: int, place: str, windows: int) -> str
     return " and ".join(phrase for kind, phrase in phrases.items() if kind in kinds)
 
 
-def _settings(name: str, facts: EncoderFacts, tasks: TasksSpec, scale: str, reading: str) -> str:
-    """Return a sentence on the settings of the fine-tuning."""
+def _settings(name: str, facts: EncoderFacts, tasks: TasksSpec, source: str, reading: str) -> str:
+    """Return a sentence on the settings of the fine-tuning, and on their source."""
     epochs = f"{tasks.epochs:g}" if tasks.epochs else "by task"
     return (
-        f"{name}, {size_in_words(facts.layers, facts.hidden)}, is fine-tuned with the settings of scale {scale}: "
+        f"{name}, {size_in_words(facts.layers, facts.hidden)}, is fine-tuned with the settings of {source}: "
         f"learning rate {tasks.lr:g}, layer decay {tasks.layer_decay:g}, weight decay {tasks.weight_decay:g}, "
         f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, {reading}, "
         f"{plural(tasks.seeds, 'seed')}; --scale or --set tasks.lr=... changes them"

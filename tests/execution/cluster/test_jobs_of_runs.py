@@ -17,7 +17,7 @@ from workbench.store.run_directory import RunDir
 
 @pytest.fixture
 def assignment(tmp_path: Path) -> Assignment:
-    return Assignment(tmp_path / "runs", "x", ("a", "b"), (), Host(device="cpu", launch=Launch(cpus=3)), "", 0)
+    return Assignment(tmp_path / "runs", "x", {}, ("a", "b"), (), Host(device="cpu", launch=Launch(cpus=3)), "", 0)
 
 
 def test_two_commands_of_one_second_submit_jobs_of_their_own(tool: Tool, assignment: Assignment) -> None:

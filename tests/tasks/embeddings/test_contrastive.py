@@ -219,9 +219,9 @@ def test_a_table_without_parts_trains_on_four_fifths_of_its_texts(tmp_path: Path
     rows = [f"{a},{b},{n % 7}" for n, (a, b) in enumerate(zip(texts(200, 1), texts(200, 2), strict=True))]
     (tmp_path / "alike.csv").write_text("\n".join(["sentence1,sentence2,score", *rows]) + "\n")
     task = load(f"similarity:{tmp_path / 'alike.csv'}")
-    assert isinstance(task.train, Similar) and set(task.tests) == {"dev"}
-    assert len(task.train) + len(task.tests["dev"]) == 200 and 20 < len(task.tests["dev"]) < 60
-    assert set(task.train.first).isdisjoint(task.tests["dev"].first)
+    assert isinstance(task.train, Similar) and set(task.tests) == {"test"}
+    assert len(task.train) + len(task.tests["test"]) == 200 and 20 < len(task.tests["test"]) < 60
+    assert set(task.train.first).isdisjoint(task.tests["test"].first)
     few = load(f"similarity:{tmp_path / 'alike.csv'}", rows=50)
     assert few.train is not None and len(few.train) == 50 and few.fingerprint != task.fingerprint
     assert set(few.train.pairs()) <= set(task.train.pairs())

@@ -108,7 +108,7 @@ def test_a_split_column_decides(tmp_path: Path) -> None:
         r | {"split": ("train", "train", "validation", "test")[i % 4]} for i, r in enumerate(forty(("a", "b", "a")))
     ]
     task = read(csv_file(tmp_path / "mine.csv", rows))
-    assert list(task.tests) == ["dev", "test"]
+    assert list(task.tests) == ["test", "dev"], "the headline is that of the first part"
     assert (len(task.train), len(task.tests["dev"]), len(task.tests["test"])) == (20, 10, 10)
     assert task.tests["dev"].first == [r["text"] for r in rows if r["split"] == "validation"]
 
@@ -144,7 +144,7 @@ def test_the_hashed_split(tmp_path_factory: pytest.TempPathFactory, pairs: list[
     except InputError as error:
         assert "rows to test on" in str(error) or "nothing can be learned" in str(error)
         return
-    train, dev = task.train, task.tests["dev"]
+    train, dev = task.train, task.tests["test"]
     assert rows_of(task) == sorted((r["text"], task.labels.index(r["label"])) for r in rows)
     assert set(task.labels) == {label for _, label in pairs}
     only = [label for label in range(len(task.labels)) if label not in dev.targets]
@@ -152,12 +152,12 @@ def test_the_hashed_split(tmp_path_factory: pytest.TempPathFactory, pairs: list[
     assert not set(dev.first) & (set(train.first) - moved)
     more = [{"text": f"another {n}", "label": "abc"[n % 3]} for n in range(60)]
     later = read(csv_file(path, rows + more))
-    assert set(dev.first) - moved <= set(later.tests["dev"].first)
+    assert set(dev.first) - moved <= set(later.tests["test"].first)
 
 
 def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
     task = read(csv_file(tmp_path / "m.csv", [{"text": f"t {i}", "label": i % 2} for i in range(2000)]))
-    assert 320 < len(task.tests["dev"]) < 480
+    assert 320 < len(task.tests["test"]) < 480
 
 
 # ---- what is wrong ----
@@ -193,7 +193,7 @@ def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
             {},
             r"needs rows to train on and rows to test on, and has 2 of train",
         ),
-        ("text,label,split\na,x,dev\nb,y,test\n", {}, r"and has 1 of dev, 1 of test"),
+        ("text,label,split\na,x,dev\nb,y,test\n", {}, r"and has 1 of test, 1 of dev"),
         ("text,label,split\na,x,train\nb,y,holdout\n", {}, r"line 3: split 'holdout' is not one of train"),
         (
             "text,label,split\na,1,train\nb,two,train\nc,1,dev\n",
@@ -289,7 +289,7 @@ def test_a_table_comes_with_baselines_and_two_of_one_name_are_refused(tmp_path: 
     rows = [{"text": f"{'good' if i % 3 else 'bad'} film {i}", "label": int(i % 3 > 0)} for i in range(100)]
     path = csv_file(tmp_path / "mine.csv", rows)
     (task,) = tasks.load(TasksSpec(names=str(path)), tmp_path / "cache").tasks
-    dev = task.tests["dev"].targets
+    dev = task.tests["test"].targets
     assert task.baselines["majority"] == pytest.approx(100 * sum(dev) / len(dev))
     assert task.baselines["bag-of-words"] == 100.0
     other = tmp_path / "other"

@@ -112,7 +112,7 @@ def test_a_table_is_divided_if_asked(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl")
     task = read(path, folds=5)
     assert (len(task.train), len(task.tests[PART]), len(task.folds)) == (40, 40, 5) and list(task.tests) == [PART]
-    assert list(read(path).tests) == ["dev"] and read(path).folds == ()
+    assert list(read(path).tests) == ["test"] and read(path).folds == ()
     few = read(path, folds=5, rows=20)
     assert len(few.train) == 20 and {row for rows in few.folds for row in rows} == set(range(20))
     (loaded,) = load_suite(TasksSpec(names=str(path), folds=5), tmp_path).tasks

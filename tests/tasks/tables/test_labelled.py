@@ -113,7 +113,7 @@ def test_the_hashed_split_trains_on_every_label(tmp_path: Path) -> None:
     made[7]["labels"] = [*made[7]["labels"], "only here"]
     found = read(write_lines(tmp_path / "words.jsonl", made))
     assert {label for labels in found.train.targets for label in labels} == set(range(5))
-    assert len(found.train) + len(found.tests["dev"]) == 80
+    assert len(found.train) + len(found.tests["test"]) == 80
 
 
 def test_old_tasks_keep_their_fingerprints(tmp_path: Path) -> None:
@@ -247,11 +247,11 @@ def test_rows_with_unseen_labels_and_repeated_texts_are_counted_and_named(
     assert made.labels == ("x", "y", "w", "z") and made.tests["dev"].targets == [3, 0, 0]
     unseen, repeated = made.notes
     assert unseen == (
-        f"2 rows of the 5 to test on have a label that no row to train on has, such as 'z', which counts as "
-        f"wrong: {path}, line 4; {path}, line 7"
+        f"2 rows of the 5 to test on have a label that no row to train on has, such as 'w', which counts as "
+        f"wrong: {path}, line 7; {path}, line 4"
     )
     assert repeated.startswith("2 rows of the 5 to test on have the same text as a row to train on, so the score")
-    assert repeated.endswith(f"{path}, line 5; {path}, line 8")
+    assert repeated.endswith(f"{path}, line 8; {path}, line 5")
     assert [record.getMessage() for record in caplog.records] == [f"odd: {note}" for note in made.notes]
     assert METRICS["accuracy"](np.zeros(3), made.array(made.tests["dev"])) == pytest.approx(2 / 3)
 

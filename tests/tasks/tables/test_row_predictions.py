@@ -115,7 +115,7 @@ def test_a_score_has_them(folds: int | None, encoder: Path, tmp_path: Path) -> N
     score = finetune(encoder, task, spec, 0, Host(device="cpu", threads=1))
     ((ending, content),) = score.files.items()
     table = pd.read_csv(io.StringIO(content))
-    assert ending == (".out-of-fold.csv" if folds else ".dev.csv") and len(table) == score.test_rows
+    assert ending == (".out-of-fold.csv" if folds else ".test.csv") and len(table) == score.test_rows
     assert 100 * sklearn.metrics.accuracy_score(table["gold"], table["predicted"]) == score.value
     if folds:
         assert set(table["fold"]) == {0, 1, 2} and len(table) == 60

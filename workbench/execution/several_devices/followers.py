@@ -73,6 +73,6 @@ def _following(run: RunDir, host: Host) -> Callable[[Ranks], None]:
     from workbench.execution.wanted_scores import plan_of
     from workbench.training import loop
 
-    objectives.keep_source(spec := run.spec(), run.path / "objective.py")
+    objectives.keep_source(spec := run.spec().placed(host.places), run.path / "objective.py")
     corpus = corpus_of(prepare(spec), spec)
     return lambda ranks: loop.follow(spec, plan_of(run), corpus, host, ranks)

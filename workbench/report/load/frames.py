@@ -25,7 +25,7 @@ from workbench.report.load.published_scores import PublishedRun
 from workbench.report.load.run_files import FINISHED, RunFiles, number
 from workbench.report.load.training_curves import rows_of_each
 from workbench.spec.parts import COUNTS
-from workbench.spec.run_spec import with_later_settings
+from workbench.spec.run_spec import PLACES, with_later_settings
 from workbench.store.environment import SWITCH, kinds_of_arithmetic
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     record = _plain(experiment)
     gathered = _gathered(store, record, verify)
     gathered.notes += unverified(experiment, gathered.uncovered, verify)
+    _in_one_place(gathered.settings)
     arms = arm_names(record["axis"], gathered.runs, gathered.settings)
     for row in gathered.runs:
         row["arm"] = arms[row["run_id"]]
@@ -334,6 +335,16 @@ def _add_scores(gathered: _Gathered, folder: Path, row: dict[str, Any], files: R
         gathered.points += [
             {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in point_scores
         ]
+
+
+def _in_one_place(settings: Mapping[str, dict[str, Any]]) -> None:
+    """Give all runs of one text the places of the first, since seeds and arms may come from several machines."""
+    first: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for of_run in settings.values():
+        if of_run.get("data.fingerprint"):
+            places = {key: of_run[key] for key in PLACES if key in of_run}
+            content = (of_run["data.fingerprint"], of_run.get("pair.files"))
+            of_run |= first.setdefault(content, places)
 
 
 def _along(gathered: _Gathered, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

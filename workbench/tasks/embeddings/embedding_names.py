@@ -8,6 +8,7 @@ from pathlib import Path
 from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
+from workbench.spec.scoring import TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks.embeddings import pair_batches, retrieval_files
 from workbench.tasks.embeddings.embedding_task import (
@@ -136,10 +137,10 @@ def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str
     lines = [line for part, file in files.items() for line in table.lines_of(file, spec, part, NUMBERS)]
     if trains(spec):
         sides = table.parts_of(lines, "regression", path, None)
-        ordered = {part: sides[part] for part in ("test", "dev", "train") if part in sides}
+        ordered = {part: sides[part] for part in (*TESTED, "train") if part in sides}
         again = labelled.repeated(sides)
         return {part: _similar(path, part, rows) for part, rows in ordered.items()}, [again] if again else []
-    tested = [part for part in ("test", "dev") if any(line.part == part for line in lines)]
+    tested = [part for part in TESTED if any(line.part == part for line in lines)]
     parts = {part: [line for line in lines if line.part == part] for part in tested} or {"all": lines}
     return {part: _similar(path, part, rows) for part, rows in parts.items()}, []
 

@@ -19,6 +19,7 @@ from typing import Any
 from workbench.data.formats import delimited_rows, json_rows
 from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, plural
+from workbench.spec.scoring import TESTED
 from workbench.tasks.embeddings.embedding_task import Relevant
 from workbench.tasks.rows import checked_text, first_of
 
@@ -36,7 +37,7 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
     faults: Found = {}
     documents = _texts(_file(folder, "corpus"), faults)
     queries = _texts(_file(folder, "queries"), faults)
-    files = {part: path for part in ("test", "dev") if (path := packed_or_not(folder / "qrels" / f"{part}.tsv"))}
+    files = {part: path for part in TESTED if (path := packed_or_not(folder / "qrels" / f"{part}.tsv"))}
     alone = packed_or_not(folder / "qrels.tsv")
     if not files and alone is None:
         raise InputError(f"{folder} has no qrels/test.tsv, qrels/dev.tsv or qrels.tsv, which say what is relevant")

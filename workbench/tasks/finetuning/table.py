@@ -13,6 +13,8 @@ TSV, where labels are separated by `|`, or by commas if the column has no `|`. T
 3. about a fifth of the rows, chosen by a hash of the first text, so that equal texts are on the same side, and a row
    stays on its side if others are added; rows whose label no training row has are used for training. With
    `tasks.folds` every row is tested on in turn instead (`workbench.tasks.tables.folds`).
+
+The headline is measured on the rows of `test`, or on those of `dev` if there are no others (`scoring.TESTED`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from workbench.errors import InputError, listed, suggest
 from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
+from workbench.spec.scoring import TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import FORMATS, checked_text, rows_of, without_header
 from workbench.tasks.tables import labelled
@@ -212,7 +215,7 @@ def _columns(path: Path, there: list[str], spec: TasksSpec, labels: Sequence[str
 
 
 def parts_of(lines: list[Line], kind: str, path: Path, folds: int | None) -> dict[str, list[Line]]:
-    """Return the rows of each part, "train" first; with `folds` there is no other.
+    """Return the rows of each part: "train", then those of TESTED in this order; with `folds` there is only "train".
 
     Raises InputError if there are none to train or to test on.
     """
@@ -225,13 +228,13 @@ def parts_of(lines: list[Line], kind: str, path: Path, folds: int | None) -> dic
             )
         return {"train": lines}
     if not given:
-        parts = {part: [line for line in lines if _hashed(line) == part] for part in ("train", "dev")}
+        parts = {part: [line for line in lines if _hashed(line) == part] for part in ("train", "test")}
         if kind != "regression":
             seen = {word for line in parts["train"] for word in line.words}
             side = [_hashed(line) if seen.issuperset(line.words) else "train" for line in lines]
-            parts = {part: [x for x, of in zip(lines, side, strict=True) if of == part] for part in ("train", "dev")}
+            parts = {part: [x for x, of in zip(lines, side, strict=True) if of == part] for part in ("train", "test")}
     else:
-        parts = {part: [line for line in lines if line.part == part] for part in ("train", "dev", "test")}
+        parts = {part: [line for line in lines if line.part == part] for part in ("train", *TESTED)}
         parts = {part: rows for part, rows in parts.items() if rows}
     if "train" not in parts or len(parts) < 2 or not all(parts.values()):
         there = ", ".join(f"{len(rows)} of {part}" for part, rows in parts.items())
@@ -240,5 +243,5 @@ def parts_of(lines: list[Line], kind: str, path: Path, folds: int | None) -> dic
 
 
 def _hashed(line: Line) -> str:
-    """Return the part of a row by a hash of its first text: "dev" for a fifth of all texts."""
-    return "dev" if seed_of(0, "table", line.texts[0]) % 5 == 0 else "train"
+    """Return the part of a row by a hash of its first text: "test" for a fifth of all texts."""
+    return "test" if seed_of(0, "table", line.texts[0]) % 5 == 0 else "train"

@@ -22,6 +22,7 @@ from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
 from workbench.spec.parts import Special
+from workbench.tasks.encoder_facts import origin_of
 from workbench.tasks.finetuning.classifier import REFUSED, configured, is_causal, load_encoder, row_length
 
 LOGITS = 1 << 26  # numbers of logits (B, L, V) that are computed at once
@@ -72,7 +73,9 @@ def load(folder: Path, device: str) -> Published:
         scorers = {"pll": lambda s: pseudo_log_likelihood(both, both, s.ids, None, special)}
         if tokenizer.is_fast:  # another does not say which tokens are of one word
             scorers["pll-word-l2r"] = lambda s: pseudo_log_likelihood(both, both, s.ids, None, special, s.words)
-    return Published(config.hidden_size, row_length(folder, config, LONGEST), scorers)
+    origin = origin_of(files)  # later positions than those of its rows were never trained
+    length = row_length(folder, config, LONGEST if origin is None else origin.row_length)
+    return Published(config.hidden_size, length, scorers)
 
 
 def special_of(tokenizer: Any) -> Special:
