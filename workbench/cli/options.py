@@ -193,6 +193,7 @@ def with_results_alone(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        _printed.clear()
         _refuse_values(kwargs)
         token = _results.set(sys.stdout)
         try:

@@ -49,7 +49,7 @@ _ADVICE = {
     "mysql": "name the driver's option file, as in ?read_default_file=/etc/my.cnf",
 }  # fmt: skip
 _ADVICE |= {"https": _ADVICE["http"], "s3a": _ADVICE["s3"], "gcs": _ADVICE["gs"], "postgres": _ADVICE["postgresql"]}
-_DATABASES = ("postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss", "cockroachdb")
+_DATABASES = ("sqlite", "postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "redis", "cockroachdb")
 
 
 def refuse_secrets(text: str, place: str) -> None:
