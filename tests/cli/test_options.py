@@ -132,10 +132,10 @@ def test_an_address_with_a_secret_is_refused_in_every_option(words: str, tmp_pat
 
 
 def test_an_address_with_a_secret_in_the_file_of_an_experiment_is_refused(tmp_path: Path) -> None:
-    axes = "{'data.corpus': ('docs', 'https://h/x.txt?sig=Pl4ntedS3cret')}"
-    (tmp_path / "texts.py").write_text(f'"""Which text?"""\nQUESTION = "Which text?"\nAXES = {axes}\n')
-    refused = CliRunner().invoke(cli.app, ["run", str(tmp_path / "texts.py"), "--dry-run"])
-    assert "experiment texts: https://...: an address may hold no query parameter 'sig'" in str(refused.exception)
+    axes = "{'encoder.family': ('electra', 'https://h/x?sig=Pl4ntedS3cret')}"
+    (tmp_path / "families.py").write_text(f'"""Which family?"""\nQUESTION = "Which family?"\nAXES = {axes}\n')
+    refused = CliRunner().invoke(cli.app, ["run", str(tmp_path / "families.py"), "--dry-run"])
+    assert "experiment families: https://...: an address may hold no query parameter 'sig'" in str(refused.exception)
     assert "S3cret" not in str(refused.exception) + refused.output
 
 

@@ -39,7 +39,7 @@ WITHOUT = [
     "http://127.0.0.1:80/a@v1/x.txt", "http://[::1]:80/x", "s3://b/part?.txt", "s3://b/year=2020/part-*.jsonl",
     "hf://datasets/o/n@refs%2Fconvert/x", "hf://gpt2@main/f", "postgresql://me@h/d?sslmode=require", "owner/name:c",
     "mysql+pymysql://me@h/d?read_default_file=/etc/my.cnf", "sqlite:///x.db?timeout=30", "data/part?/lang=da/*.txt",
-    "a?.txt", "choice:data@v1.jsonl", "tag:a/b@c.conll", "docs", "CoLA,RTE", "zip://a.txt::file:///x/a.zip", "optim.lr=1e-4",
+    "a?.txt", "choice:me@v1/x.jsonl", "spans:a/b@c.jsonl", "docs", "CoLA,RTE", "zip://a.txt::file:///x/a.zip",
 ]  # fmt: skip
 
 

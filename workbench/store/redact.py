@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from workbench.errors import InputError
+from workbench.spec.scoring import PATH_PREFIXES
 
 _SECRET = (
     r"(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|"
@@ -37,7 +38,7 @@ HARMLESS = ("download", "raw", "dl", "version", "versionid", "generation", "revi
 _SCHEME = re.compile(r"\b([a-z][a-z0-9+.-]{0,30})://", re.I)
 _USER = re.compile(r"[^/?#@:]*(:(?!\d+[/?#])[^@]*)?@")  # a user and perhaps a password; `host:80/a@b` has neither
 _PARAMETER = re.compile(r"(?<=[?&;])([\w.%~+-]{1,100})=([^\s&;#\"'<>,)]{1,4000})")
-_WITHOUT_SCHEME = re.compile(r"(?!(?:tag|choice|similarity|retrieval):)[^\s/@:]+:[^\s/@]+@[\w.-]+|[^?]*\?[\w.%~+-]+=")
+_WITHOUT_SCHEME = re.compile(rf"(?!{'|'.join(PATH_PREFIXES)})[^\s/@:]+:[^\s/@]+@[\w.-]+|[^?]*\?[\w.%~+-]+=")
 _TOKEN = re.compile(r"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|xox[abp]-|AKIA)[\w-]{12,}")
 _ADVICE = {
     "http": "put user and password into ~/.netrc, or a header into the environment variable FSSPEC_HTTP, as in "
