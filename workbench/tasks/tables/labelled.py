@@ -82,8 +82,8 @@ def kind_of(lines: Sequence[Line]) -> str:
     if len(finite) < len(numbers):
         line = next(line for line, n in zip(lines, numbers, strict=True) if n is not None and not math.isfinite(n))
         raise InputError(
-            f"{line.where}: label {line.label!r} is not a finite number, and the others are numbers; give a number, remove "
-            f"the row, or add --set tasks.kind=classification if this is the name of a label"
+            f"{line.where}: label {line.label!r} is not a finite number, and the others are numbers; give a number, or "
+            f"remove the row, or add --set tasks.kind=classification if this is the name of a label"
         )
     return "classification" if all(number.is_integer() for number in finite) else "regression"
 
