@@ -26,6 +26,7 @@ from workbench.models.sentence_scores import Scorer, Sentences
 from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.token_batches import check_tokens
 from workbench.tasks.score import Progress, Score, score_digest
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import Scoring, of_folder
@@ -57,6 +58,7 @@ def zero_shot(
     cpu.prepare(host.threads, host.plain, device)
     scoring = of_folder(encoder, spec.scorers, device)
     texts = Tokenized(encoder, [*pairs.good, *pairs.bad], scoring.length)
+    check_tokens(encoder, texts.ids, scoring.vocabulary)
     half = host.resolved_precision(scoring.hidden) == "bf16"
 
     values: dict[str, dict[str, float]] = {}
