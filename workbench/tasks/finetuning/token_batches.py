@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,7 @@ def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> No
         check_tokens(folder, [*data.ids, [data.pad]], vocabulary)
 
 
-def check_tokens(folder: Path, rows: Iterable[Sequence[int]], vocabulary: int) -> None:
+def check_tokens(folder: Path, rows: Iterable[Any], vocabulary: int) -> None:
     """Raise InputError if a token id in some rows is not in the encoder's vocabulary of `vocabulary` entries."""
     ends = (id for ids in rows if len(ids) for id in (np.min(ids), np.max(ids)))
     wrong = next((int(id) for id in ends if not 0 <= id < vocabulary), None)
