@@ -32,10 +32,10 @@ def unbroken(count: int) -> str:
        st.integers(1, 40))  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_text_is_split_at_blank_lines_wherever_blocks_end(tmp_path_factory: Any, documents: list[str], block: int):
-    """Against the plain definition, with blocks of a few bytes."""
+    """Against the plain definition, with blocks of a few bytes. Carriage returns end lines where nothing else does."""
     raw = "\n\n".join(documents).encode()
     expected, lines = [], []
-    for line in [*raw.decode().split("\n"), ""]:
+    for line in [*raw.decode().split("\n" if b"\n" in raw else "\r"), ""]:
         line = line.removesuffix("\r")
         if line.strip():
             lines.append(line)
@@ -49,6 +49,39 @@ def test_text_is_split_at_blank_lines_wherever_blocks_end(tmp_path_factory: Any,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "BLOCK", block)
         assert list(formats.read(path, "text")) == [text for text in expected if text and not text.isspace()]
+
+
+@given(st.lists(st.text("ab\u00e9 ", min_size=1).filter(str.strip), min_size=1, max_size=8), st.integers(1, 40),
+       st.integers(2, 3))  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_lines_that_end_in_carriage_returns_alone_are_lines(
+    tmp_path_factory: Any, lines: list[str], block: int, end: int
+) -> None:
+    """The same documents as with line feeds, as text, JSON lines and CSV; also where the file has a longer start."""
+    folder = tmp_path_factory.mktemp("cr")
+    texts = {
+        "t.txt": "\n".join(line + "\n" * (number % end) for number, line in enumerate(lines)),
+        "t.jsonl": "".join(json.dumps({"text": line}) + "\n" for line in lines),
+        "t.csv": "".join(f'"{line}"\n' for line in ["text", *lines]),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "BLOCK", block)
+        for name, text in texts.items():
+            for packed in (False, True):
+                path = folder / f"{name}{'.xz' if packed else ''}"
+                found = []
+                for mark in ("\n", "\r"):
+                    raw = text.replace("\n", mark).encode()
+                    path.write_bytes(lzma.compress(raw) if packed else raw)
+                    found.append(list(formats.read(path, "text")))
+                assert found[0] == found[1] != []
+
+
+def test_a_carriage_return_within_lines_that_end_otherwise_stays(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes(b"a\rb\n\nc\r\n\r\nd")
+    assert read(tmp_path / "t.txt") == ["a\rb", "c", "d"]
+    (tmp_path / "u.txt").write_bytes(b"a\r\rb\r" + b"c\r" * 40_000 + b"d\r\n\r\ne")
+    assert len(read(tmp_path / "u.txt")) == 3 and read(tmp_path / "u.txt")[2] == "e"
 
 
 def test_damaged_parquet(tmp_path: Path):

@@ -74,7 +74,7 @@ def test_a_glob_enters_a_folder_once_however_many_links_lead_to_it(
         assert {os.path.realpath(p) for p in sources._matches(pattern) if os.path.isfile(p)} == expected, pattern
     for name in ("one", "two"):
         (tmp_path / "in" / name).symlink_to(tmp_path / "in")
-    found = sources._resolve("in/**/*.txt", None)
+    found = sources._resolve("in/**/*.txt", None, "text")
     assert sorted({source.path.name for source in found if isinstance(source, sources.File)}) == [
         "a.txt", "b.txt", "e.txt", "f.txt",
     ]  # fmt: skip
@@ -118,7 +118,9 @@ def test_nulls_and_empty_documents_are_left_out(tmp_path: Path):
         ("t.csv", 'id,text\n1,"a\n', "line 2 cannot be read as CSV"),
         ("t.csv", "id,text\n1,a\n2\n", "line 3 has 1 fields"),
         ("t.md", "text", "a type of file that cannot be read"),
-        ("t.txt.bz2", "text", "a type of file that cannot be read"),
+        ("t.txt.lz4", "text", "a type of file that cannot be read"),
+        ("t.json", '{\n "text": "a"\n}', "a type of file that cannot be read"),
+        ("t.txt.bz2", "text", "is damaged or not bzip2"),
     ],
 )
 def test_faulty_files(tmp_path: Path, name: str, content: str, words: str):

@@ -191,3 +191,26 @@ def test_a_no_break_space_belongs_to_its_word(tmp_path: Path) -> None:
     assert read_raw(path)[0].words == ("10\u00a0000", "kr.\u3000", "b") and read_raw(path)[0].tags == ("O", "B-X", "O")
     with pytest.raises(InputError, match="line 1: one column"):
         read_raw(file(tmp_path, "b.txt", "\u00a0 O\n"))
+
+
+@pytest.mark.parametrize(
+    "start", ["-DOCSTART- O", "-DOCSTART-\tO", "-DOCSTART-", " -DOCSTART- (1)", "-DOCSTART- -X- O O"]
+)
+def test_the_start_of_a_document_ends_a_sentence_and_is_no_word(start: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.conll"
+    path.write_text(f"{start}\nEU B-ORG\nJohn B-PER\n{start}\nSmith I-PER\n\n{start}\n\nAnna B-PER\n{start}\n")
+    assert [sentence.words for sentence in read(path)] == [("EU", "John"), ("Smith",), ("Anna",)]
+    assert read(path)[1].tags == ("B-PER",)
+
+
+def test_lines_that_end_in_carriage_returns_alone_are_the_same_sentences(tmp_path: Path) -> None:
+    content = "-DOCSTART- O\n\na B-X\nb O\n\n# c = d\nc O\n"
+    for name, end in (("unix", "\n"), ("mac", "\r"), ("windows", "\r\n")):
+        (tmp_path / f"{name}.conll").write_bytes(content.replace("\n", end).encode())
+    unix, mac, windows = (read(tmp_path / f"{name}.conll") for name in ("unix", "mac", "windows"))
+    assert len(unix) == 2 and unix == mac == windows
+
+
+def test_a_file_with_another_ending_holds_named_entities(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.test.annotated", "a I-X\nb I-X\n")
+    assert [sentence.tags for sentence in read(path)] == [("B-X", "I-X")]

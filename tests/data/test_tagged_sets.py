@@ -11,11 +11,14 @@ from workbench.data.tagged import Sentence
 from workbench.data.tagged_sets import files_of, holds_set, labels_of, sides, title
 from workbench.errors import InputError
 
+WNUT = "news24train.conll upcoming.dev.conll upcoming.test=a upcoming.test.conll upcoming.test.annotated README.md"
+
 
 def folder(path: Path, names: str) -> Path:
+    """Make files of a tagged word each, or of the text after `=`."""
     path.mkdir(exist_ok=True)
-    for name in names.split():
-        (path / name).write_text("a O\n", encoding="utf-8")
+    for name, _, text in (each.partition("=") for each in names.split()):
+        (path / name).write_text(f"{text or 'a O'}\n", encoding="utf-8")
     return path
 
 
@@ -31,6 +34,19 @@ def folder(path: Path, names: str) -> Path:
          "xx-ud-train.conllu xx-ud-dev.conllu", "xx-ud"),
         ("wnut17train.conll emerging.dev.conll emerging.test.annotated README.md", "",
          "wnut17train.conll emerging.dev.conll emerging.test.annotated", "set"),
+        (WNUT, "", "news24train.conll upcoming.dev.conll upcoming.test.annotated", "set"),
+        (WNUT, "upcoming.dev.conll", "news24train.conll upcoming.dev.conll upcoming.test.annotated", "set"),
+        (WNUT, "news24train.conll", "news24train.conll upcoming.dev.conll upcoming.test.annotated", "set"),
+        (WNUT, "upcoming.test.conll", "news24train.conll upcoming.dev.conll upcoming.test.conll", "set"),
+        ("a.train.conll a.dev.conll a.test a.test.conll a.test.gold", "",
+         "a.train.conll a.dev.conll a.test.gold", "set"),
+        ("a.train.conll a.dev.conll a.test.conll a.test.gold", "a.train.conll",
+         "a.train.conll a.dev.conll a.test.gold", "set"),
+        ("a.train.conll a.dev.conll a.test.conll a.test.gold", "a.test.conll",
+         "a.train.conll a.dev.conll a.test.conll", "a"),
+        ("ner_train.bio latesttrain.md devel.bio thetest.bio thetest.py", "",
+         "ner_train.bio devel.bio thetest.bio", "set"),
+        ("thetrain.txt devset.txt testing.txt train.py=import_a", "", "thetrain.txt devset.txt testing.txt", "set"),
     ],
 )  # fmt: skip
 def test_files_of_a_set_are_found(names: str, asked: str, parts: str, name: str, tmp_path: Path) -> None:
@@ -39,6 +55,18 @@ def test_files_of_a_set_are_found(names: str, asked: str, parts: str, name: str,
         zip(("train", "dev", "test"), parts.split(), strict=False)
     )
     assert title(files) == name
+
+
+def test_files_of_a_part_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files_of(folder(tmp_path / "set", WNUT))
+    assert "upcoming.test, upcoming.test.conll are not read, but train: news24train.conll, dev: upc" in caplog.text
+
+
+def test_sets_with_other_names_are_not_mixed(tmp_path: Path) -> None:
+    path = folder(tmp_path / "set", "eng.testa eng.testb ned.train")
+    assert {part: file.name for part, file in files_of(path / "eng.testa").items()} == {
+        "dev": "eng.testa", "test": "eng.testb",
+    }  # fmt: skip
 
 
 def test_a_file_that_is_no_part_stands_for_itself(tmp_path: Path) -> None:
@@ -54,6 +82,15 @@ def test_a_file_that_is_no_part_stands_for_itself(tmp_path: Path) -> None:
     [
         ("a-train.conllu b-test.conllu", "holds several sets"),
         ("train.conll train.conll.gz test.conll", "train.conll and train.conll.gz are the same part of a set"),
+        (
+            "atrain.conll btrain.conll b.test.conll",
+            r"atrain.conll and btrain.conll are .* \(train\); .* tag:.*/atrain.conll",
+        ),
+        (
+            "train1.conll b1test.conll b2test.conll",
+            r"b1test.conll and b2test.conll are .* \(test\); .* tag:.*/b1test.conll",
+        ),
+        ("btrain.conll b.test.gold b.test.annotated", r"b.test.annotated and b.test.gold are the same part"),
         ("notes.txt", "no file in this folder has a name that ends in train, dev or test"),
     ],
 )

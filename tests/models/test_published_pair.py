@@ -234,6 +234,12 @@ def configured(part: str, **keys: Any) -> Callable[[Path], None]:
     return change
 
 
+def extended(folder: Path) -> None:
+    words = tokenizer.load(folder / "d")
+    words.add_tokens(["[NEW]"])
+    words.save_pretrained(folder / "d")
+
+
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "no head of the discriminator": (lacking("discriminator_predictions.dense_prediction.weight"), "a head is random"),
     "no head of the generator": (lacking("generator_lm_head.bias"), "ElectraForMaskedLM has"),
@@ -242,6 +248,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "other embeddings": (changed("g", "electra.embeddings.position_embeddings.weight"), "not trained together"),
     "another type": (configured("g", model_type="bert"), "it is a bert model"),
     "another activation": (configured("d", hidden_act="relu"), "its hidden_act is relu"),
+    "a token without an embedding": (extended, "the tokenizer gives the id .*, and the encoder has ids 0 to"),
     "a causal one": (configured("d", is_decoder=True), "cannot be a part of an ELECTRA pair"),
 }
 

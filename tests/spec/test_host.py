@@ -15,17 +15,70 @@ from workbench.errors import InputError
 from workbench.spec import host
 from workbench.spec.host import Host
 
+CPU_MOUNT = "33 25 0:28 {root} {place} rw,nosuid - cgroup cgroup rw,cpu,cpuacct"
+UNIFIED = "30 23 0:26 {root} {place} rw,nosuid - cgroup2 cgroup rw,nsdelegate"
+OTHERS = "22 1 8:1 / / rw - ext4 /dev/sda rw\n34 25 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset"
+
+
+def at(mount: str, place: str = "/sys/fs/cgroup", root: str = "/") -> str:
+    return f"{OTHERS}\n{mount.format(root=root, place=place)}"
+
+
+V1, V1_NAME = at(CPU_MOUNT, "/sys/fs/cgroup/cpu,cpuacct"), "sys/fs/cgroup/cpu,cpuacct"
+
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("9900000 100000", 8)]
-)
-def test_a_cpu_quota_counts_as_fewer_cores(
-    text: str, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ("groups", "mounts", "files", "expected"),
+    [
+        ("0::/", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "max 100000"}, 8),
+        ("0::/", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2),
+        ("0::/", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
+        ("0::/", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "9900000 100000"}, 8),
+        ("0::/", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "150000 100000"}, 1),
+        ("0::/", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "399999 100000"}, 3),
+        ("0::/", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "nonsense"}, 8),
+        ("0::/", at(UNIFIED), {}, 8),
+        # nested groups: the least quota of a group and those above it, and no quota of another
+        ("0::/a/b/c", at(UNIFIED),
+         {"sys/fs/cgroup/a/cpu.max": "350000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000",
+          "sys/fs/cgroup/a/b/c/cpu.max": "700000 100000", "sys/fs/cgroup/z/cpu.max": "1 1"}, 3),
+        ("0::/a/b", at(UNIFIED), {"sys/fs/cgroup/a/b/cpu.max": "250000 50000", "sys/fs/cgroup/a/cpu.max": "max 5"}, 5),
+        ("0::/a:b/gone", at(UNIFIED), {"sys/fs/cgroup/a:b/cpu.max": "400000 100000"}, 4),
+        # a container whose mount begins at its group, and one that is seen from outside of its namespace
+        ("0::/docker/f00", at(UNIFIED, root="/docker/f00"), {"sys/fs/cgroup/cpu.max": "300000 100000"}, 3),
+        ("0::/../../job", at(UNIFIED), {"sys/fs/cgroup/cpu.max": "300000 100000"}, 3),
+        ("0::/a", at(UNIFIED, "/my\\040groups"), {"my groups/a/cpu.max": "300000 100000"}, 3),
+        # version 1, and both versions side by side
+        ("4:cpu,cpuacct:/", V1, {f"{V1_NAME}/cpu.cfs_quota_us": "-1", f"{V1_NAME}/cpu.cfs_period_us": "100000"}, 8),
+        ("4:cpu,cpuacct:/", V1,
+         {f"{V1_NAME}/cpu.cfs_quota_us": "250000\n", f"{V1_NAME}/cpu.cfs_period_us": "100000\n"}, 2),
+        ("4:cpu,cpuacct:/docker/f00", at(CPU_MOUNT, "/cg/cpu", "/docker/f00"),
+         {"cg/cpu/cpu.cfs_quota_us": "600000", "cg/cpu/cpu.cfs_period_us": "100000"}, 6),
+        ("5:cpuset:/x\n4:cpuacct,cpu:/slurm/job\n1:name=systemd:/y\n0::/", f"{at(UNIFIED, '/cg/unified')}\n{V1}",
+         {f"{V1_NAME}/slurm/job/cpu.cfs_quota_us": "-1", f"{V1_NAME}/slurm/job/cpu.cfs_period_us": "100000",
+          f"{V1_NAME}/slurm/cpu.cfs_quota_us": "420000", f"{V1_NAME}/slurm/cpu.cfs_period_us": "100000"}, 4),
+        ("5:cpuset:/x", V1, {f"{V1_NAME}/cpu.cfs_quota_us": "1", f"{V1_NAME}/cpu.cfs_period_us": "1"}, 8),
+        (None, at(UNIFIED), {"sys/fs/cgroup/cpu.max": "200000 100000"}, 8),
+    ],
+)  # fmt: skip
+def test_cpu_quotas_count_as_fewer_cores(
+    groups: str | None,
+    mounts: str,
+    files: dict[str, str],
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    monkeypatch.setattr(host, "QUOTA", tmp_path / "cpu.max")
+    given = files | {"proc/self/mountinfo": mounts} | ({"proc/self/cgroup": groups} if groups is not None else {})
+    for name, content in given.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert host.cores() == expected
+    assert host.cores(tmp_path) == expected
+
+
+def test_cores_of_this_machine_are_within_those_that_the_process_is_bound_to() -> None:
+    assert 1 <= host.cores() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, 4), ("2", 2), ("3,2", 3), ("64", 4), ("0", 1), ("many", 4)])

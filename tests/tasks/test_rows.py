@@ -51,3 +51,15 @@ def test_a_parquet_table_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: 
     pq.write_table(pa.table({"text": texts, "label": [0, 1] * 10}), path, compression="zstd", use_dictionary=False)
     monkeypatch.setattr(formats, "FREE", 1 << 20)
     assert "decompresses to 7 MiB in 20 rows of column 'text'" in refused(path)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.txt", "t.jsonl", "t.label"])
+def test_lines_that_end_in_carriage_returns_alone_are_rows(tmp_path: Path, name: str) -> None:
+    lines = {
+        "t.jsonl": '{"text": "a b", "label": 1}\n{"text": "c", "label": 0}\n', "t.label": "LOC:x a b\nNUM:y c\n",
+    }.get(name, "text\tlabel\na b\t1\nc\t0\n".replace("\t", "," if name == "t.csv" else "\t"))  # fmt: skip
+    found = []
+    for end in ("\n", "\r", "\r\n"):
+        (tmp_path / name).write_bytes(lines.replace("\n", end).encode())
+        found.append(list(rows.rows_of(tmp_path / name)))
+    assert len(found[0]) == 2 and found[0] == found[1] == found[2]

@@ -312,7 +312,7 @@ def corpus_rows() -> list[dict[str, Any]]:
         {"name": "python-code", "summary": "source code: the Python files of the packages on this machine"},
         {
             "name": "FILE|FOLDER|GLOB",
-            "summary": ".txt, .jsonl, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst",
+            "summary": ".txt, .jsonl, .json, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst, .bz2",
         },
         {"name": "OWNER/NAME", "summary": "a Hugging Face dataset, streamed; --set data.revision=... pins it"},
     ]

@@ -1,15 +1,19 @@
 """Documents read from one file: text separated by blank lines, JSON Lines, CSV or Parquet, plain or compressed.
 
-BabyLM's files SOURCE.train are text of this kind, with one utterance or paragraph on each line.
+BabyLM's files SOURCE.train are text of this kind, with one utterance or paragraph on each line. The content of a file
+without a suffix, such as `wiki_00`, shows its kind; so does that of `.json`, which may be JSON Lines, as in C4, or not.
 
 Raises InputError naming the file and the line for malformed content.
 """
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import csv
 import itertools
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -18,6 +22,7 @@ from typing import Any
 from workbench.data.slices.remote import RemotePath
 from workbench.data.streams import (
     FREE,
+    HEAD,
     LINE,
     PACKINGS,
     RATIO,
@@ -25,6 +30,7 @@ from workbench.data.streams import (
     FilePart,
     Place,
     chunks,
+    head,
     ignore,
     lines,
     opened,
@@ -38,12 +44,68 @@ WORD = 1 << 20  # characters without a blank; a longer run is not text, and a to
 ROWS = 256  # rows of Parquet that are read at once
 UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of a single one
 MOST_OF_A_TABLE = 4 << 30  # bytes of a table of all columns, which its reader holds in memory
+LONGEST_LINK = 4096  # bytes of a path
+LFS = "version https://git-lfs.github.com/spec/"  # begins what git keeps in place of a large file
+JSON = ".json"
+BESIDE = re.compile(  # names of files beside the text of a repository or a data set
+    r"readme|licen[cs]e|copying|notice|authors|contributors|citation|change(s|log)|version|todo|makefile|dockerfile"
+    r"|manifest|(md5|sha\d+)sums?|checksums?|_success|dataset_(info|infos|dict)\.json|state\.json",
+    re.IGNORECASE,
+)
 
 
-def kind_of(path: Place) -> str:
-    """Return the suffix of a file if it is a key of READERS, such as ".txt", else ""; compression is disregarded."""
+def kind_of(path: Place, column: str | None = None) -> str:
+    """Return how an existing file is read, as a key of READERS such as ".txt"; "" if it cannot be read.
+
+    That is its suffix without that of a compression, or else follows from the beginning of its content. Files that
+    repositories and data sets hold besides their text, such as LICENSE and dataset_info.json, are not read; nor, with
+    `column`, is a single JSON object that lacks it. Raises InputError if the content is needed and cannot be read.
+    """
     suffix = unpacked_suffix(path)
-    return suffix if suffix in READERS else ""
+    if suffix in READERS:
+        return suffix
+    whole = path.path if isinstance(path, FilePart) else path
+    if suffix not in ("", JSON) or BESIDE.fullmatch(whole.name) or (isinstance(whole, Path) and not whole.is_file()):
+        return ""
+    content = head(whole)
+    first, *more = content.removeprefix(codecs.BOM_UTF8).strip().splitlines() or [b""]
+    if first.startswith(b"{") and (len(content) == HEAD and not more):
+        return ".jsonl"  # its first line is longer than what was read of it
+    if (row := _object(first)) is not None:
+        return ".jsonl" if more or column is None or column in row else ""
+    if suffix == JSON:
+        return ".jsonl" if not first else ""
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    return ".txt" if _is_text(content) and not _is_link(whole, content) else ""
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object that is a line, None if it is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _is_text(content: bytes) -> bool:
+    """Return whether the beginning of a file is UTF-8 text without NUL."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(content)  # its last character may be incomplete
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in content
+
+
+def _is_link(path: Path | RemotePath, content: bytes) -> bool:
+    """Return whether a file holds another path, as git writes a link on file systems that have none."""
+    target = content.decode("utf-8", errors="replace")
+    if not isinstance(path, Path) or len(content) > LONGEST_LINK or not target.strip() or "\n" in target:
+        return False
+    with contextlib.suppress(OSError):
+        return (path.parent / target).exists()
+    return False
 
 
 def read(path: Place, column: str, advance: Advance = ignore) -> Iterator[str]:
@@ -58,6 +120,8 @@ def _text(path: Place, column: str, advance: Advance) -> Iterator[str]:
     document: list[str] = []
     size = number = begin = 0
     for number, line in enumerate(lines(path, advance, LONGEST, cut=True), 1):
+        if number == 1 and line.startswith(LFS):
+            raise InputError(f"{path} is a pointer of Git LFS and not the text itself, which git lfs pull downloads")
         blank = not line or line.isspace()
         if not blank:
             document.append(line)

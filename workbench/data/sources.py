@@ -12,10 +12,12 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.data import formats
 from workbench.data.built_in import docs, python_code
@@ -31,9 +33,13 @@ from workbench.store.cache import read_entry, write_entry
 
 BUILT_IN = ("docs", "python-code")  # made of what is installed on this machine
 HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")
-TRAIN, HELD_BACK = ".train", (".dev", ".test")  # suffixes of BabyLM's files
+TRAIN = ".train"  # suffix of BabyLM's files
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
-KINDS = f"{', '.join(formats.READERS)}, each plain or with {', '.join(PACKINGS)}"
+KINDS = ", ".join((*formats.READERS, "JSON Lines in .json, text without a suffix"))
+KINDS += f", each plain or with {', '.join(PACKINGS)}"
+NAMED = 8  # files that a sentence names
+AT_ONCE = 16  # requests to a server for the beginnings of files
+AnyPath = TypeVar("AnyPath", Path, RemotePath)
 
 
 @dataclass(frozen=True)
@@ -54,15 +60,21 @@ class Code:
 
 @dataclass(frozen=True)
 class File:
-    """A local file. Its size in bytes and its modification time in nanoseconds show whether it has changed.
+    """A local file, under the name that it was given by, which tells its kind, even if that is a link.
 
-    With a `span`, it is a part of this file (`FilePart`), and `size` that of the part.
+    Its size in bytes, the times of its last modification and change in nanoseconds, and its inode show whether it has
+    changed. With a `span`, it is a part of this file (`FilePart`), and `size` that of the part.
     """
 
     path: Path
     size: int
-    changed: int
+    changed: tuple[int, int, int]
     span: tuple[int, int] | None = None
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """The times alone, which are the same on every machine that mounts the file."""
+        return self.changed[:2]
 
 
 @dataclass(frozen=True)
@@ -105,11 +117,11 @@ def documents(spec: DataSpec) -> Iterator[str]:
 
 def resolve(spec: DataSpec) -> list[Source]:
     """Return the sources of a spec's corpus names; a file named twice counts once. Raises InputError."""
-    distinct: dict[Source, None] = {}
+    distinct: dict[tuple[Any, ...], Source] = {}
     for name in spec.corpus:
-        for source in _resolve(name, spec.revision):
-            distinct[source] = None
-    return list(distinct)
+        for source in _resolve(name, spec.revision, spec.column):
+            distinct.setdefault(tuple(identity(source)), source)
+    return list(distinct.values())
 
 
 def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str]:
@@ -130,16 +142,16 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
 def check_unchanged(sources: Iterable[Source]) -> None:
     """Raise InputError if a file was changed since its size and time were looked up."""
     for source in sources:
-        if isinstance(source, File) and (now := _file(source.path)) != replace(source, size=now.size, span=None):
+        if isinstance(source, File) and _file(source.path).times != source.times:
             raise InputError(f"corpus file {source.path} was changed while it was read; give the same command again")
-        if isinstance(source, Remote) and source.version != _remote(source.url)[0].version:
+        if isinstance(source, Remote) and source.version != listed(source.url)[0][1]:
             raise InputError(f"corpus file {source.url} was changed while it was read; give the same command again")
 
 
 def identity(source: Source) -> list[Any]:
     """Return what must be equal if prepared data is to be used again without reading the source."""
     if isinstance(source, File):
-        return ["file", str(source.path), source.size, source.changed]
+        return ["file", os.path.realpath(source.path), source.size, *source.changed]
     if isinstance(source, Remote):
         return ["remote", source.url, source.size, source.version]
     if isinstance(source, Hub):
@@ -156,36 +168,37 @@ def name_of(source: Source) -> str:
     return "docs" if isinstance(source, Docs) else "python-code"
 
 
-def _resolve(name: str, revision: str | None) -> list[Source]:
+def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
     if name == "docs":
         built_in = docs.info()
         return [Docs(built_in.fingerprint, built_in.bytes["train"])]
     if name == "python-code":
-        files = python_code.files()
-        return [Code(python_code.fingerprint(files), sum(file.size for file in files))]
+        code = python_code.files()
+        return [Code(python_code.fingerprint(code), sum(file.size for file in code))]
     if is_remote(name):
-        return list(_remote(name))
+        return list(_remote(name, column))
     path = user_path(name, "--corpus")
     try:
         folder, exists = path.is_dir(), path.exists()
     except OSError as error:
         raise InputError(f"corpus {name!r} cannot be accessed: {error.strerror}") from None
     if folder:
-        return _folder(path)
+        return _folder(path, column)
     if exists:
         if not formats.kind_of(path):
             raise InputError(f"corpus {name!r} is a type of file that cannot be read; these types can: {KINDS}")
         return [_file(path)]
     if any(sign in name for sign in "*?["):
-        matches = [Path(match) for match in sorted(set(_matches(str(path))))]
-        matches = [match for match in matches if match.is_file() and formats.kind_of(match)]
-        if not matches:
+        matches = sorted(map(Path, set(_matches(str(path)))))
+        within = {folder for match in matches if not match.is_dir() for folder in match.parents}
+        shown = {str(match): match for match in matches if match not in within}
+        if not (files := _readable(f"corpus {name!r}", shown, column)):
             raise InputError(
                 f"corpus {name!r} matches no file that can be read ({KINDS}); relative paths start at {Path.cwd()}"
             )
-        return [_file(match) for match in matches]
+        return [_file(file) for file in files]
     if hub := HUB_NAME.match(name):
-        if formats.kind_of(path):
+        if unpacked_suffix(path) in (*formats.READERS, formats.JSON):
             raise InputError(f"corpus {name!r}: there is no such file; relative paths start at {Path.cwd()}")
         return [Hub(hub["name"], hub["config"], _commit(hub["name"], revision))]
     raise InputError(
@@ -220,42 +233,101 @@ def _matches(pattern: str) -> Iterator[str]:
             yield from _matches(os.sep.join([glob.escape(folder.rstrip(os.sep)), *(after or ["*"])]))
 
 
-def _remote(name: str) -> list[Remote]:
+def _remote(name: str, column: str) -> list[Remote]:
     """Return the readable files of a URL, which may name a folder or a glob. Raises InputError if there is none."""
     if offline() and name.lower().startswith("hf:"):
         raise InputError(f"corpus {name!r} is on the hub, and HF_HUB_OFFLINE is set; unset it, or name local files")
-    files = [(path, version) for path, version in listed(name) if formats.kind_of(path)]
+    versions = dict(listed(name))
+    folder = name.rstrip("/") + "/"
+    files = _readable(
+        f"corpus {name!r}", {path.url.removeprefix(folder): path for path in versions}, column,
+        hidden=not all(path.url.startswith(folder) for path in versions),
+    )  # fmt: skip
     if not files:
         raise InputError(f"corpus {name!r} names no file that can be read: {KINDS}")
-    return [Remote(path.url, path.size, version, path.size) for path, version in files]
+    return [Remote(path.url, path.size, versions[path], path.size) for path in files]
 
 
-def _folder(path: Path) -> list[Source]:
-    """Return the readable files in a folder and its subfolders, sorted by path; hidden ones are skipped."""
+def _folder(path: Path, column: str) -> list[Source]:
+    """Return the readable files in a folder and its subfolders, sorted by path; a warning names the others."""
+    if (path / "blobs").is_dir() and (path / "snapshots").is_dir():
+        found = ", ".join(str(each) for each in sorted((path / "snapshots").iterdir()))
+        raise InputError(f"corpus folder {path} is in the layout of the hub's cache; name one snapshot in it: {found}")
+    shown = {str(file.relative_to(path)): file for file in sorted(_below(path))}
+    if not (readable := _readable(f"corpus folder {path}", shown, column, hidden=False)):
+        raise InputError(f"corpus folder {path} holds no file that can be read: {KINDS}")
+    _check_babylm(path, readable)
+    return [_file(leaf) for leaf in readable]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, and the subfolders that are not read: hidden ones, and links to one above.
+
+    Each folder is entered once, at its own place if that is below `folder`, else at the place of a link to it.
+    """
 
     def fail(error: OSError) -> None:
         raise InputError(f"corpus folder {error.filename} cannot be read: {error.strerror}")
 
-    readable: list[Path] = []
-    for folder, names, leaves in os.walk(path, onerror=fail):
-        names[:] = [name for name in names if not name.startswith(".")]
-        readable += [Path(folder, leaf) for leaf in leaves if not leaf.startswith(".") and formats.kind_of(Path(leaf))]
-    if not readable:
-        raise InputError(f"corpus folder {path} holds no file that can be read: {KINDS}")
-    _check_babylm(path, readable)
-    return [_file(leaf) for leaf in sorted(readable)]
+    entered: set[tuple[int, int]] = set()
+    above = {(info.st_dev, info.st_ino) for info in map(os.stat, folder.resolve().parents)}
+    starts = deque([folder])  # the folder itself, then the links to others
+    while starts:
+        for place, names, leaves in os.walk(starts.popleft(), onerror=fail):
+            info = os.stat(place)
+            key = (info.st_dev, info.st_ino)
+            if key in above:
+                yield Path(place)
+            if key in entered or key in above:
+                names.clear()
+                continue
+            entered.add(key)
+            yield from (Path(place, name) for name in names if name.startswith("."))
+            yield from (Path(place, leaf) for leaf in leaves)
+            names[:] = [name for name in sorted(names) if not name.startswith(".")]
+            starts += [Path(place, name) for name in names if os.path.islink(Path(place, name))]
+
+
+def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: bool = True) -> list[AnyPath]:
+    """Return those of some files, by their names for display, that can be read; a warning names the others.
+
+    Without `hidden`, files and folders whose names begin with a dot are not read.
+    """
+
+    def kind(name: str) -> str:
+        file = files[name]
+        if (not hidden and any(part.startswith(".") for part in name.split("/"))) or (
+            isinstance(file, Path) and file.is_dir()
+        ):
+            return ""
+        return formats.kind_of(file, column)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # of a file on a server, the beginning may be needed
+        kinds = dict(zip(files, threads.map(kind, files), strict=True))
+    if unread := [name for name in files if not kinds[name]]:
+        warn_once(f"{named}: {_listed(unread, len(files))} not read: hidden, no text, or none of {KINDS}")
+    return [file for name, file in files.items() if kinds[name]]
+
+
+def _listed(names: Sequence[str], total: int) -> str:
+    """Return a phrase with the names of files, or with some of them and the number of each suffix."""
+    if len(names) <= NAMED:
+        return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+    suffixes = Counter(Path(name).suffix for name in names)
+    counts = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common(NAMED))
+    return f"{len(names):,} of {total:,} files ({counts}), such as {', '.join(names[:NAMED])}, are"
 
 
 def is_babylm(data: DataSpec) -> bool:
     """Return whether a corpus name stands for local files in BabyLM's layout, which are called SOURCE.train."""
     named = [name for name in data.corpus if name not in BUILT_IN and not is_remote(name)]
     here = [name for name in named if not HUB_NAME.match(name) or os.path.exists(name)]
-    files = [source for name in here for source in _resolve(name, None) if isinstance(source, File)]
+    files = [source for name in here for source in _resolve(name, None, data.column) if isinstance(source, File)]
     return any(unpacked_suffix(file.path) == TRAIN for file in files)
 
 
 def _check_babylm(folder: Path, files: list[Path]) -> None:
-    """Warn of files beside SOURCE.train that are not read. Raises InputError if the folder mixes texts.
+    """Raise InputError if a folder holds BabyLM's SOURCE.train beside other text, or the same source twice.
 
     Two subfolders with the same sources are, for example, the text of 10 million words and that of 100 million words.
     """
@@ -276,24 +348,19 @@ def _check_babylm(folder: Path, files: list[Path]) -> None:
                 f"name one of their folders, or move one of the files"
             )
         names[source] = path
-    unread = {path.name for path in folder.rglob("*") if unpacked_suffix(path) in HELD_BACK}
-    if unread:
-        warn_once(
-            f"corpus folder {folder}: {', '.join(sorted(unread))} are not read; only SOURCE{TRAIN} files are trained on"
-        )
 
 
 def _file(path: Path) -> File:
     try:
-        target = path.resolve()
-        status = target.stat()
+        status = path.resolve().stat()
     except RuntimeError:  # raised by pathlib for links that form a circle
         raise InputError(f"corpus file {path} cannot be read: its symbolic links form a circle") from None
     except OSError as error:
         raise InputError(f"corpus file {path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"corpus file {path} is not a regular file but a pipe, socket or device; name a text file")
-    return File(target, status.st_size, status.st_mtime_ns)
+    changed = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return File(Path(os.path.realpath(path.parent), path.name), status.st_size, changed)
 
 
 def local(data: DataSpec) -> bool:

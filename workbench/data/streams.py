@@ -6,9 +6,12 @@ file, text that is not UTF-8, a missing permission.
 
 from __future__ import annotations
 
+import bz2
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,8 +21,12 @@ from workbench.errors import InputError
 
 Advance = Callable[[int], None]  # called with the bytes of the file, before decompression, read since the last call
 LINE = 1 << 25  # bytes in the longest line of JSON or row of CSV
-PACKINGS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
+PACKINGS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".bz2": "bzip2"}
 BLOCK = 1 << 18
+HEAD = 1 << 16  # bytes of content that show what kind of text a file holds, and how its lines end
+SHARD = re.compile(r"-\d+-of-\d+$")  # after a suffix, as in `text.jsonl-00000-of-00512`
+SUFFIX = re.compile(r"\.[a-z]\w*")  # tells the kind of a file, as the ends of `wiki.00` and `a.00000-of-00512` do not
+LONE_CR = re.compile(rb"\r(?!\n)")
 STEP = 1 << 10  # compressed bytes that are decompressed at once, to at most 32 MB: zstd may store 128 kB in four bytes
 RATIO, FREE = 500, 32 << 20  # limit of decompression: 500 times the file's size, which no text exceeds, or 32 MiB
 
@@ -52,11 +59,15 @@ Place = Path | RemotePath | FilePart
 
 
 def unpacked_suffix(path: Place) -> str:
-    """Return a file's suffix in lower case without that of its compression: ".jsonl" for `a.JSONL.gz`; "" for none."""
+    """Return a file's suffix in lower case without that of its compression: ".jsonl" for `a.JSONL.gz`; "" for none.
+
+    The number of a shard or part is no suffix: `a.jsonl-00000-of-00512` has ".jsonl", and `wiki.00` has "".
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in PACKINGS:
         suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+    suffix = SHARD.sub("", suffixes[-1]) if suffixes else ""
+    return suffix if SUFFIX.fullmatch(suffix) else ""
 
 
 def packed_or_not(path: Path) -> Path | None:
@@ -96,6 +107,22 @@ def chunks(path: Place, advance: Advance = ignore) -> Iterator[bytes]:
             yield content[start : start + BLOCK]
 
 
+def head(path: Place) -> bytes:
+    """Return the first HEAD bytes of a file's decompressed content; of a part, those of its file. Raises InputError."""
+    whole = path.path if isinstance(path, FilePart) else path
+    content = b""
+    packed = whole.suffix.lower() in PACKINGS
+    with closing(chunks(whole if packed else FilePart(whole, 0, HEAD, HEAD))) as blocks:  # type: ignore[type-var]
+        while len(content) < HEAD and (block := next(blocks, b"")):
+            content += block
+    return content[:HEAD]
+
+
+def only_cr(content: bytes) -> bool:
+    """Return whether the lines of a content end in carriage returns alone, as old Macintosh computers wrote them."""
+    return b"\r" in content and b"\n" not in content
+
+
 def _unpacked(path: Place, packing: str, advance: Advance) -> Iterator[bytes]:
     unpacker: Any = None
     members = 0
@@ -125,7 +152,7 @@ def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
     if isinstance(whole, Path) and whole.exists() and not whole.is_file():
         raise InputError(f"{path} is not a regular file but a folder, pipe, socket or device; name another")
     try:
-        with opened(whole) as file:
+        with opened(whole, path.size if isinstance(path, FilePart) else None) as file:
             for block in _read_blocks(file, path):
                 advance(len(block))
                 yield block
@@ -135,9 +162,9 @@ def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
         raise InputError(f"{path} no longer exists, or is no longer a file") from None
 
 
-def opened(path: Path | RemotePath) -> IO[bytes]:
-    """Open a file, here or on a server, for reading. Raises OSError, or InputError for a server's."""
-    return open(path, "rb") if isinstance(path, Path) else path.open()
+def opened(path: Path | RemotePath, size: int | None = None) -> IO[bytes]:
+    """Open a file, here or on a server, to read `size` bytes of it. Raises OSError, or InputError for a server's."""
+    return open(path, "rb") if isinstance(path, Path) else path.open(size)
 
 
 def _read_blocks(file: IO[bytes], path: Place) -> Iterator[bytes]:
@@ -160,6 +187,8 @@ def _unpacker(packing: str) -> Any:
         return zlib.decompressobj(wbits=31)
     if packing == "xz":
         return lzma.LZMADecompressor()
+    if packing == "bzip2":
+        return bz2.BZ2Decompressor()
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
@@ -167,7 +196,7 @@ def _unpacker(packing: str) -> Any:
 
 def _faults(packing: str) -> tuple[type[Exception], ...]:
     if packing != "zstd":
-        return (zlib.error, lzma.LZMAError)
+        return (zlib.error, lzma.LZMAError, OSError)  # bz2 raises OSError
     import zstandard
 
     return (zstandard.ZstdError,)
@@ -229,8 +258,12 @@ def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool) -> Iterat
 
 
 def _texts(path: Place, advance: Advance) -> Iterator[bytes]:
-    """Yield the blocks of a text file. Raises InputError for a NUL byte, as in binary data and UTF-16."""
-    offset = _first(path)
+    """Yield the blocks of a text file, with line feeds in place of carriage returns if only these end its lines.
+
+    Raises InputError for a NUL byte, as in binary data and UTF-16.
+    """
+    offset, held = _first(path), b""
+    cr = only_cr(head(path))
     for chunk in chunks(path, advance):
         if (place := chunk.find(b"\0")) >= 0:
             raise InputError(
@@ -238,7 +271,13 @@ def _texts(path: Place, advance: Advance) -> Iterator[bytes]:
                 f"name a text file, or convert this one to UTF-8"
             )
         offset += len(chunk)
+        if cr:
+            chunk = held + chunk
+            held = b"\r" if chunk.endswith(b"\r") else b""  # a line feed may follow in the next block
+            chunk = LONE_CR.sub(b"\n", chunk.removesuffix(held))
         yield chunk
+    if held:
+        yield b"\n"
 
 
 def _character_end(content: bytes) -> int:

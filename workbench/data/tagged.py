@@ -8,16 +8,16 @@ words are the syntactic words, which have the tags.
 Columns (all other files): a word in each line, in columns separated by tabs or by blanks, the same number in all lines;
 no-break spaces separate nothing.
 The word is column 1, and the tag is the last column (CoNLL-2000 and -2003, WNUT). If column 1 numbers the words of each
-sentence from 1, the word is column 2, and the tag column 3 where that holds tags of spans (Universal NER). `-DOCSTART-`
-lines are skipped.
+sentence from 1, the word is column 2, and the tag column 3 where that holds tags of spans (Universal NER).
 
-A blank line ends a sentence. Comments begin with `#`. In columns `#` may also be a word: there, a line is a comment
-if it has the form `# NAME = ...` (but not `#a=b` before a tab), or not the number of columns of the first word. Files
-may be compressed (.gz, .xz, .zst).
+A blank line ends a sentence, and so does a line of columns that begins with `-DOCSTART-`, which is no word. Comments
+begin with `#`. In columns `#` may also be a word: there, a line is a comment if it has the form `# NAME = ...` (but not
+`#a=b` before a tab), or not the number of columns of the first word. Files may be compressed (.gz, .xz, .zst).
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -67,16 +67,35 @@ def format_of(path: Path) -> str:
     return suffix if suffix in FORMATS else ""
 
 
+def tags_of(path: Path) -> str:
+    """Return what the tags of a file are by its suffix: parts of speech (`pos`), else named entities (`ner`)."""
+    return FORMATS.get(format_of(path), "ner")
+
+
 def read(path: Path) -> list[Sentence]:
     """Return the sentences of a file, by its suffix with parts of speech or with entities in IOB2.
 
     Raises InputError naming the file and the line.
     """
     sentences = [sentence for sentence in read_raw(path) if sentence.words]
-    if FORMATS[format_of(path)] == "pos":
+    if tags_of(path) == "pos":
         return sentences
     refuse_untyped(path, sentences)
     return [Sentence(each.words, as_iob2(each.tags), each.lines) for each in sentences]
+
+
+def holds_columns(path: Path) -> bool:
+    """Return whether the lines of the first sentence of a file have the same number of columns, two or more.
+
+    A damaged file that ends like one of tagged sentences counts, so that reading it tells what is wrong.
+    """
+    try:
+        opening = list(itertools.islice(lines(path), LONGEST))
+    except InputError:
+        return bool(format_of(path))
+    block = next((block.lines for block in _blocks(opening, _remarks(opening)) if block.lines), [])
+    widths = {len(_split(line)) for _, line in block}
+    return len(widths) == 1 and min(widths) > 1
 
 
 def refuse_untyped(path: Path, sentences: list[Sentence]) -> None:
@@ -118,7 +137,7 @@ def _blocks(text: list[str], is_comment: Callable[[str], bool]) -> Iterator[Bloc
     """Yield the lines of each block between blank lines."""
     block = Block()
     for number, line in enumerate(text, 1):
-        if not line.strip():
+        if not line.strip() or (is_comment(line) and _is_document(line)):
             yield block
             block = Block()
         elif not is_comment(line):

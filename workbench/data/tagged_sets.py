@@ -2,25 +2,29 @@
 
 The path of a training, dev or test file stands for all files beside it whose names differ only in the part, and a
 folder holds one such set, or one file for each part that has its word anywhere in its name, or a data set of the hub in
-Parquet (`workbench.data.tagged_parquet`). Of a single file, a fifth
-of the sentences are tested on.
+Parquet (`workbench.data.tagged_parquet`). Of several files of one part, the one that is named is read, else one that
+is called annotated or gold, else one with an ending of tagged sentences (`workbench.data.tagged`), else the only one
+that holds columns. Of a single file, a fifth of the sentences are tested on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from workbench.data import tagged, tagged_parquet
 from workbench.data.streams import PACKINGS
 from workbench.errors import InputError
+from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.spec.scoring import TESTED
 
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "testa": "dev", "test": "test",
          "testb": "test"}  # fmt: skip
 PART = re.compile(rf"(?:^|[._-])({'|'.join(PARTS)})$", re.IGNORECASE)
+WORD = re.compile("train|dev|valid|test")  # of a part, anywhere in the name of a file
+ANNOTATED = re.compile(r"(?<![a-z])(annotated|gold|labell?ed|tagged)(?![a-z])", re.IGNORECASE)
 MOST_TAGS = 10_000  # in training sentences; with more, the scores of all tags for a batch may not fit into memory
 TEST_SHARE = 5  # one sentence in so many is tested on if there is a single file
 
@@ -41,8 +45,15 @@ def _of_file(path: Path) -> dict[str, Path]:
     """Return the files beside this one that belong to its set; itself alone if its name names no part."""
     if _is_parquet(path):
         raise InputError(f"--tasks {path}: name the folder of the data set, with the Parquet files of its parts")
-    files = [file for file in _files(path.parent) if _set(file) == _set(path)] if _part(path) else []
-    return _by_part(path, files) if len(files) > 1 else {"": path}
+    beside = _files(path.parent)
+    files = [file for file in beside if _set(file) == _set(path)] if _part(path) else []
+    if not _complete(files):
+        stem = _set(path)[0]
+        if loose := _by_word(
+            path, [file for file in beside if not (_part(path) and _part(file)) or _set(file)[0] == stem]
+        ):
+            return loose
+    return _by_part(path, files, beside) if len(files) > 1 else {"": path}
 
 
 def _of_folder(folder: Path) -> dict[str, Path]:
@@ -53,7 +64,7 @@ def _of_folder(folder: Path) -> dict[str, Path]:
     if not tagged_files and all(map(_is_parquet, parts)) and (parquet := of_hub(folder)):
         return parquet
     candidates = tagged_files or parts
-    if "train" not in map(_part, candidates) and (loose := _by_word(files)):
+    if not _complete(candidates) and (loose := _by_word(folder, files)):
         return loose
     if len(candidates) == 1:
         return {"": candidates[0]}
@@ -62,7 +73,7 @@ def _of_folder(folder: Path) -> dict[str, Path]:
         raise InputError(f"--tasks {folder}: no file in this folder has a name that ends in train, dev or test")
     if len(sets := {"*".join(_set(file)) for file in parts}) > 1:
         raise InputError(f"--tasks {folder} holds several sets ({', '.join(sorted(sets))}); name a file of one of them")
-    return _by_part(folder, parts)
+    return _by_part(folder, parts, files)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -83,7 +94,7 @@ def holds_set(folder: Path) -> bool:
 def title(files: Mapping[str, Path]) -> str:
     """Return the name of a set: that of its files without the part, or of their folder."""
     first = next(iter(files.values()))
-    if len({_set(file) for file in files.values()}) > 1:
+    if len({_set(file) for file in files.values()}) > 1 or (len(files) > 1 and not _part(first)):
         return first.resolve().parent.name
     return (_set(first)[0] if _part(first) else _whole(first)) or first.resolve().parent.name
 
@@ -131,28 +142,67 @@ def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterabl
     return (*seen, *sorted({tag for tags in test for tag in tags} - set(seen)))
 
 
-def _by_part(path: Path, files: list[Path]) -> dict[str, Path]:
-    """Return the files by part. Raises InputError if two are of the same part."""
-    named: dict[str, Path] = {}
-    for file in files:
-        other = named.setdefault(_part(file), file)
-        if other != file:
-            raise InputError(f"--tasks {path}: {other.name} and {file.name} are the same part of a set; remove one")
-    return named
+def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict[str, Path]:
+    """Return the file to read of each part, of the files of a set and of those that are annotated `beside` them.
 
-
-def _by_word(files: Iterable[Path]) -> dict[str, Path]:
-    """Return the files by the part whose word is anywhere in their names, as in `wnut17train.conll`.
-
-    It is empty unless exactly one file has the word `train`, and at most one file that of each other part.
+    A warning names those that are not read. Raises InputError if several files of a part could be meant.
     """
+    stems = {_set(file)[0] for file in files}
+    files = [*files, *(f for f in beside if f not in files and _part(f) and _set(f)[0] in stems and _is_annotated(f))]
     by_part: dict[str, list[Path]] = {}
     for file in files:
-        words = {PARTS[word] for word in re.findall("train|dev|valid|test", file.name.lower())}
-        if len(words) == 1:
-            by_part.setdefault(words.pop(), []).append(file)
-    clear = "train" in by_part and len(by_part) > 1 and all(len(each) == 1 for each in by_part.values())
-    return {part: by_part[part][0] for part in ("train", "dev", "test") if part in by_part} if clear else {}
+        by_part.setdefault(_worded_part(file), []).append(file)
+    chosen = {part: _only(path, part, by_part[part]) for part in by_part}
+    if unread := [file.name for file in files if file not in chosen.values()]:
+        read = ", ".join(f"{part}: {file.name}" for part, file in chosen.items())
+        warn_once(f"--tasks {path}: {', '.join(unread)} {'is' if len(unread) == 1 else 'are'} not read, but {read}")
+    return chosen
+
+
+def _complete(files: Iterable[Path]) -> bool:
+    """Return whether the names of some files end in the parts to train and to test on."""
+    parts = {_part(file) for file in files} - {""}
+    return "train" in parts and len(parts) > 1
+
+
+def _by_word(path: Path, files: list[Path]) -> dict[str, Path]:
+    """Return the files by the part whose word is anywhere in their names, as in `wnut17train.conll`.
+
+    It is empty if no name has the word `train`, if none has that of another part, and if the file at `path` has none.
+    """
+    worded = [file for file in files if _worded_part(file) and not _is_parquet(file)]
+    several = len({_worded_part(file) for file in worded}) > 1
+    fits = several and "train" in map(_worded_part, worded) and (path.is_dir() or path in worded)
+    return _by_part(path, worded) if fits else {}
+
+
+def _only(path: Path, part: str, files: list[Path]) -> Path:
+    """Return the file to read of those of one part: the one at `path`, else an annotated one, or the only tagged one.
+
+    Raises InputError if several could be meant.
+    """
+    preferences: list[Callable[[Path], bool]] = [
+        lambda file: file == path, _is_annotated, lambda file: bool(tagged.format_of(file)), tagged.holds_columns,
+    ]  # fmt: skip
+    for preferred in preferences:
+        if len(files) > 1 and (better := [file for file in files if preferred(file)]):
+            files = better
+    if len(files) > 1:
+        raise InputError(
+            f"--tasks {path}: {' and '.join(file.name for file in files)} are the same part of a set ({part}); name "
+            f"the one to read, as in tag:{files[0]}, or move the others"
+        )
+    return files[0]
+
+
+def _is_annotated(file: Path) -> bool:
+    return ANNOTATED.search(file.name) is not None
+
+
+def _worded_part(file: Path) -> str:
+    """Return the part that the name of a file ends in, else that of the last word of a part in it, "" for none."""
+    words = WORD.findall(file.name.lower())
+    return _part(file) or (PARTS[words[-1]] if words else "")
 
 
 def _part(file: Path) -> str:

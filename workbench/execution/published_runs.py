@@ -162,11 +162,15 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
     The FLOPs that others spent before are printed. Raises InputError for a setting in `given` that contradicts it.
     """
     from workbench.models import published_pair
+    from workbench.tasks.finetuning.token_batches import check_tokens
 
     assert base.pair is not None
     pair = published_pair.find(base.pair)
     known = known_model(pair.names[0])
-    keys = published_pair.settings(pair) | {"pair.files": pair.files, "pair.flops": known.flops if known else None}
+    settings = published_pair.settings(pair)
+    ids = load_published_tokenizer(pair.discriminator.folder).get_vocab().values()
+    check_tokens(pair.discriminator.folder, [list(ids)], settings["encoder.vocab"])
+    keys = settings | {"pair.files": pair.files, "pair.flops": known.flops if known else None}
     for key, value in keys.items():
         if key in given and given[key] is not None and str(given[key]) != str(value):
             raise InputError(

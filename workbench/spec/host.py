@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,17 +19,51 @@ WIDE = 64  # the smallest width of an encoder that is computed faster in bf16 on
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")  # environment variables of torch
 
 PARENT = "WORKBENCH_RANK_PARENT"  # environment variable of a process for another device: its parent's number
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the control group in which a container or a scheduler runs its processes
 
 
-def cores() -> int:
-    """Return how many cores this process may use: those that it is bound to, but no more than its CPU quota."""
+def cores(root: Path = Path("/")) -> int:
+    """Return how many cores this process may use: those that it is bound to, but no more than its CPU quotas.
+
+    A quota counts as whole cores, at least one. `root` is the folder in which `proc` and `sys` are.
+    """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([bound, *(quota for folder in _control_groups(root) for quota in _quotas(folder))]))
+
+
+def _control_groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of the control groups that limit the CPU of this process: its own, and those above it.
+
+    Containers and schedulers set quotas in them, in version 1 and 2 (Linux, admin-guide/cgroup-v1, cgroup-v2.rst). A
+    container may see a part of their tree only, whose root is that of the mount.
+    """
     try:
-        quota, period = QUOTA.read_text(encoding="utf-8").split()
-        return max(1, min(bound, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # no control groups, or "max": no quota
-        return bound
+        groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines()]
+        mounts = [line.split(" ") for line in (root / "proc/self/mountinfo").read_text("utf-8").splitlines()]
+    except (OSError, ValueError):  # there are none
+        return
+    own = {"cgroup2" if not names else "cgroup": path for _, names, path in groups if not names or _has_cpu(names)}
+    for mount in mounts:
+        kind, _, options, *_ = [*mount[mount.index("-") + 1 :], "", "", ""] if "-" in mount else ("", "", "")
+        if kind not in own or (kind == "cgroup" and not _has_cpu(options)):
+            continue
+        top, inner = root / mount[4].replace("\\040", " ").lstrip("/"), os.path.relpath(own[kind], mount[3])
+        group = top if inner.startswith("..") else top / inner
+        yield from (each for each in (group, *group.parents) if each.is_relative_to(top))
+
+
+def _has_cpu(names: str) -> bool:
+    return "cpu" in names.split(",")
+
+
+def _quotas(group: Path) -> Iterator[int]:
+    """Yield the quota of a control group in whole cores, if it has one, from its files of version 2 or 1."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        try:
+            quota, period = map(int, " ".join((group / name).read_text("utf-8") for name in names).split())
+        except (OSError, ValueError):  # no such files, or "max": no quota
+            continue
+        if quota > 0 and period > 0:  # -1: no quota
+            yield quota // period
 
 
 def threads_for_each(workers: int) -> int:

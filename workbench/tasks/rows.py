@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import delimited_rows, json_rows, parquet_rows
-from workbench.data.streams import chunks
+from workbench.data.streams import chunks, only_cr
 from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 
@@ -95,6 +95,7 @@ def text_of(path: Path, latin: bool = False) -> str:
         if size > LARGEST:
             raise InputError(f"{path} unpacks to more than {LARGEST:,} bytes, the most that a table may have")
     raw = b"".join(parts)
+    raw = raw.replace(b"\r", b"\n") if only_cr(raw) else raw
     if (place := raw.find(b"\0")) >= 0:
         raise InputError(
             f"{path} is binary or UTF-16, not UTF-8 text: NUL at byte {place}; convert it to UTF-8, or name another"

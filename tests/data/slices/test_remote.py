@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import gzip
 import http.server
 import itertools
 import json
@@ -113,6 +114,25 @@ def test_text_on_a_server_that_fails_one_request_in_ten_is_the_text(
     assert (there.fingerprint, there.tokens, there.sources) == (here.fingerprint, here.tokens, here.sources)
     shared = make("s3://text/corpus/*.[jtp]*", tmp_path / "shared-cache", workers=2)
     assert shared.fingerprint == here.fingerprint
+
+
+def test_the_same_files_of_a_folder_are_read_here_and_there(
+    bucket: tuple[Any, Failing], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    contents = {
+        "c4-train.00000-of-00001.json.gz": gzip.compress(b'{"text": "a"}\n{"text": "b"}\n'), "AA/wiki_00": b"c\r\rd",
+        "README.md": b"# A", "LICENSE": b"MIT", "binary": b"\0", "AA/.e.txt": b"e", ".git/f.txt": b"f", "g.TXT": b"g",
+        "info.json": b'{"name": "h"}',
+    }  # fmt: skip
+    for name, content in contents.items():
+        (tmp_path / "layout" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "layout" / name).write_bytes(content)
+        bucket[0].put_object(Bucket="text", Key=f"layout/{name}", Body=content)
+    here = list(sources.documents(DataSpec(corpus=(str(tmp_path / "layout"),))))
+    there = list(sources.documents(DataSpec(corpus=("s3://text/layout",))))
+    assert here == there == ["c", "d", "a", "b", "g"]
+    assert "/layout: .git, AA/.e.txt, LICENSE, README.md, binary, info.json are not read" in caplog.text
+    assert "'s3://text/layout': .git/f.txt, AA/.e.txt, LICENSE, README.md, binary, info.json are not" in caplog.text
 
 
 def test_a_changed_object_is_prepared_again(files: tuple[Any, Failing, Path], tmp_path: Path) -> None:

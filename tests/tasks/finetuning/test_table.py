@@ -180,7 +180,7 @@ def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
         ("a," * 20_000 + "b\n", {"label": "x"}, r"two columns called 'a'"),
         ("text,label\na,x\n ,y\n", {}, r"m\.csv, line 3: column 'text' holds no text"),
         ("text,label\na,x\nb,\n", {}, r"m\.csv, line 3: there is no label"),
-        ("text,label\na,1.5\nb,NaN\n", {}, r"m\.csv, line 3: there is no label"),
+        ("text,label\na,1.5\nb,NaN\n", {}, r"m\.csv, line 3: label 'NaN' is not a finite number"),
         ("text,label\na,x\nb\n", {}, r"m\.csv, line 3: 1 fields where the header has 2"),
         ("text,text,label\na,b,x\n", {}, r"two columns called 'text'"),
         ('text,label\n"a,x\n', {}, r"m\.csv, line \d cannot be read"),

@@ -125,6 +125,95 @@ def test_old_tasks_keep_their_fingerprints(tmp_path: Path) -> None:
         assert read(path).fingerprint == fingerprint
 
 
+# ---- the same label, and no label ----
+
+
+def write_parts(folder: Path, train: list[Any], dev: list[Any], suffix: str) -> Path:
+    for part, labels in (("train", train), ("dev", dev)):
+        made = [{"text": f"{part} {number}", "label": label} for number, label in enumerate(labels)]
+        path = folder / f"t.{part}{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(made), path)
+        elif suffix == ".jsonl":
+            write_lines(path, made)
+        else:
+            mark = "," if suffix == ".csv" else "\t"
+            path.write_text(
+                "".join(f"{row['text']}{mark}{row['label']}\n" for row in [{"text": "text", "label": "label"}, *made])
+            )
+    return folder / f"t.train{suffix}"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "train", "dev", "labels", "targets"),
+    [
+        (".csv", ["0.0", "1.0"], ["1", "0"], ("0.0", "1.0"), [1, 0]),
+        (".tsv", ["-1", "12"], [" 12.000 ", "-1.0"], ("-1", "12"), [1, 0]),
+        (".csv", ["True", "False"], ["false", " TRUE"], ("False", "True"), [0, 1]),
+        (".jsonl", [True, False], ["True", False], ("false", "true"), [1, 0]),
+        (".jsonl", [0, 1.0], ["1", 0.0], ("0", "1"), [1, 0]),
+        (".parquet", ["0", "1"], ["1.0", "0"], ("0", "1"), [1, 0]),
+        (".csv", ["caf\u00e9", "x"], ["cafe\u0301", "x"], ("caf\u00e9", "x"), [0, 1]),
+        (".csv", ["01", "1", "1.10", "1.1", "Y", "y"], ["1.0", "01"], ("01", "1", "1.1", "1.10", "Y", "y"), [1, 0]),
+    ],
+)  # fmt: skip
+def test_one_label_has_one_spelling(
+    suffix: str, train: list[Any], dev: list[Any], labels: tuple[str, ...], targets: list[int], tmp_path: Path
+) -> None:
+    task = read(write_parts(tmp_path, train, dev, suffix))
+    assert task.labels == labels and task.tests["dev"].targets == targets and not any("label" in n for n in task.notes)
+
+
+def test_lists_hold_each_label_once(tmp_path: Path) -> None:
+    task = read(write_parts(tmp_path, [["1.0", "b"], [1, "1.0"]], [["1"], []], ".jsonl"))
+    assert task.labels == ("1.0", "b") and task.train.targets == [[0, 1], [0]]
+    assert task.tests["dev"].targets == [[0], []]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev"), [(["1", "2"], ["01", "02"]), (["a", "b"], ["A", "B"]), (["0", "1"], ["-1", "-1"])]
+)
+def test_rows_of_which_none_can_be_right_are_refused(train: list[str], dev: list[str], tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=f"no row of the part 'dev' can be right: .*'{dev[0]}'.* and .*'{train[0]}', '{train[1]}'"
+    ):
+        read(write_parts(tmp_path, train, dev, ".csv"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_words_that_programs_write_for_no_value_are_labels_and_texts(suffix: str, tmp_path: Path) -> None:
+    words = ["nan", "NA", "null", "None", "NaN", "N/A", "inf"]
+    task = read(write_parts(tmp_path, [*words, "dan"], words[::-1], suffix))
+    assert set(task.labels) == {*words, "dan"} and [task.labels[n] for n in task.tests["dev"].targets] == words[::-1]
+    path = tmp_path / "texts.csv"
+    path.write_text("text,label,split\nnan,a,train\nNA,b,train\nnull,a,dev\n")
+    assert read(path).train.first == ["nan", "NA"] and read(path).tests["dev"].first == ["null"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "labels", "message"),
+    [
+        (".csv", ["a", ""], "line 3: there is no label"),
+        (".jsonl", ["a", None], "line 2: there is no label"),
+        (".jsonl", [1, float("nan")], "line 2: there is no label"),
+        (".parquet", [0.5, float("nan")], "row 2: there is no label"),
+        (".parquet", ["a", None], "row 2: there is no label"),
+        (".csv", ["0", "1", "nan"], "line 4: label 'nan' is not a finite number"),
+        (".tsv", ["0.5", "NaN", "1"], "line 3: label 'NaN' is not a finite number"),
+    ],
+)
+def test_a_missing_label_is_refused(suffix: str, labels: list[Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read(write_parts(tmp_path, labels, labels, suffix))
+
+
+def test_nan_among_numbers_is_a_label_if_the_kind_says_so(tmp_path: Path) -> None:
+    path = write_parts(tmp_path, ["0", "1", "nan"], ["nan"], ".csv")
+    assert read(path, kind="classification").labels == ("0", "1", "nan")
+    with pytest.raises(InputError, match="'nan' is not a finite number"):
+        read(path, kind="regression")
+
+
 # ---- metrics ----
 
 MATRICES = st.integers(2, 5).flatmap(

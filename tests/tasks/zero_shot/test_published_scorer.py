@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import squad_made
 import torch
 from pair_runs import CPU
 
 from workbench.data import tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
+from workbench.tasks import load as load_tasks
 from workbench.tasks import measures
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.tasks.zero_shot.preferences import Tokenized
@@ -155,3 +157,63 @@ def test_a_head_for_another_vocabulary_is_refused_by_its_name_and_shapes(tmp_pat
     model.save_pretrained(tmp_path / "model", state_dict=weights)
     with pytest.raises(InputError, match=r"cls\.predictions\.bias has the shape \(10,\), and config.json describes "):
         measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+
+
+def add_token(folder: Path, **special: str) -> int:
+    """Add the token [NEW], for which the model has no embedding, to a tokenizer; return the number of embeddings."""
+    words = tokenizer.load(folder)
+    rows = len(words)
+    words.add_tokens(["[NEW]"])
+    words.add_special_tokens(special)
+    words.save_pretrained(folder)
+    return rows
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_token_without_an_embedding_is_refused_where_a_sentence_has_it(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write(folder, kind, **CLASSES[kind][0])
+    before = measures.take(folder, pairs(), TasksSpec(), 0, CPU)
+    rows = add_token(folder)
+    assert measures.take(folder, pairs(), TasksSpec(), 0, CPU).values == before.values
+    new = pair_set("new", "minimal-pairs", [*GOOD, "the [NEW] sat"], [*BAD, "sat [NEW] the"], {"paradigm": ["a"] * 4})
+    with pytest.raises(InputError, match=f"the tokenizer gives the id {rows}, and the encoder has ids 0 to {rows - 1}"):
+        measures.take(folder, new, TasksSpec(), 0, CPU)
+
+
+def test_a_mask_without_an_embedding_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "model", "BertForMaskedLM", **SIZES)
+    rows = add_token(tmp_path / "model", mask_token="[M]")
+    with pytest.raises(InputError, match=f"gives the id {rows + 1}, and the encoder has ids 0 to {rows - 1}"):
+        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+
+
+TABLE = "text,pair,label,split\n" + "".join(
+    f"the cat,a [NEW] sat {n},{n % 2},{'test' if n > 5 else 'train'}\n" for n in range(9)
+)
+TAGGED = "".join(f"[NEW] O\ndog B-X\ncat{n} O\n\n" for n in range(30))
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content"),
+    [
+        ("{}/t.csv", "t.csv", TABLE), ("linear:{}/t.csv", "t.csv", TABLE), ("similarity:{}/t.csv", "t.csv", TABLE),
+        ("tag:{}/t.conll", "t.conll", TAGGED), ("linear:{}/t.conll", "t.conll", TAGGED), ("squad1", "", ""),
+        ("{}/p.jsonl", "p.jsonl", '{"sentence_good": "the [NEW]", "sentence_bad": "[NEW] the"}\n'),
+    ],
+)  # fmt: skip
+def test_a_token_without_an_embedding_is_refused_by_every_kind_of_task(
+    name: str, file: str, content: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "model", "BertForMaskedLM", **SIZES)
+    rows = add_token(tmp_path / "model")
+    if file:
+        (tmp_path / file).write_text(content)
+    else:
+        squad_made.write(tmp_path, train=2, dev=2)
+        for path in tmp_path.glob("*.json"):
+            path.write_text(path.read_text().replace("loda", "[NEW]"))
+    spec = TasksSpec(names=(name.format(tmp_path),), squad=str(tmp_path), squad_length=32, seeds=1)
+    for task in load_tasks(spec, tmp_path / "cache").tasks:
+        with pytest.raises(InputError, match=f"gives the id {rows}, and the encoder has ids 0 to {rows - 1}; tokeni"):
+            measures.take(tmp_path / "model", task, spec, 0, CPU)

@@ -19,11 +19,11 @@ from workbench.spec.run_spec import digest
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Python file, with its size in bytes and its modification time in nanoseconds."""
+    """A Python file, with its size in bytes, its times of modification and change in nanoseconds, and its inode."""
 
     path: str
     size: int
-    changed: int
+    changed: tuple[int, int, int]
 
 
 def files() -> tuple[SourceFile, ...]:
@@ -32,7 +32,8 @@ def files() -> tuple[SourceFile, ...]:
     for path, _, module in docs.source_files(docs.installed("python-code")):
         if not docs.is_test(module):
             status = os.stat(path)
-            sources.append(SourceFile(path, status.st_size, status.st_mtime_ns))
+            changed = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+            sources.append(SourceFile(path, status.st_size, changed))
     if not sources:
         raise InputError("the built-in corpus 'python-code' has no file on this machine; name another with --corpus")
     return tuple(sources)

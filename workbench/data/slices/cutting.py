@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from workbench.data import formats
 from workbench.data.sources import File, Hub, Remote, Source
-from workbench.data.streams import BLOCK, PACKINGS, opened
+from workbench.data.streams import BLOCK, PACKINGS, head, only_cr, opened
 
 SLICE = 256 << 20  # bytes of input; 70 million tokens, which one core encodes in one to two minutes
 WHOLE = 16 << 30  # bytes; text up to here has the vocabulary and fingerprint that it had before slices were introduced
@@ -68,7 +68,10 @@ def _cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
     suffix = formats.kind_of(file.path)
     packed = file.path.suffix.lower() in PACKINGS
     if suffix in MARKS and not packed:
-        yield from _byte_cuts(file, MARKS[suffix])
+        marks = MARKS[suffix]
+        yield from _byte_cuts(
+            file, [mark.replace(b"\n", b"\r") for mark in marks] if only_cr(head(file.path)) else marks
+        )
     elif suffix == ".parquet" and not packed:
         yield from _group_cuts(file)
     else:

@@ -62,9 +62,9 @@ class RemotePath:
     def __str__(self) -> str:
         return self.url
 
-    def open(self) -> io.BufferedReader:
-        """Open the file for reading. Reading raises InputError if the server refuses or keeps failing."""
-        return io.BufferedReader(_Requests(self), BLOCK)
+    def open(self, size: int | None = None) -> io.BufferedReader:
+        """Open the file to read `size` bytes of it, or more. Reading raises InputError if the server keeps failing."""
+        return io.BufferedReader(_Requests(self), min(BLOCK, size or BLOCK))
 
 
 class _Requests(io.RawIOBase):

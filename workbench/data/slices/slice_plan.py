@@ -81,5 +81,5 @@ def _source(value: dict[str, Any]) -> Source:
     if fields.get("span"):
         fields["span"] = tuple(fields["span"])
     if value["kind"] == "file":
-        fields["path"] = Path(fields["path"])
+        fields |= {"path": Path(fields["path"]), "changed": tuple(fields["changed"])}
     return KINDS[value["kind"]](**fields)

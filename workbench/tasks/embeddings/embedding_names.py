@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -153,10 +154,10 @@ def _similar(path: Path, part: str, rows: Sequence[Line]) -> Similar:
             raise InputError(
                 f"{path} has one column of texts, and similarity needs two; name the other: --set tasks.pair="
             )
-        try:
-            targets.append(float(line.label))
-        except (TypeError, ValueError):
-            raise InputError(f"{line.where}: label {line.label!r} is not a number, as similarity needs") from None
+        number = labelled.number_of(line.label)
+        if number is None or not math.isfinite(number):
+            raise InputError(f"{line.where}: label {line.label!r} is not a number, as similarity needs")
+        targets.append(number)
     if len(rows) < LEAST or len(set(targets)) < 2:
         fault = f"{len(rows)} pairs" if len(rows) < LEAST else "the same number in every row"
         raise InputError(f"{path} has {fault} in part {part!r}, and a correlation needs {LEAST} pairs that differ")

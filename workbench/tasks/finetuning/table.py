@@ -70,6 +70,7 @@ def load(path: Path, spec: TasksSpec) -> Task:
         raise InputError(f"{path} holds no rows")
     kind = spec.kind or labelled.kind_of(lines)
     lines = labelled.separated(lines) if kind == "multilabel" else lines
+    lines = lines if kind == "regression" else labelled.unified(lines)
     parts = parts_of(lines, kind, path, spec.folds)
     task = labelled.task(title(path), path, kind, parts, spec)
     return divided(task, spec.folds) if spec.folds else task

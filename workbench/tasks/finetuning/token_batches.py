@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -99,13 +99,18 @@ def encode_rows(folder: Path, rows: Examples, length: int) -> Encoded:
 
 def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
     """Raise InputError if a token id, padding included, is not in the encoder's vocabulary of `vocabulary` entries."""
-    padding = [data.pad for data in parts.values()]
-    largest = max(*padding, *(int(ids.max()) for data in parts.values() for ids in data.ids))
-    least = min(*padding, *(int(ids.min()) for data in parts.values() for ids in data.ids))
-    if largest >= vocabulary or least < 0:
+    for data in parts.values():
+        check_tokens(folder, [*data.ids, [data.pad]], vocabulary)
+
+
+def check_tokens(folder: Path, rows: Iterable[Any], vocabulary: int) -> None:
+    """Raise InputError if a token id in some rows is not in the encoder's vocabulary of `vocabulary` entries."""
+    ends = (id for ids in rows if len(ids) for id in (np.min(ids), np.max(ids)))
+    wrong = next((int(id) for id in ends if not 0 <= id < vocabulary), None)
+    if wrong is not None:
         raise InputError(
-            f"{folder}: the tokenizer gives the id {largest if least >= 0 else least}, and the encoder has ids 0 to "
-            f"{vocabulary - 1}; tokenizer and encoder do not belong together"
+            f"{folder}: the tokenizer gives the id {wrong}, and the encoder has ids 0 to {vocabulary - 1}; tokenizer "
+            f"and encoder do not belong together"
         )
 
 

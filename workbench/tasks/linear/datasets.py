@@ -60,7 +60,7 @@ def of_tagged(name: str) -> LinearProbe:
     train = parts.pop("train")
     tested = [sentence.tags for sentences in parts.values() for sentence in sentences]
     labels = tagged_sets.labels_of(path, [sentence.tags for sentence in train], tested)
-    kind = tagged.FORMATS[tagged.format_of(next(iter(files.values())))]
+    kind = tagged.tags_of(next(iter(files.values())))
     metrics = ("accuracy", "macro_f1") if kind == "pos" else ("entity_f1", "macro_f1", "accuracy")
     tests: dict[str, Examples | Tagged] = {part: numbered(parts[part], labels) for part in parts}
     name = f"{PREFIX}{tagged_sets.title(files)}-{kind}"

@@ -84,7 +84,7 @@ def _choices(name: str, path: Path, spec: TasksSpec) -> Task:
 def _spans(name: str, path: Path, spec: TasksSpec) -> Task:
     """Return a table of texts with two marked spans as a task. Raises InputError."""
     lines, row_of = _read(path, lambda columns, where: _marked(path, columns, where, spec))
-    parts = table.parts_of(lines, "classification", path, spec.folds)
+    parts = table.parts_of(labelled.unified(lines), "classification", path, spec.folds)
     task = labelled.task(name, path, "classification", parts, spec.model_copy(update={"rows": None}))
     rows = {part: [row_of[line.where] for line in each] for part, each in parts.items()}
     marks = {part: [row.spans for row in each if row.spans] for part, each in rows.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.rows import first_of
+from workbench.tasks.rows import SHOWN, first_of
 from workbench.tasks.task import Examples, Task, fingerprinted
 
 LONGEST_LABEL = 200  # characters
@@ -42,7 +43,11 @@ class Line:
 
 
 def checked(value: Any, where: str) -> Any:
-    """Return a label as it is written, without surrounding blanks. Raises InputError if it cannot be a label."""
+    """Return a label as it is written, without surrounding blanks. Raises InputError if it cannot be a label.
+
+    Text is text: `nan`, `NA`, `null` and `None` are labels like any other. No label is an empty field, null in JSON and
+    Parquet, and a number that is NaN.
+    """
     if isinstance(value, str):
         value = value.strip()
         if len(value) > LONGEST_LABEL:
@@ -51,7 +56,7 @@ def checked(value: Any, where: str) -> Any:
             raise InputError(f"{where}: the label holds half of a surrogate pair, which is not valid text")
     elif isinstance(value, (int, float)) and abs(value) > LARGEST_LABEL:
         raise InputError(f"{where}: the absolute value of the label is above {LARGEST_LABEL:g}, the limit")
-    if value is None or value == "" or value != value or str(value).lower() == "nan":
+    if value is None or value == "" or value != value:
         raise InputError(f"{where}: there is no label")
     if not isinstance(value, (str, int, float)):
         raise InputError(f"{where}: a label must be a word or a number, got {value!r:.80}")
@@ -59,7 +64,10 @@ def checked(value: Any, where: str) -> Any:
 
 
 def kind_of(lines: Sequence[Line]) -> str:
-    """Return the kind of task that labels are, as `tasks.kind` names it. Raises InputError if only some are lists."""
+    """Return the kind of task that labels are, as `tasks.kind` names it.
+
+    Raises InputError if only some are lists, or if `nan` or `inf` stands among labels that are numbers.
+    """
     lists = [isinstance(line.label, tuple) for line in lines]
     if any(lists) and not all(lists):
         line = lines[lists.index(not lists[0])]
@@ -67,9 +75,43 @@ def kind_of(lines: Sequence[Line]) -> str:
         raise InputError(f"{line.where}: the label is {here}, and {before} in the rows before; write lists in all rows")
     if all(lists):
         return "multilabel"
-    numbers = [_number(line.label) for line in lines]
-    fractional = None not in numbers and any(not float(n).is_integer() for n in numbers if n is not None)
-    return "regression" if fractional else "classification"
+    numbers = [number_of(line.label) for line in lines]
+    finite = [number for number in numbers if number is not None and math.isfinite(number)]
+    if not finite or None in numbers:
+        return "classification"
+    if len(finite) < len(numbers):
+        line = next(line for line, n in zip(lines, numbers, strict=True) if n is not None and not math.isfinite(n))
+        raise InputError(
+            f"{line.where}: label {line.label!r} is not a finite number, and the others are numbers; give a number, or "
+            f"remove the row, or add --set tasks.kind=classification if this is the name of a label"
+        )
+    return "classification" if all(number.is_integer() for number in finite) else "regression"
+
+
+def unified(lines: Sequence[Line]) -> list[Line]:
+    """Return the rows with one spelling of each label, the first in the rows to train on.
+
+    A whole number is the same label with and without a fractional part of zeros (`1` and `1.0`), `true` and `false` are
+    the same in any case, and equal characters are the same in any Unicode form. All other labels that are spelled
+    differently are different: `1` and `01`, `yes` and `Yes`.
+    """
+    spelled: dict[str, str] = {}
+    for line in sorted(lines, key=lambda line: line.part not in (None, "train")):
+        for word in line.words:
+            spelled.setdefault(_canonical(word), word)
+
+    def words(line: Line) -> Any:
+        chosen = tuple(dict.fromkeys(spelled[_canonical(word)] for word in line.words))
+        return chosen if isinstance(line.label, tuple) else chosen[0]
+
+    return [replace(line, label=words(line)) for line in lines]
+
+
+def _canonical(word: str) -> str:
+    """Return the form of a label that all its spellings share."""
+    if whole := re.fullmatch(r"(-?\d+)\.0+", word):
+        return whole[1]
+    return word.lower() if word.lower() in ("true", "false") else unicodedata.normalize("NFC", word)
 
 
 def separated(lines: Sequence[Line]) -> list[Line]:
@@ -109,6 +151,13 @@ def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], 
     if len(seen) < 2 and not (several and seen):
         each = f"has the label {next(iter(seen))!r}" if seen else "has no label"
         raise InputError(f"{path}: every row to train on {each}, so nothing can be learned")
+    for part, lines in parts.items():
+        tested = {word for line in lines for word in line.words}
+        if tested and not tested & seen:
+            raise InputError(
+                f"{path}: no row of the part {part!r} can be right: its labels are {_some(tested)}, and the rows to "
+                f"train on have {_some(seen)}; write the same labels in both"
+            )
     every = seen | {word for lines in parts.values() for line in lines for word in line.words}
     if len(every) > MOST_LABELS:
         raise InputError(
@@ -130,6 +179,12 @@ def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], 
     return Task(name, "table", labels, "accuracy", metrics, 3.0, train, examples)
 
 
+def _some(words: set[str]) -> str:
+    """Return the first labels of a set, for a sentence."""
+    rest = f" and {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
+    return ", ".join(map(repr, _ordered(words)[:SHOWN])) + rest
+
+
 def _ordered(words: set[str]) -> list[str]:
     """Return labels in their own order: whole numbers by size, others by their letters."""
     whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in words)
@@ -140,7 +195,7 @@ def _regression(name: str, path: Path, parts: Mapping[str, Sequence[Line]]) -> T
     """Return a regression task. Raises InputError if a label is not a number, or they cannot be learned."""
     examples: dict[str, Examples] = {}
     for part, lines in parts.items():
-        numbers = [_number(line.label) for line in lines]
+        numbers = [number_of(line.label) for line in lines]
         for line in (line for line, n in zip(lines, numbers, strict=True) if n is None or not math.isfinite(n)):
             raise InputError(f"{line.where}: label {line.label!r} is not a finite number, as a regression needs")
         for line, number in zip(lines, numbers, strict=True):
@@ -209,11 +264,11 @@ def _named(rows: Sequence[Line]) -> str:
     return first_of([line.where for line in rows])
 
 
-def _number(label: Any) -> float | None:
+def number_of(label: Any) -> float | None:
     """Return a label as a number; None if it is not one."""
     try:
         number = float(label)
-    except ValueError:
+    except (TypeError, ValueError):
         return None
     return number
 

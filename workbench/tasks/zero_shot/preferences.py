@@ -8,6 +8,7 @@ Several processes each score their share of the batches, and all of them get all
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from workbench.models.sentence_scores import Scorer, Sentences
 from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.token_batches import check_tokens
 from workbench.tasks.score import Progress, Score, score_digest
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import Scoring, of_folder
@@ -34,6 +36,9 @@ from workbench.training.ranks import ALONE, Ranks
 Floats = NDArray[np.float64]
 TOKENS = 1 << 13  # of a batch
 TIE = 1e-6  # scores that differ by at most this share of the larger one tie: float32 is not more precise
+BY_WORD = "pll-word-l2r"  # ends the name of scorers that mask the rest of a word
+# More characters of Chinese, Japanese, Thai, Lao, Khmer or Burmese in a row than words have.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{6}")
 TRIED = 512  # pairs scored in both precisions, to measure how much bf16 changes a difference of scores
 MADE = ("blimp", "minimal-pairs")  # suites whose choices are kept in scores, so that predictions can be exported
 # Differences larger than so many times the largest such change are decided in bf16. The largest of 512 changes lies
@@ -57,6 +62,9 @@ def zero_shot(
     cpu.prepare(host.threads, host.plain, device)
     scoring = of_folder(encoder, spec.scorers, device)
     texts = Tokenized(encoder, [*pairs.good, *pairs.bad], scoring.length)
+    check_tokens(encoder, texts.ids, scoring.vocabulary)
+    for by_word in (name for name in (scoring.name, *scoring.beside) if name.endswith(BY_WORD)):
+        texts.check_words(by_word)
     half = host.resolved_precision(scoring.hidden) == "bf16"
 
     values: dict[str, dict[str, float]] = {}
@@ -104,14 +112,14 @@ def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:
 
 
 class Tokenized:
-    """Token ids of the different texts among `texts`.
+    """Token ids of the different texts among `texts`, and the number of the word of each token.
 
     `place` is the index of each text's ids in `ids`; `cut` is the number of different texts that were longer than a
     row.
     """
 
     def __init__(self, encoder: Path, texts: Sequence[str], length: int) -> None:
-        unique = list(dict.fromkeys(texts))
+        self.encoder, unique = encoder, list(dict.fromkeys(texts))
         tokenizer = load_published_tokenizer(encoder)
         read, characters = partial(tokenizer, unique, verbose=False), sum(map(len, unique))
         whole = hugging_face.in_time(partial(read, truncation=False), characters, encoder)
@@ -119,10 +127,23 @@ class Tokenized:
         short = partial(read, truncation=True, max_length=length)
         encoding = hugging_face.in_time(short, characters, encoder) if self.cut else whole
         self.ids = [np.array(row, dtype=np.int64) for row in encoding["input_ids"]]
-        # A tokenizer in Python does not say which tokens are of one word.
-        self._words = encoding.word_ids if encoding.is_fast else lambda row: [None] * len(self.ids[row])
+        if encoding.is_fast:
+            self.words = _words(unique, encoding)
+        else:  # a tokenizer in Python does not say which tokens are of one word
+            self.words = [[-1] * len(row) for row in self.ids]
+        self._lumped = encoding.is_fast and next(
+            filter(None, map(_unspaced, unique, encoding.encodings, self.words)), ""
+        )
         where = {text: number for number, text in enumerate(unique)}
         self.place = np.array([where[text] for text in texts])
+
+    def check_words(self, scorer: str) -> None:
+        """Raise InputError if the tokens of a text in a script without blanks count as one word for a scorer."""
+        if self._lumped:
+            raise InputError(
+                f"--set tasks.scorers={scorer}: the tokenizer of {self.encoder} does not say where the words of "
+                f"{self._lumped[:40]!r} begin, since there are no blanks between them; leave this scorer out"
+            )
 
     def batches(
         self, chosen: NDArray[np.int64], device: str, ranks: Ranks = ALONE
@@ -130,8 +151,7 @@ class Tokenized:
         """Yield this process's share of the chosen texts in batches of equal length, the longest first."""
         for part in itertools.islice(self._parts(chosen), ranks.index, None, ranks.count):
             ids = torch.from_numpy(np.stack([self.ids[i] for i in part])).to(device)
-            words = [[-1 if word is None else word for word in self._words(int(i))] for i in part]
-            yield part, Sentences(ids, None, torch.tensor(words, device=device))
+            yield part, Sentences(ids, None, torch.tensor([self.words[i] for i in part], device=device))
 
     def _parts(self, chosen: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         """Yield the chosen texts by batch."""
@@ -140,6 +160,54 @@ class Tokenized:
             rows = chosen[lengths == length]
             for start in range(0, len(rows), size := max(1, TOKENS // int(length))):
                 yield rows[start : start + size]
+
+
+def _words(texts: Sequence[str], encoding: Any) -> list[list[int]]:
+    """Return the number of the word of each token of the texts, -1 for special tokens.
+
+    They are the words of the tokenizer. If it takes several words for one, as one does that splits no text before its
+    subwords are found, a word begins after each blank instead.
+    """
+    own = [[-1 if word is None else word for word in encoding.word_ids(row)] for row in range(len(texts))]
+    begins = list(map(_begins, texts, encoding.encodings))
+    several = any(
+        begin and word >= 0 and word == before
+        for words, each in zip(own, begins, strict=True)
+        for before, word, begin in zip(words, words[1:], each[1:], strict=False)
+    )
+    if not several:
+        return own
+    counted = [itertools.accumulate(map(int, each)) for each in begins]
+    return [
+        [number if word >= 0 else -1 for word, number in zip(words, numbers, strict=True)]
+        for words, numbers in zip(own, counted, strict=True)
+    ]
+
+
+def _begins(text: str, tokens: Any) -> list[bool]:
+    """Return for each token of a text whether it begins with a blank, or follows one that is not a token by itself."""
+    begins: list[bool] = []
+    last, blank = 0, True  # the end of the token before, and whether it is a blank or there is none
+    for (start, end), word in zip(tokens.offsets, tokens.word_ids, strict=True):
+        if word is None or start == end:
+            begins.append(False)
+            continue
+        apart = start >= last  # tokens of bytes may share a character
+        follows = start > 0 and text[start - 1].isspace() and not blank
+        begins.append(apart and (text[start].isspace() or follows))
+        last, blank = end, text[start:end].isspace()
+    return begins
+
+
+def _unspaced(text: str, tokens: Any, words: Sequence[int]) -> str:
+    """Return the first word of a text with more characters than words of scripts without blanks have; "" for none."""
+    if not UNSPACED.search(text):
+        return ""
+    spans: dict[int, tuple[int, int]] = {}
+    for (start, end), word in zip(tokens.offsets, words, strict=True):
+        if word >= 0:
+            spans[word] = (spans.get(word, (start, end))[0], end)
+    return next((text[start:end] for start, end in spans.values() if UNSPACED.search(text[start:end])), "")
 
 
 def _scores(

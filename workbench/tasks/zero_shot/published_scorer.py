@@ -24,6 +24,7 @@ from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summ
 from workbench.spec.parts import Special
 from workbench.tasks.encoder_facts import origin_of
 from workbench.tasks.finetuning.classifier import REFUSED, configured, is_causal, load_encoder, row_length
+from workbench.tasks.finetuning.token_batches import check_tokens
 
 LOGITS = 1 << 26  # numbers of logits (B, L, V) that are computed at once
 LONGEST = 512  # tokens of a sentence for a model without a limit of its own
@@ -35,6 +36,7 @@ class Published:
 
     hidden: int
     length: int
+    vocabulary: int
     scorers: Mapping[str, Scorer]
 
 
@@ -61,21 +63,24 @@ def load(folder: Path, device: str) -> Published:
     special = special_of(tokenizer)
     model, kind = _with_head(files, config)
     model = model.to(device).eval().requires_grad_(False)
+    vocabulary = model.get_input_embeddings().num_embeddings
     if kind == "AutoModelForPreTraining":
         scorers: dict[str, Scorer] = {"originality": lambda s: originality(model, s.ids, special)}
     elif kind == "AutoModelForCausalLM":
         first = tokenizer.bos_token_id
+        check_tokens(folder, [] if first is None else [[first]], vocabulary)
         scorers = {"causal": lambda s: left_to_right(model, s.ids, special, first)}
     else:
         if tokenizer.mask_token_id is None:
             raise InputError(f"{folder}: its tokenizer has no mask token, with which sentences are scored")
+        check_tokens(folder, [[tokenizer.mask_token_id]], vocabulary)
         both = MaskedLM(model)
         scorers = {"pll": lambda s: pseudo_log_likelihood(both, both, s.ids, None, special)}
         if tokenizer.is_fast:  # another does not say which tokens are of one word
             scorers["pll-word-l2r"] = lambda s: pseudo_log_likelihood(both, both, s.ids, None, special, s.words)
     origin = origin_of(files)  # later positions than those of its rows were never trained
     length = row_length(folder, config, LONGEST if origin is None else origin.row_length)
-    return Published(config.hidden_size, length, scorers)
+    return Published(config.hidden_size, length, vocabulary, scorers)
 
 
 def special_of(tokenizer: Any) -> Special:

@@ -28,12 +28,14 @@ DEFAULT = "default"  # the name that selects an objective's own scorer
 class Scoring:
     """How the sentences of one model are scored: by the scorer `name`, and by those in `beside` for comparison.
 
-    `model` is the model's name, `length` the number of tokens that it reads, and `hidden` the width of its layers.
+    `model` is the model's name, `length` the number of tokens that it reads, `hidden` the width of its layers, and
+    `vocabulary` the number of its token ids.
     """
 
     model: str
     length: int
     hidden: int
+    vocabulary: int
     name: str
     scorer: Scorer
     beside: Mapping[str, Scorer]
@@ -50,7 +52,7 @@ def of_folder(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
 
     found = published_scorer.load(encoder, device)
     name, scorer, beside = _chosen(asked, found.scorers, str(encoder))
-    return Scoring(str(encoder), found.length, found.hidden, name, scorer, beside)
+    return Scoring(str(encoder), found.length, found.hidden, found.vocabulary, name, scorer, beside)
 
 
 def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
@@ -66,7 +68,7 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
             f"the objective {spec.objective} defines no score(ids, attention), so it cannot score sentences"
         )
     name, scorer, beside = _chosen(asked, known, f"the objective {spec.objective}")
-    return Scoring(spec.name, spec.data.length, spec.encoder.hidden, name, scorer, beside)
+    return Scoring(spec.name, spec.data.length, spec.encoder.hidden, spec.encoder.vocab, name, scorer, beside)
 
 
 def check(spec: RunSpec) -> None:

@@ -1,0 +1,172 @@
+"""What is read of a folder or glob: every file that holds text, and the name of every other one on standard error."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+from text_files import PACK, as_csv, as_parquet, read, refused
+
+from workbench.data import prepare, sources
+from workbench.data.progress_bar import silent
+from workbench.data.slices import cutting
+from workbench.errors import InputError
+from workbench.spec.parts import DataSpec
+from workbench.spec.presets import resolve
+
+
+def lines_of(*texts: str) -> bytes:
+    return "".join(json.dumps({"text": text, "url": "u"}) + "\n" for text in texts).encode()
+
+
+def put(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((f"c4-train.00000-of-00512.json{packing}", pack(lines_of("a b", "c"))) for packing, pack in PACK.items()),
+        ("part-00000", lines_of("a b", "c")),
+        ("part-00001.gz", gzip.compress(b"a b\n\nc\n")),
+        ("AA/wiki_00", b"a b\n\nc\n"),
+        ("wiki.00", b"\xef\xbb\xbfa b\n\nc"),
+        ("c4.00000-of-00003", lines_of("a b", "c")),
+        ("a.jsonl-00000-of-00002", lines_of("a b", "c")),
+        ("a.csv-00001-of-00002", as_csv(["a b", "c"])),
+        ("b.TXT-0-of-9", b"a b\n\nc"),
+        ("A.JSONL.GZ", gzip.compress(lines_of("a b", "c"))),
+        ("data.Parquet", as_parquet(["a b", "c"])),
+        ("rows", as_parquet(["a b", "c"])),
+        ("long.json", lines_of("a b", "c", "x " * 50_000)),
+        ("one.json", b'{"url": "u", "text": "a b"}'),
+        ("spaces.json", b'\n  {"text": "a b"}\n\n'),
+    ],
+)
+def test_text_under_many_names_is_read(tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture):
+    put(tmp_path, {f"in/{name}": content, "in/.b.txt": b"hidden"})
+    expected = ["a b", "c"][: 1 if name in ("one.json", "spaces.json") else 2]
+    assert read(tmp_path / "in")[:2] == read(tmp_path / "in" / name)[:2] == expected
+    assert read(tmp_path / "in" / "**" / "*")[:2] == expected
+    assert ": .b.txt is not read" in caplog.text and name.rpartition("/")[2] not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("README", b"a text\n"), ("License", b"MIT"), ("_SUCCESS", b""), ("SHA256SUMS", b"0 a"), ("README.md", b"# A"),
+        ("dataset_infos.json", b'{"default": {"text": 1}}'), ("x/state.json", b'{"text": 1}'),
+        ("pretty.json", b'{\n "text": "a"\n}'), ("array.json", b'[{"text": "a"}]'), ("meta.json", b'{"source": "s"}'),
+        ("binary", b"\0\1"), ("latin", "æ ø å".encode("latin-1")), ("a.arrow", b"ARROW1"), ("b.txt.lz4", b"x"),
+        ("c.tar.gz", gzip.compress(b"x")), (".DS_Store", b"x"), ("deep/.hidden.txt", b"x"), ("more", b"../elsewhere"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_read_is_named(tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture):
+    put(tmp_path, {"in/a.txt": b"first", f"in/{name}": content, "elsewhere/b.txt": b"second"})
+    assert read(tmp_path / "in") == ["first"]
+    assert f"corpus folder {tmp_path / 'in'}: {name} is not read" in caplog.text
+
+
+def test_many_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    names = [f"{number}.md" for number in range(10, 40)] + [f"{number}.arrow" for number in range(3)] + ["LICENSE"]
+    put(tmp_path, {"a.txt": b"first", ".git/a.txt": b"x"} | dict.fromkeys(names, b"x"))
+    assert read(tmp_path) == ["first"]
+    assert "35 of 36 files (30 .md, 3 .arrow, 2 without a suffix), such as .git, 0.arrow, " in caplog.text
+
+
+def test_single_files_of_unknown_content_are_refused(tmp_path: Path):
+    put(tmp_path, {"binary": b"\0", "x.gz": b"not gzip", "a.json": b'{"body": "x"}', "b.md": b"x"})
+    assert "cannot be read" in refused(tmp_path / "binary") and "not gzip" in refused(tmp_path / "x.gz")
+    assert "no column 'text'; its columns are 'body'" in refused(tmp_path / "a.json")
+    assert read(tmp_path / "a.json", column="body") == ["x"]
+    assert "matches no file that can be read" in refused(tmp_path / "b*")
+
+
+def test_a_pointer_to_a_text_is_no_text(tmp_path: Path):
+    put(tmp_path, {"a.txt": b"x", "b.txt": b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n"})
+    assert "b.txt is a pointer of Git LFS" in refused(tmp_path)
+
+
+def test_lines_of_json_with_another_column_are_refused(tmp_path: Path):
+    put(tmp_path, {"a.txt": b"x", "b.json.gz": gzip.compress(b'{"body": "x"}\n{"body": "y"}\n')})
+    assert "no column 'text'" in refused(tmp_path)
+
+
+def test_links_to_files_and_folders_are_followed_and_cycles_end(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    put(tmp_path, {"in/a.txt": b"a", "in/z/b.txt": b"b", "out/deep/c.txt": b"c", "out/.d.txt": b"d", "e": b"e"})
+    for link, target in {
+        "in/f.txt": "../e", "in/again": "z", "in/out": "../out", "in/self": ".", "out/up": "..",
+        "in/z/back": "../../in", "out/deep/in": "../../in", "in/gone": "nowhere",
+    }.items():  # fmt: skip
+        (tmp_path / link).symlink_to(target)
+    assert read(tmp_path / "in") == ["a", "e", "c", "b"]
+    assert "gone, out/.d.txt, out/up are not read" in caplog.text
+    (tmp_path / "in/gone.txt").symlink_to("nowhere")
+    assert "gone.txt cannot be read" in refused(tmp_path / "in")
+
+
+def test_the_layout_of_the_hubs_cache(tmp_path: Path):
+    """There, files are links to others, which are called by their hash."""
+    hub = put(tmp_path / "datasets--a--b", {"blobs/0a": gzip.compress(lines_of("a")), "refs/main": b"c0ffee"})
+    snapshot = hub / "snapshots/c0ffee"
+    (snapshot / "en").mkdir(parents=True)
+    (snapshot / "en/c4-train.00000-of-00001.json.gz").symlink_to("../../../blobs/0a")
+    assert read(snapshot) == read(snapshot / "en/*") == read(snapshot / "en/c4-train.00000-of-00001.json.gz") == ["a"]
+    assert [sources.name_of(each) for each in sources.resolve(DataSpec(corpus=(str(snapshot), str(snapshot / "en"))))] \
+        == ["c4-train.00000-of-00001.json"]  # fmt: skip
+    assert f"name one snapshot in it: {snapshot}" in refused(hub)
+
+
+def test_folders_that_a_glob_matches_are_named_unless_their_files_match(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    put(tmp_path, {"in/a.txt": b"a", "in/AA/b.txt": b"b", "in/c.md": b"c"})
+    assert read(tmp_path / "in/*") == ["a"]
+    assert f"{tmp_path}/in/AA, {tmp_path}/in/c.md are not read" in caplog.text
+    assert read(tmp_path / "in/**") == ["b", "a"]
+    assert f"'{tmp_path}/in/**': {tmp_path}/in/c.md is not read" in caplog.text
+
+
+def test_slices_of_a_folder_give_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    texts = [f"sentence number {number} is here" for number in range(600)]
+    mac = "\r\r".join(texts[400:]).encode()
+    folder = put(
+        tmp_path / "in", {"a.json": lines_of(*texts[:200]), "wiki_00": lines_of(*texts[200:400]), "wiki_01": mac}
+    )
+    spec = resolve("nano", {"data.corpus": str(folder), "encoder.vocab": 200, "batch.size": 2, "data.length": 16})
+    whole = prepare.prepare(spec, silent, tmp_path / "whole")
+    assert whole.documents == 600 and whole.sources == {"a.json": 1000, "wiki_00": 1000, "wiki_01": 1000}
+    monkeypatch.setattr(cutting, "SLICE", 2000)
+    assert len(cutting.cut(sources.resolve(spec.data))) > 10
+    parts = prepare.prepare(spec, silent, tmp_path / "parts", workers=2)
+    assert (parts.fingerprint, parts.sources) == (whole.fingerprint, whole.sources)
+
+
+@pytest.mark.parametrize("how", ["in place", "renamed", "folders exchanged"])
+def test_a_text_of_the_same_size_and_time_is_not_taken_for_the_earlier_one(tmp_path: Path, how: str):
+    put(tmp_path, {"in/a.txt": b"one\n\ntwo", "other/a.txt": b"six\n\nten"})
+    for path in ("in/a.txt", "other/a.txt"):
+        os.utime(tmp_path / path, (1e9, 1e9))
+    spec = DataSpec(corpus=(str(tmp_path / "in"),))
+    before = sources.resolve(spec)
+    sources.check_unchanged(before)
+    if how == "in place":
+        (tmp_path / "in/a.txt").write_bytes(b"six\n\nten")
+        os.utime(tmp_path / "in/a.txt", (1e9, 1e9))
+    elif how == "renamed":
+        (tmp_path / "other/a.txt").rename(tmp_path / "in/a.txt")
+    else:
+        (tmp_path / "in").rename(tmp_path / "old")
+        (tmp_path / "other").rename(tmp_path / "in")
+    after = sources.resolve(spec)
+    assert [sources.identity(each)[:4] for each in before] == [sources.identity(each)[:4] for each in after]
+    assert [sources.identity(each) for each in before] != [sources.identity(each) for each in after]
+    if how == "in place":
+        with pytest.raises(InputError, match="was changed while it was read"):
+            sources.check_unchanged(before)
