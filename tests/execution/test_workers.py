@@ -29,7 +29,9 @@ HOST = Host(
     save_seconds=2.5, save_every=13, track="wandb", devices=2, shard=True,
     command=("workbench", "run", "my ablation.py"), launch=Launch(time="04:00:00", gpus=2),
 )  # fmt: skip
-WHOLE = Assignment(Path("some/runs"), "ablation-nano-1", {"seed": 0}, ("a", "b"), ("./idea.py",), HOST, "2026-01-01T00:00:00Z", 17)
+WHOLE = Assignment(
+    Path("some/runs"), "ablation-nano-1", {"seed": 0}, ("a", "b"), ("./idea.py",), HOST, "2026-01-01T00:00:00Z", 17
+)
 
 
 def test_every_field_reaches_a_worker(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from workbench.errors import InputError
 from workbench.execution.run_list import Job, job_of
 from workbench.spec import experiment, presets
-from workbench.spec.experiment import Experiment, changed
+from workbench.spec.experiment import Experiment, changed, check_key
 from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec, value_at
 
@@ -130,6 +130,22 @@ def test_a_record_is_of_the_settings_that_all_runs_share() -> None:
     for other in ({"optim.lr": 1e-5}, {"tasks.seeds": 9}, {"data.length": 16}):
         assert found.record_name(NANO.changed(other), ["a"]) != name, other
     assert replace(found, search="12 trials").record_name(NANO, ["a"]) != name
+    assert found.record_name(NANO, ["a", "b"]) == found.record_name(NANO, ["b", "a"]) != name
+
+
+def test_a_record_does_not_depend_on_where_text_and_tasks_lie() -> None:
+    found = Experiment("size", "?", {"generator.width": (0.25, 0.5)})
+    known = NANO.changed({"data.fingerprint": "ab"})
+    places = {"data.corpus": "/b/text.txt.xz", "tasks.names": "/b/my.csv", "tasks.glue": "/b/glue", "tasks.squad": "/b"}
+    assert found.record_name(known.changed(places), ["my"]) == found.record_name(known, ["my"])
+
+
+@pytest.mark.parametrize("key", ["data.corpus", "data.tokenizer", "data.column", "data.held_out", "data.lowercase"])
+def test_what_decides_the_text_cannot_be_an_axis(key: str) -> None:
+    """All runs of a command read one prepared text, so two values would be one run under two names."""
+    with pytest.raises(InputError, match=f"--over: {key} cannot be an axis, since all runs"):
+        check_key(key, "--over")
+    check_key("data.length", "--over")
 
 
 def test_more_runs_than_can_be_carried_out_are_refused_before_any_is_made() -> None:

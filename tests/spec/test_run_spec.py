@@ -190,6 +190,34 @@ def test_what_changes_the_run(overrides: dict[str, Any]) -> None:
     assert presets.resolve("small", overrides).name != presets.resolve("small").name
 
 
+PLACED: list[dict[str, Any]] = [
+    {"data.corpus": "/other/place/text.txt.xz"}, {"data.corpus": "owner/name", "data.revision": "a" * 40},
+    {"data.column": "content"}, {"data.tokenizer": "/a/folder"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("overrides", PLACED, ids=str)
+def test_where_a_prepared_text_lies_does_not_change_the_run(overrides: dict[str, Any]) -> None:
+    """Before the text is prepared nothing else tells two texts apart; a run and its parent read the same text."""
+    here, there = (presets.resolve("nano", each) for each in ({}, overrides))
+    assert here.name != there.name
+    known = {"data.fingerprint": "ab", "start.share": 0.5}
+    here, there = (presets.resolve("nano", each | known) for each in ({}, overrides))
+    assert here.name == there.name and there.placed(here.places()) == here
+    parents = [each.parent() for each in (here, there)]
+    assert parents[0] is not None and parents[1] is not None and parents[0].name == parents[1].name
+
+
+def test_a_pair_is_its_files_wherever_they_lie() -> None:
+    names = ({"pair.names": "a/d,a/g"}, {"pair.names": "/copy/d,/copy/g", "data.tokenizer": "/copy/d"})
+    known = {"pair.files": "f" * 64, "data.fingerprint": "ab"}
+    one, two = (presets.resolve("nano", each | known) for each in names)
+    assert one.name == two.name != presets.resolve("nano", names[0] | known | {"pair.files": "0" * 64}).name
+    assert two.placed(one.places()) == one
+    alone = presets.resolve("nano", {"data.fingerprint": "ab"})
+    assert alone.placed(one.places()).pair is None, "a baseline goes on from nothing"
+
+
 def test_what_the_generator_sees_as_random_words_changes_the_run() -> None:
     shown = {"corruption.generator_mask": 0.8}
     ids = {presets.resolve("small", shown | {"corruption.generator_random": share}).name for share in (0, 0.1, 0.2)}

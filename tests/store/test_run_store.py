@@ -125,7 +125,9 @@ def test_a_thousand_runs_are_listed_by_opening_a_few_files_each(
 # -- formats
 
 
-@pytest.mark.parametrize("content", ['{"format": 1}', '{"format": 3}', '{"format": "1"}', "{}", "[1]", "", "\x00", '{"format": NaN}'])
+@pytest.mark.parametrize(
+    "content", ['{"format": 1}', '{"format": 3}', '{"format": "1"}', "{}", "[1]", "", "\x00", '{"format": NaN}']
+)
 def test_another_store_is_refused_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "store.json").write_text(content)
     for make in (RunStore, RunStore.existing):

@@ -29,8 +29,8 @@ SUITES = (
 # Suites whose tasks can be given as paths of files.
 FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table", "similarity", "retrieval")
 PATH_PREFIXES = ("tag:", "choice:", "spans:", "similarity:", "retrieval:")  # of names under --tasks, before a path
-# The parts of a task's data that it is tested on. Scores of all of them are kept; the headline is that of the first that
-# has labelled rows, since settings and epochs may have been chosen on dev.
+# The parts that a task is tested on, of which all scores are kept. The headline is that of the first one that is there,
+# since settings and epochs may have been chosen on dev.
 TESTED = ("test", "dev")
 EMBEDDINGS = ("similarity", "retrieval")
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,13 @@ from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
+
+
+def folder_of(store: RunStore, name: str) -> Path:
+    """The folder of the published model that was given this name."""
+    specs = {run.path: run.spec().published for run in store.runs()}
+    return next(path for path, known in specs.items() if known is not None and known.name == name)
+
 
 CHANGES: dict[str, dict[str, Any]] = {
     "other data": {"data": "e" * 16},
@@ -35,17 +43,17 @@ def test_scores_that_are_not_comparable_are_left_out_with_a_sentence(
 
 def test_a_damaged_one_is_left_out_with_a_sentence(with_published: tuple[RunStore, str]) -> None:
     store, name = with_published
-    path = next(store.root.glob("published-owner-big-*/scores/*.json"))
+    folder = folder_of(store, "owner/big")
+    path = next(folder.glob("scores/*.json"))
     path.write_text(path.read_text().replace("9", "8", 1))
     found = frames.read(store, name)
     assert [model.name for model in found.published] == ["small"]
-    assert any("published-owner-big" in note and "damaged" in note for note in found.notes)
+    assert any(f"owner/big ({folder.name})" in note and "damaged" in note for note in found.notes)
 
 
 def test_the_setting_with_most_scores_counts(with_published: tuple[RunStore, str]) -> None:
     store, name = with_published
-    [folder] = store.root.glob("published-small-*")
-    scored(RunDir(folder), "order", 0, 1.0, digest="00000000")
+    scored(RunDir(folder_of(store, "small")), "order", 0, 1.0, digest="00000000")
     assert frames.read(store, name).published[1].scores["order"] == {0: 61.0, 2: 63.0, 10: 71.0}
 
 

@@ -43,7 +43,7 @@ def read(store: RunStore, chosen: Iterable[Row], verify: bool) -> tuple[tuple[Pu
     for files in run_files.every_run(store, names, verify):
         spec = run_files.part(run_files.optional(store.root / files.run_id / "spec.json", files.records), "spec")
         if files.state == "damaged":
-            notes.append(f"{files.run_id} is damaged and is left out: {files.note}")
+            notes.append(f"{_shown(files.run_id, spec)} is damaged and is left out: {files.note}")
         elif kind_of(spec) == PUBLISHED:
             model, left_out = _model(files, spec, store.root / files.run_id, same)
             models += [model] if model.scores else []
@@ -57,11 +57,12 @@ def _model(
     """Return a published model with its comparable scores, and sentences on those that are left out."""
     run_id, done = files.run_id, run_files.optional(folder / "done.json", files.records)
     read_scores = list(run_files.scores_of(folder, files.records))
-    notes = [f"{run_id}: {fault}" for _, fault in read_scores if fault]
+    shown = _shown(run_id, spec)
+    notes = [f"{shown}: {fault}" for _, fault in read_scores if fault]
     usable = [row for row, _ in read_scores if row and not math.isnan(row["value"])]
     rows = [row for row in usable if (row["task"], row["metric"], row["data"]) in same]
     others = sorted({row["task"] for row in usable} & {task for task, _, _ in same} - {row["task"] for row in rows})
-    notes += [f"{run_id}: its scores on {task} are of other data and are left out" for task in others]
+    notes += [f"{shown}: its scores on {task} are of other data and are left out" for task in others]
     by_task = {task: _largest([row for row in rows if row["task"] == task]) for task in _tasks(rows)}
     return PublishedRun(
         run_id, str(run_files.part(spec, "published").get("name")),
@@ -69,6 +70,12 @@ def _model(
         {task: {row["seed"]: row["value"] for row in group} for task, group in by_task.items()},
         {task: group[0]["suite"] for task, group in by_task.items()},
     ), notes  # fmt: skip
+
+
+def _shown(run_id: str, spec: Row) -> str:
+    """Return a model's name, which its run's id does not have, and the id; the id alone if the spec cannot be read."""
+    name = run_files.part(spec, "published").get("name")
+    return f"{name} ({run_id})" if name else run_id
 
 
 def _tasks(rows: Sequence[Row]) -> list[str]:

@@ -191,8 +191,9 @@ def data_differs(frames: Frames) -> list[str]:
 
 
 def environments_differ(frames: Frames) -> list[str]:
-    """Return a sentence with the entries of env.json that differ between runs."""
-    keys = [k for k, values in by_value(frames.environments).items() if len(values) > 1]
+    """Return a sentence with the entries of env.json that differ between runs, besides where a text was found."""
+    differing = [k for k, values in by_value(frames.environments).items() if len(values) > 1]
+    keys = [key for key in differing if not key.startswith("places.")]
     if not keys:
         return []
     return [f"The runs were made in different environments: {listing(keys)} differ (see \u201cWhat was run\u201d)."]
