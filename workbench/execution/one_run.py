@@ -17,6 +17,7 @@ from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
 from workbench.errors import (
+    DAMAGE,
     DamagedRun,
     Diverged,
     InputError,
@@ -27,6 +28,7 @@ from workbench.errors import (
     RankLost,
     one_line,
     plural,
+    remedy,
 )
 from workbench.execution.several_devices.devices import host_of_each, refuse, together
 from workbench.execution.several_devices.shared_scoring import scoring_together
@@ -102,9 +104,7 @@ def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: 
     A damaged run is neither read nor written: a warning names it, and the other runs continue.
     """
     if damage := run.damage:
-        log.warning(
-            "%s is damaged: %s; move that folder away and give the same command again", run.path, damage
-        )  # fmt: skip
+        DAMAGE.warning("%s is damaged: %s; %s", run.path, damage, remedy(run.path))
         return True
     if settled(run, wanted, since):
         return True
@@ -123,7 +123,7 @@ def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: 
         log.warning("%s is left to its new owner: %s", run.run_id, error)
         return False
     except DamagedRun as error:
-        log.warning("%s", error)
+        DAMAGE.warning("%s", error)
     return True
 
 

@@ -105,9 +105,7 @@ def _usable(name: str, listed: Any) -> bool:
     return inside and whole
 
 
-def differences(
-    folder: Path, files: Entries, since: int = 0, known: Entries | None = None
-) -> Iterator[Difference]:
+def differences(folder: Path, files: Entries, since: int = 0, known: Entries | None = None) -> Iterator[Difference]:
     """Yield each listed file that is missing or changed, by its size and SHA-256.
 
     A file whose inode has not changed at the time `since` (in nanoseconds, by the clock of the disk) or later is not
