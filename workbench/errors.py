@@ -88,9 +88,7 @@ def plural(count: int, noun: str) -> str:
 def remedy(path: Path, command: str = "the same command") -> str:
     """Return what to do about a damaged run in the folder `path`, as the end of a sentence."""
     verify = f"workbench verify {shlex.quote(str(path.parent))}"
-    return (
-        f"move that folder away and give {command} again, which carries it out anew ({verify} names all changed files)"
-    )
+    return f"move that folder away and give {command} again, which makes it anew ({verify} names every changed file)"
 
 
 def one_line(error: BaseException) -> str:
