@@ -266,6 +266,8 @@ def _kernels(host: Host, precision: str) -> str:
 
 def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     """Write env.json. If a continued run has another environment, the changes are logged and kept in the file."""
+    from workbench.cpu import compiled
+
     precision = host.resolved_precision(spec.encoder.hidden)
     if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
         progress.warn_once("training is in bf16, because this CPU multiplies it fast; --precision fp32 trains in fp32")
@@ -273,6 +275,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision), "devices": host.devices,
         "shard": host.shard, "instructions": instructions(), "places": spec.places(),
+        **({"kernels_fault": fault} if (fault := compiled.fault()) else {}),
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
     facts["arithmetic"] = arithmetic(facts)
