@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import objectives
+from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.data.slices.slice_workers import encode_with
@@ -196,11 +197,29 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     RunStore.check(root)
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
+    check_names(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
     if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
         say(sentence)
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
+
+
+def check_names(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -> None:
+    """Raise InputError if an objective that is not part of the package has names of metrics that cannot be logged."""
+    from workbench.training import loop
+
+    here = host if host.launch is None else Host(device="cpu")
+    first: dict[tuple[str, str], ResolvedSpec] = {}
+    for spec in specs:
+        origin: ResolvedSpec | None = spec
+        while origin is not None:
+            first.setdefault((origin.objective, origin.source), origin)
+            origin = origin.parent()
+    for spec in first.values():
+        if spec.source:
+            bound = bind(spec, prepared)
+            loop.check_names(bound, corpus_of(prepared, bound), here)
 
 
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
