@@ -82,7 +82,7 @@ def test_a_name_that_every_row_has_is_none_of_a_loss_or_metric(name: object) -> 
         StepLoss(zero, {**fine.parts, name: zero}, fine.metrics),  # type: ignore[dict-item]
         StepLoss(zero, fine.parts, {**fine.metrics, name: ratio}),  # type: ignore[dict-item]
     ):
-        with pytest.raises(InputError, match="^x.py has a loss or metric named ") as caught:
+        with pytest.raises(InputError, match=r"^x\.py has a loss or metric named ") as caught:
             loss.check_names("x.py")
         assert repr(name) in str(caught.value) and "\n" not in str(caught.value)
 

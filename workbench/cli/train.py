@@ -398,7 +398,7 @@ def rank() -> None:
 
 def encode_slices(
     plan: Annotated[Path, typer.Argument(help="The plan that data prepare wrote.")],
-    parent: Annotated[int, typer.Option(help="Process whose end ends this one; 0 for none.")] = 0,
+    parent: Annotated[int, typer.Option(min=0, help="Process whose end ends this one; 0 for none.")] = 0,
 ) -> None:
     """Encode the slices of a text that no other process encodes, until all are there."""
     from workbench.data.slices.encode_slices import encode_missing

@@ -26,10 +26,11 @@ from workbench.models.counts.unigram import count_words
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.models.segments.word_spans import mark_words
-from workbench.signals import stop_signals
+from workbench.signals import heed, stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
+from workbench.store.atomic import DISK
 from workbench.store.run_store import RunDir
 from workbench.tensors import StepLoss
 from workbench.tracking import Metrics
@@ -162,9 +163,12 @@ def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
         device, model, autocast = _on_device(spec, corpus, host)
         with autocast:
             loss = model(corpus.batch(0, min(2, spec.batch.size), device))
-    except (InputError, OSError):
+    except (InputError, KeyboardInterrupt, Interrupted):
         raise
-    except Exception:
+    except BaseException as error:  # also SystemExit, which an objective's own code may raise
+        if isinstance(error, OSError) and error.errno in DISK:
+            raise
+        heed()
         return
     if isinstance(loss, StepLoss):
         loss.check_names(file)
