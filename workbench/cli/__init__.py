@@ -153,7 +153,7 @@ def main() -> None:
             code = code or _system_error(lost)
         else:
             log.warning("%s: standard output is incomplete; the results are in files", lost.strerror)
-    sys.exit(code or int(damages.any))
+    sys.exit(1 if damages.any and code in (0, 2) else code)
 
 
 class _Sentences(logging.Formatter):
