@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.tensors import Drop, dropped, sample, to_device, visible_keys
+from workbench.errors import InputError
+from workbench.tensors import RESERVED, Drop, StepLoss, dropped, sample, to_device, visible_keys
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
@@ -70,3 +71,23 @@ def test_a_copy_to_a_gpu_does_not_wait_for_the_work_before_it() -> None:
     there = to_device(x, "cuda")
     assert time.perf_counter() - begun < 0.1
     assert torch.equal(there.cpu(), x)
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED), "flops.paper", "flops_matmul", "", 3])
+def test_a_name_that_every_row_has_is_none_of_a_loss_or_metric(name: object) -> None:
+    zero, ratio = torch.zeros(()), (torch.zeros(()), torch.ones(()))
+    fine = StepLoss(zero, {"token": zero, "loss_": zero}, {"flop": ratio, "Step": ratio})
+    fine.check_names("x.py")
+    for loss in (
+        StepLoss(zero, {**fine.parts, name: zero}, fine.metrics),  # type: ignore[dict-item]
+        StepLoss(zero, fine.parts, {**fine.metrics, name: ratio}),  # type: ignore[dict-item]
+    ):
+        with pytest.raises(InputError, match=r"^x\.py has a loss or metric named ") as caught:
+            loss.check_names("x.py")
+        assert repr(name) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_loss_and_a_metric_have_different_names() -> None:
+    zero = torch.zeros(())
+    with pytest.raises(InputError, match="has both a loss and a metric named 'b'"):
+        StepLoss(zero, {"a": zero, "b": zero}, {"b": (zero, zero)}).check_names("x.py")

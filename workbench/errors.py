@@ -6,7 +6,12 @@ The message of an `InputError` is one sentence: what is wrong, where, and how to
 from __future__ import annotations
 
 import difflib
+import logging
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+DAMAGE = logging.getLogger("workbench.damage")  # of damaged runs; a command that logs here ends with exit code 1
 
 
 class InputError(ValueError):
@@ -14,7 +19,10 @@ class InputError(ValueError):
 
 
 class DamagedRun(InputError):
-    """Files of one run that differ from what was written. This run is skipped, and the other runs continue."""
+    """Files of one run that differ from what was written. This run is skipped, and the other runs continue.
+
+    The exit code is 1.
+    """
 
 
 class Diverged(RuntimeError):
@@ -75,6 +83,12 @@ def listed(names: Sequence[str]) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun, which takes an s unless the count is 1: `1 seed`, `0 seeds`, `1,200 seeds`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def remedy(path: Path, command: str = "the same command") -> str:
+    """Return what to do about a damaged run in the folder `path`, as the end of a sentence."""
+    verify = f"workbench verify {shlex.quote(str(path.parent))}"
+    return f"move that folder away and give {command} again, which makes it anew ({verify} names every changed file)"
 
 
 def one_line(error: BaseException) -> str:

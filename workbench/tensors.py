@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.errors import InputError
 from workbench.spec.parts import Special
 
 Ratio = tuple[Tensor, Tensor]  # numerator and denominator, () each: summed separately, means over steps are exact
@@ -71,13 +72,38 @@ class Guess:
     sample_nll: Tensor
 
 
+# Columns of every row of metrics.jsonl, and columns that tables of these rows have besides.
+ROW_COLUMNS = (
+    "step", "tokens", "flops", "seconds", "learning_rate", "generator_learning_rate", "loss", "gradient_norm",
+    "tokens_per_second", "device_memory_bytes", "micro_batch", "saving_share",
+)  # fmt: skip
+TABLE_COLUMNS = ("run_id", "arm", "seed", "first_step", "last_step", "rows", "role", "spec", "data", "code")
+RESERVED = frozenset((*ROW_COLUMNS, *TABLE_COLUMNS))
+
+
 @dataclass(frozen=True)
 class StepLoss:
-    """The result of an objective: the total loss and its parts by name, () each, and metrics as ratios."""
+    """The result of an objective: the total loss and its parts by name, () each, and metrics as ratios.
+
+    The names become columns of the logged rows beside their own, so that none of RESERVED can be among them.
+    """
 
     total: Tensor
     parts: dict[str, Tensor]
     metrics: dict[str, Ratio] = field(default_factory=dict)
+
+    def check_names(self, objective: str) -> None:
+        """Raise InputError if a part or metric has no name of its own; `objective` is what the message calls it."""
+        for name in (*self.parts, *self.metrics):
+            if not isinstance(name, str) or not name:
+                raise InputError(f"{objective} has a loss or metric named {name!r:.80}, which is not a word; rename it")
+            if name in RESERVED or name.startswith(("flops.", "flops_")):
+                raise InputError(
+                    f"{objective} has a loss or metric named {name!r:.80}, which is a column of every row that is "
+                    f"logged; rename it"
+                )
+        if both := self.parts.keys() & self.metrics.keys():
+            raise InputError(f"{objective} has both a loss and a metric named {min(both)!r:.80}; rename one of them")
 
 
 def to_device(tensor: Tensor, device: Any) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,13 @@ def test_damaged_and_unfinished_runs_are_named_and_left_out(tmp_path: Path, capl
     begun = RunStore(tmp_path / "runs").open(BoundRun(presets.resolve("nano", {"seed": 2})))
     (bad.path / "encoder" / "model.safetensors").write_bytes(b"weighty")  # as many bytes
     assert undamaged([good, bad, begun], verify=True) == [good]
-    assert f"{bad.run_id} is damaged and left out: encoder/model.safetensors has changed" in caplog.text
+    assert f"{bad.path} is damaged and is left out: encoder/model.safetensors has changed" in caplog.text
     assert f"{begun.run_id} is not trained to its end" in caplog.text
+    assert undamaged([good, bad, begun], verify=False) == [good]
+    time.sleep(0.02)
+    os.utime(bad.path / "done.json")  # as if the bytes had changed on the disk by themselves, before the run ended
     assert undamaged([good, bad, begun], verify=False) == [good, bad]
+    assert undamaged([good, bad, begun], verify=True) == [good]
 
 
 def test_a_place_that_holds_something_is_refused_before_the_store_is_read(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -284,7 +286,68 @@ def test_a_library_in_use_survives_damage_to_its_file(kernels_made: Path, tmp_pa
     assert done.stdout.split() == ["compiled", "True", "True"]
 
 
-def test_without_a_writable_cache_torch_computes(tmp_path: Path) -> None:
+def test_without_a_writable_cache_each_process_compiles_its_own(kernels_made: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said, warned = ask(tmp_path / "file")
-    assert said == "portable True" and "cannot be created" in warned
+    assert ask(tmp_path / "file") == ("compiled True", "")
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", tmp_path], capture_output=True).returncode:
+        pytest.skip("a disk can be mounted by root alone")
+    try:
+        shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
+        subprocess.run(["mount", "-o", "remount,ro", tmp_path], check=True)
+        assert ask(tmp_path, CC="/nonexistent/cc") == ("compiled True", ""), "what is there is used"
+        assert ask(tmp_path / "another") == ("compiled True", "")
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def failing(folder: Path, printed: str) -> str:
+    """A compiler that has a version, and cannot write its output."""
+    path = folder / "failing-cc"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec cc --version\necho "{printed}" >&2\nexit 1\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("printed", "code"),
+    [
+        ("fatal error: error writing to /tmp/x.s: No space left on device", errno.ENOSPC),
+        ("/usr/bin/ld: final link failed: Disk quota exceeded", errno.EDQUOT),
+        ("error: unable to open output file 'kernels.o': 'Input/output error'", errno.EIO),
+        ("collect2: fatal error: ld terminated with signal 7 [Bus error], core dumped", errno.ENOSPC),
+    ],
+)
+def test_a_compiler_that_cannot_write_is_an_error_of_the_disk(
+    tmp_path: Path, printed: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", failing(tmp_path, printed))
+    monkeypatch.delenv(compiled.SETTING, raising=False)
+    with pytest.raises(OSError) as caught:
+        compiled._library.__wrapped__(torch.float32)
+    assert caught.value.errno == code and str(tmp_path / "cache/kernels") in str(caught.value.filename)
+    assert [*(tmp_path / "cache/kernels").iterdir()] == []
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 200_000])
+def test_a_full_disk_ends_it_wherever_it_is_full(tmp_path: Path, size: int) -> None:
+    needs(compiled, torch.float32)
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("ops = ", f"{limit}ops = ")], capture_output=True, text=True,
+        env=os.environ | {"WORKBENCH_CACHE": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1 and re.search("File too large: .* bytes are needed", done.stderr), done.stderr
+
+
+def test_a_compiler_that_fails_is_said_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", failing(tmp_path, "kernels.c:1: error: unknown option"))
+    monkeypatch.delenv(compiled.SETTING, raising=False)
+    monkeypatch.setattr(compiled, "_faults", [])
+    assert compiled.fault() == ""
+    assert [compiled._library.__wrapped__(dtype) for dtype in compiled.KINDS] == [None, None]
+    assert compiled.fault() == "kernels.c:1: error: unknown option"
+    assert len(caplog.messages) == 1 and "scores differ" in caplog.text and compiled.fault() in caplog.text

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from workbench import __version__
+from workbench.store.atomic import sealed
+from workbench.store.cache import _with_hash
 
 from .conftest import SETS, Command
 
@@ -324,6 +326,76 @@ def test_an_objective_that_fails_in_training_ends_its_own_runs_only(
     assert done.returncode == 1 and f"failed: {kind}" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and "1 of 2 runs are done" in done.stdout
     assert json.loads(next((tmp_path / "runs").glob("idea-*/error.json")).read_text())["kind"] == "failed"
+
+
+NO_PLAN, NO_ASSIGNMENT = "is no plan of a text's slices", "cannot be read as the assignment of a worker"
+WRONG_PLAN = {"key": "x", "data": {}, "vocabulary": 3, "slices": [[{"kind": "none"}]]}
+FOLLOWER = {"WORKBENCH_RANK_PARENT": str(os.getpid()), "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+BY_HAND: dict[str, tuple[list[str], bytes | None, dict[str, str], str]] = {
+    "rank": (["rank"], None, {}, "RANK is not set"),
+    "rank of a word": (["rank"], None, FOLLOWER | {"RANK": "one"}, "RANK='one' is not a whole number"),
+    "rank without an address": (["rank"], None, {"RANK": "1"}, "MASTER_ADDR is not set"),
+    "rank without a port": (["rank"], None, {"RANK": "1", "MASTER_ADDR": "::1"}, "MASTER_PORT is not set"),
+    "rank at a port of words": (
+        ["rank"], None, {"RANK": "1", "MASTER_ADDR": "::1", "MASTER_PORT": "http"}, "MASTER_PORT='http' is not a whole",
+    ),
+    "rank of a parent of words": (["rank"], None, FOLLOWER | {"WORKBENCH_RANK_PARENT": "-1"}, "PARENT='-1' is not"),
+    "run in a world of words": (
+        ["run", "ablation"], None, {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "two"}, "WORLD_SIZE='two' is not",
+    ),
+    "run without its rank": (
+        ["run", "ablation"], None, {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2"}, "RANK is not set",
+    ),
+    "worker of nothing": (["worker", "nowhere.json"], None, {}, NO_ASSIGNMENT),
+    "worker of no JSON": (["worker", "given.json"], b"\xff{", {}, NO_ASSIGNMENT),
+    "worker of other JSON": (["worker", "given.json"], sealed({"store": 3}), {}, NO_ASSIGNMENT),
+    "slices of nothing": (["encode-slices", "nowhere.json"], None, {}, NO_PLAN),
+    "slices of a folder": (["encode-slices", "/"], None, {}, NO_PLAN),
+    "slices of no JSON": (["encode-slices", "given.json"], b"\xff{", {}, NO_PLAN),
+    "slices of other JSON": (["encode-slices", "given.json"], _with_hash("given.json", {"a": 1}), {}, NO_PLAN),
+    "slices of wrong types": (["encode-slices", "given.json"], _with_hash("given.json", WRONG_PLAN), {}, NO_PLAN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BY_HAND)
+def test_a_command_of_the_package_itself_that_is_typed_by_hand(case: str, workbench: Command, tmp_path: Path) -> None:
+    words, content, variables, named = BY_HAND[case]
+    if content is not None:
+        (tmp_path / "given.json").write_bytes(content)
+    done = workbench(*words, cwd=tmp_path, **variables)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("parts", "metrics", "named"),
+    [
+        ("{'focal_loss': loss, 'seconds': loss}", "{}", "'seconds', which is a column of every row"),
+        ("{'focal_loss': loss}", "{'run_id': (loss, loss)}", "'run_id', which is a column of every row"),
+        ("{'focal': loss}", "{'focal': (loss, loss)}", "both a loss and a metric named 'focal'"),
+    ],
+)
+def test_an_objective_whose_names_would_replace_columns_is_refused_before_training(
+    parts: str, metrics: str, named: str, workbench: Command, text: Path, tmp_path: Path
+) -> None:
+    code = (
+        OBJECTIVE.format(cost="return price(spec)")
+        + f"""
+from workbench.tensors import StepLoss
+
+class Objective(Objective):
+    def forward(self, batch):
+        loss = super().forward(batch).total
+        return StepLoss(loss, {parts}, {metrics})
+"""
+    )
+    (tmp_path / "idea.py").write_text(code)
+    words = ["run", "ablation", "--objective", "bert-mlm", "--objective", "./idea.py", "--corpus", text]
+    words += ["--tasks", "none", "--budget", "steps=2", *SETS]
+    for more in ([], ["--dry-run"]):
+        done = workbench(*words, *more, cwd=tmp_path)
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode == 2 and named in last and "idea.py" in last and "rename" in last, done.stderr
+        assert "Traceback" not in done.stderr and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("content", [b"PAR1" + b"\x15\x04" * 60 + b"\x10\x00\x00\x00PAR1", b"PAR1"])

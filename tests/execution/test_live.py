@@ -22,6 +22,7 @@ from written_runs import SPEC, begun, finished
 from workbench.errors import DamagedRun
 from workbench.execution import live
 from workbench.spec.stages import BoundRun
+from workbench.store import validation
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import weights_digest
 
@@ -147,7 +148,7 @@ def test_a_log_without_a_whole_row_has_none(training: RunDir, content: str) -> N
 def test_the_newest_row_of_a_log_longer_than_what_is_read(training: RunDir) -> None:
     """The part that is read may begin in the middle of a row, and of a character."""
     log(training, *range(1, 300), said="größe" * 20)
-    assert (training.path / "metrics.jsonl").stat().st_size > 2 * live.TAIL
+    assert (training.path / "metrics.jsonl").stat().st_size > 2 * validation._EDGE
     row = live.last_row(training)
     assert row is not None and row["step"] == 299
 

@@ -192,7 +192,7 @@ def test_single_bits_of_an_entry_count(tmp_path: Path) -> None:
         content[place // 8] ^= 1 << place % 8
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"made\.json"):
-            cache._checked(path)
+            cache.checked_entry(path)
 
 
 def test_entries_that_changed_places_or_are_of_an_earlier_version_are_found(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ FILES = {
 }
 LEFT_OUT = ("notes.txt", "error.json", "lease", ".tmp-1/spec.json", "scores/.tmp-2", "checkpoints/.trash-3/x")
 
+LATER = 1 << 62  # no file has changed since then, so that sizes alone are compared
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
@@ -36,7 +38,7 @@ def test_a_run_s_own_files_are_listed_with_their_sizes_and_hashes(run: Path) -> 
     }
     assert list(listed) == manifest.listing(run) == sorted(FILES)
     assert listed["spec.json"] == manifest.entry(b"{}")
-    assert not list(manifest.differences(run, listed, full=True)) and not manifest.unexpected(run, listed)
+    assert not list(manifest.differences(run, listed)) and not manifest.unexpected(run, listed)
 
 
 def test_each_change_has_its_kind_and_its_sentence(run: Path) -> None:
@@ -45,12 +47,12 @@ def test_each_change_has_its_kind_and_its_sentence(run: Path) -> None:
     (run / "scores/CoLA-0.json").write_bytes(b"[2]")
     (run / "encoder/model.safetensors").write_bytes(b"weight")
     (run / "scores/CoLA-1.json").write_bytes(b"[3]")
-    quick = {each.file: (each.kind, each.what) for each in manifest.differences(run, listed, full=False)}
+    quick = {each.file: (each.kind, each.what) for each in manifest.differences(run, listed, since=LATER)}
     assert quick == {
         "spec.json": ("missing", "spec.json is missing"),
         "encoder/model.safetensors": ("changed", "encoder/model.safetensors has 6 bytes instead of 7"),
     }
-    whole = {each.file: (each.kind, each.what) for each in manifest.differences(run, listed, full=True)}
+    whole = {each.file: (each.kind, each.what) for each in manifest.differences(run, listed)}
     change = ("changed", "scores/CoLA-0.json has changed since it was written")  # of the same size
     assert whole == quick | {"scores/CoLA-0.json": change}
     assert manifest.unexpected(run, listed) == ["scores/CoLA-1.json"]
@@ -60,7 +62,7 @@ def test_a_folder_of_weights_may_be_deleted_whole_and_one_of_its_files_may_not(r
     listed = manifest.entries(run)
     heads = run / "points/00000100/heads"
     (heads / "model.safetensors").unlink()
-    assert [(each.kind, each.file) for each in manifest.differences(run, listed, full=False)] == [
+    assert [(each.kind, each.file) for each in manifest.differences(run, listed, since=LATER)] == [
         ("missing", "points/00000100/heads/model.safetensors")
     ]
     heads.rmdir()
@@ -68,7 +70,7 @@ def test_a_folder_of_weights_may_be_deleted_whole_and_one_of_its_files_may_not(r
     for name in (run / "scores").iterdir():
         name.unlink()
     (run / "scores").rmdir()
-    told = {each.file: each.kind for each in manifest.differences(run, listed, full=False)}
+    told = {each.file: each.kind for each in manifest.differences(run, listed, since=LATER)}
     assert told == {"points/00000100/heads/model.safetensors": "spared", "scores/CoLA-0.json": "missing"}
 
 
@@ -78,7 +80,7 @@ def test_files_that_are_reached_through_links_are_differences(run: Path) -> None
     (run / "encoder").symlink_to(run / "elsewhere")
     (run / "spec.json").rename(run / "other.json")
     (run / "spec.json").symlink_to(run / "other.json")
-    told = {each.file: each.what for each in manifest.differences(run, listed, full=True)}
+    told = {each.file: each.what for each in manifest.differences(run, listed)}
     assert told == {
         "encoder/model.safetensors": "encoder/model.safetensors is reached through a symbolic link",
         "spec.json": "spec.json is not a regular file",

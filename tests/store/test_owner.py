@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from drills.cells import BEAT
 from pretended_lease import pretend
 
 from workbench.store import owner
@@ -31,11 +32,40 @@ def test_what_counts_as_dead(tmp_path: Path) -> None:
         assert seen is not None and fate(seen) == known, changes
 
 
-def test_a_lease_forgotten_elsewhere_is_not_shown_as_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hours", [-9000.0, -3.0, -1.0, 1.0, 3.0, 9000.0])
+def test_a_heartbeat_of_a_machine_with_another_clock_counts(tmp_path: Path, hours: float) -> None:
     pretend(tmp_path)
+    wrong = time.time() + hours * 3600
+    for _ in range(2):  # at the first look, and after a heartbeat
+        os.utime(tmp_path / "lease", (wrong, wrong))
+        assert alive(tmp_path)
+        wrong += BEAT
+
+
+@pytest.mark.parametrize("hours", [0.0, 3.0])
+def test_silence_by_the_clock_of_the_disk_ends_it_at_the_first_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    pretend(tmp_path)
+    os.utime(tmp_path / "lease", (time.time() + hours * 3600,) * 2)
+    limit = 5 * BEAT
+    time.sleep(2.2 * limit)
+    assert alive(tmp_path, grace=10 * limit)
+    monkeypatch.setattr(owner, "_watched", {})
+    assert not alive(tmp_path, grace=limit)
+    monkeypatch.setattr(owner, "_watched", {})
+    monkeypatch.setattr(owner, "draft_in", lambda folder: folder / "missing" / "probe")
+    owner._ahead.cache_clear()
+    assert alive(tmp_path, grace=limit), "nothing can be written there, so its clock is not known"
+    owner._ahead.cache_clear()
+
+
+def test_a_running_owner_on_this_machine_needs_no_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = process(os.getpid())
+    assert me is not None
+    pretend(tmp_path, machine=machine(), pid=os.getpid(), started=me[1])
+    monkeypatch.setattr(owner, "disk_time", lambda folder: time.time() + 1e6)
     assert alive(tmp_path)
-    os.utime(tmp_path / "lease", (0, time.time() - 3 * 3600))
-    assert not alive(tmp_path)
 
 
 def test_silence_is_counted_from_the_last_heartbeat_that_was_seen(
@@ -43,14 +73,14 @@ def test_silence_is_counted_from_the_last_heartbeat_that_was_seen(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(owner.time, "monotonic", lambda: now[0])
-    first = owner.Seen(b"{}", (1, 1), age=5000.0)  # the clocks of two machines are not compared
+    first = owner.Seen(b"{}", (1, 1), touched=5000.0)  # the clocks of two machines are not compared
     assert owner.silence(tmp_path, first) == 0
     now[0] += 7
     assert owner.silence(tmp_path, first) == 7
     now[0] += 4
     monkeypatch.chdir(tmp_path.parent)
     assert owner.silence(Path(tmp_path.name), first) == 11
-    assert owner.silence(tmp_path, owner.Seen(b"{}", (2, 1), age=5000.0)) == 0
+    assert owner.silence(tmp_path, owner.Seen(b"{}", (2, 1), touched=5000.0)) == 0
     assert owner.silence(tmp_path / "other", first) == 0
 
 

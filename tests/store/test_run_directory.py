@@ -126,7 +126,10 @@ def test_a_damaged_file_is_named_with_what_to_do(store: RunStore, name: str) -> 
     with pytest.raises(InputError) as caught:
         RunDir(run.path).spec() if name == "spec.json" else run.read_json(name)
     assert one_line(caught).startswith(f"{run.path} is damaged: {name} cannot be read: ")
-    assert str(caught.value).endswith("; move that folder away and give the command that trained it again")
+    assert str(caught.value).endswith(
+        "; move that folder away and give the command that trained it again, which makes it anew "
+        f"(workbench verify {run.path.parent} names every changed file)"
+    )
 
 
 def test_no_run_is_done_with_another_copy_of_its_objective(store: RunStore) -> None:

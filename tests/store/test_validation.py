@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from short_runs import SPEC, rows, whole
 
 from workbench.errors import InputError
+from workbench.execution.live import last_row
+from workbench.report.load import training_curves
 from workbench.spec.stages import BoundRun
 from workbench.store import validation
 from workbench.store.run_store import RunDir, RunStore
+from workbench.tracking import Metrics
 
 
 def damage(path: Path, kind: str, draw: random.Random) -> None:
@@ -170,3 +173,36 @@ def test_a_line_is_a_row_of_metrics_or_none(line: bytes) -> None:
     assert validation.row(b'{"step":3,"loss":null}') == {"step": 3, "loss": None}
     for wrong in (b'{"step":3.0}', b'{"step":true}', b'{"loss":1}', b"[3]", b'{"step":3,"loss":NaN}', b'{"step":3'):
         assert validation.row(wrong) is None
+
+
+@pytest.mark.parametrize("metrics", [1, 700, 4_000, 18_000])
+def test_a_row_of_any_allowed_length_is_read_to_its_end(store: RunStore, metrics: int) -> None:
+    """Rows of up to a megabyte, of as many metrics as an objective likes to log. Longer ones are not written."""
+    run = store.open(BoundRun(SPEC))
+    wide = {f"a metric of an objective, number {number}": number + 0.5 for number in range(metrics)}
+    log = Metrics(run.path / "metrics.jsonl")
+    log.append([{"step": step, "seconds": step / 2, "loss": 1.5, **wide} for step in range(1, 5)])
+    with pytest.raises(InputError, match=r"a row of metrics has 1,2\d\d,\d\d\d bytes"):
+        log.append([{"step": 5, "loss": 1.5, "x" * 1_200_000: 1.0}])
+    log.close()
+    run.finish({"steps": 4, "tokens": 512.0, "flops": {"paper": 1e9}})
+    assert run.damage is None and run.examine(full=True).state in ("trained", "done")
+    row = last_row(run)
+    assert row is not None and row["step"] == 4 and row.keys() >= wide.keys()
+    curve = training_curves.read(run.path / "metrics.jsonl", most=16)
+    assert curve.last["step"] == 4 and curve.skipped == 0 and curve.rows[-1].keys() >= wide.keys()
+    content = (run.path / "metrics.jsonl").read_bytes()
+    for cut, told in ((content[:-1], "at its end"), (b"x" + content, "in its first line")):
+        (run.path / "metrics.jsonl").write_bytes(cut)
+        (run.path / "manifest.json").unlink(missing_ok=True)
+        assert validation._rows_fault(run.path / "metrics.jsonl", {"steps": 4}) == f"metrics.jsonl is damaged {told}"
+
+
+@pytest.mark.parametrize("lines", [[], [b""], [b"a"], [b"a", b""], [b"", b"b"], [b"a" * 70_000, b"b" * 300_000]])
+@pytest.mark.parametrize("rest", [0, 1, (1 << 14) - 1, 1 << 14, (1 << 16) + 5])
+def test_the_last_line_and_what_follows_it(tmp_path: Path, lines: list[bytes], rest: int) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(line + b"\n" for line in lines) + b"z" * rest)
+    with path.open("rb") as file:
+        assert validation.last_line(file) == (lines[-1] if lines else b"", b"z" * rest)
+        assert file.tell() == path.stat().st_size

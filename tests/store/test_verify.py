@@ -198,20 +198,55 @@ def test_scores_of_another_place_are_refused(store: RunStore) -> None:
     assert run.damage == f"scores/{first.name} is the score of another encoder"
 
 
-def test_status_sees_sizes_and_changed_json_without_hashing(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of(store, 0)
-    weights = run.path / "encoder" / "model.safetensors"
-    before = weights.read_bytes()
-    opened: list[str] = []
-    real = manifest._change
-    monkeypatch.setattr(manifest, "_change", lambda *given: opened.append(given[1]) or real(*given))
-    weights.write_bytes(before[:-1])
-    assert run.damage == "encoder/model.safetensors has 399 bytes instead of 400"
-    weights.write_bytes(bytes(400))
-    assert (
-        run.damage is None
-        and run.summary(full=True)["note"] == "encoder/model.safetensors has changed since it was written"
-    )
+def before_its_end(run: RunDir) -> None:
+    """Let all files of a run seem older than its end, as if they changed on the disk by themselves."""
+    time.sleep(0.02)  # the resolution of times is a few milliseconds
+    os.utime(run.path / "done.json")
+
+
+KINDS = ("encoder/model.safetensors", "encoder/config.json", "checkpoints/step-00000004/model.safetensors",
+         "metrics.jsonl", "objective.py")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_state_of_a_run_hashes_what_changed_after_its_end(
+    store: RunStore, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, hashed = run_of(store, 0), []
+    path, before, times = run.path / name, (run.path / name).read_bytes(), os.stat(run.path / name)
+    real = manifest._sha256
+    monkeypatch.setattr(manifest, "_sha256", lambda path: hashed.append(path) or real(path))
+    before_its_end(run)
+    assert run.damage is None and run.state == "done" and hashed == []
+    path.write_bytes(flipped(before))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # the change of the inode cannot be undone
+    assert (run.state, run.note) == ("damaged", f"{name} has changed since it was written")
+    assert hashed == [str(path)] * 2, "of a change this fresh, no hash is kept"
+    path.write_bytes(before)
+    assert run.state == "done"
+    path.write_bytes(flipped(before))
+    before_its_end(run)
+    assert run.state == "done" and run.examine(full=True).state == "damaged"
+
+
+def test_a_file_that_changed_some_time_ago_is_hashed_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, hashed = run_of(store, 0), []
+    path = run.path / "encoder" / "model.safetensors"
+    real = manifest._sha256
+    monkeypatch.setattr(manifest, "_sha256", lambda path: hashed.append(path) or real(path))
+    before_its_end(run)
+    path.write_bytes(flipped(path.read_bytes()))
+    monkeypatch.setattr(manifest, "SETTLED", -1.0)
+    assert run.state == run.state == "damaged" and hashed == [str(path)]
+    time.sleep(0.02)
+    path.write_bytes(flipped(path.read_bytes()))
+    assert run.state == "done" and hashed == [str(path)] * 2
+    assert run.examine(full=True).state == "done" and len(hashed) > 3, "a full check reads every file"
+
+
+def flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
 def test_status_names_a_damaged_record(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
@@ -226,6 +261,7 @@ def test_status_names_a_damaged_record(store: RunStore, caplog: pytest.LogCaptur
 def test_a_report_leaves_out_what_only_a_full_check_sees(store: RunStore) -> None:
     run, name = run_of(store, 0), "ablation-nano-1"
     (run.path / "encoder" / "model.safetensors").write_bytes(bytes(400))
+    before_its_end(run)
     found = frames.read(store, name)
     row = found.by_id()[run.run_id]
     assert row["state"] == "damaged" and "model.safetensors has changed" in row["reason"] and row["seed"] == 0

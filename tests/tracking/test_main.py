@@ -33,6 +33,21 @@ def test_a_finished_run_is_sent_again(run: RunDir) -> None:
     assert done.returncode == 1 and "Traceback" not in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "given", "named"),
+    [
+        ([], "", "standard input does not describe a run"),
+        ([], "rubbish\n", "standard input does not describe a run"),
+        ([], '{"folder": "/tmp"}\n', "standard input does not describe a run"),
+        (["nowhere"], "", "nowhere is not the folder of a run"),
+    ],
+)
+def test_a_process_that_is_started_by_hand(words: list[str], given: str, named: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "workbench.tracking", *words]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
+
+
 def test_logins_are_found_where_wandb_leaves_them(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     mode, why = side._mode()
     assert side._address() == "https://api.wandb.ai" and mode == "offline" and "no login" in why

@@ -18,6 +18,7 @@ from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.errors import Interrupted
+from workbench.report.load.logged_rows import STRETCH
 from workbench.spec import host as hosts
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -26,7 +27,8 @@ from workbench.spec.stages import BoundRun
 from workbench.store.checkpoint import steps
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
-from workbench.training.loop import train
+from workbench.tensors import RESERVED, ROW_COLUMNS
+from workbench.training.loop import build, train
 from workbench.training.plan import plan
 
 TINY = {
@@ -43,7 +45,8 @@ def curve(name: str, folder: Path, length: int, **more: Any) -> list[dict[str, f
 
 def trained(name: str, folder: Path, length: int, guard: Callable[[], None] = lambda: None, **more: Any) -> RunDir:
     """A run on made-up text; its metrics and checkpoints are there also if training was interrupted."""
-    words = TINY | {"objective": name, "budget.steps": length}
+    settings = {key: more.pop(key) for key in [*more] if "." in key}
+    words = TINY | {"objective": name, "budget.steps": length} | settings
     spec: RunSpec = objectives.with_options(resolve("nano", words))
     prepared = made_up(folder / "data", spec, tokens=20_000)
     spec = spec.changed({"data.special": prepared.special.model_dump()})
@@ -57,6 +60,16 @@ def trained(name: str, folder: Path, length: int, guard: Callable[[], None] = la
 
 def losses(rows: list[dict[str, float]]) -> np.ndarray:
     return np.array([row["loss"] for row in rows])
+
+
+def test_every_column_that_a_row_has_of_its_own_is_reserved(tmp_path: Path) -> None:
+    spec: RunSpec = objectives.with_options(resolve("nano", TINY | {"objective": "rtd", "optim.generator_lr": 1e-4}))
+    prepared = made_up(tmp_path / "data", spec, tokens=5_000)
+    spec = spec.changed({"data.special": prepared.special.model_dump()})
+    loss = build(spec)(Corpus(prepared, spec.data.length, spec.seed).batch(0, 8, torch.device("cpu")))
+    rows = curve("rtd", tmp_path / "run", 3, **{"optim.generator_lr": 1e-4})
+    assert set(rows[0]) - {*loss.parts, *loss.metrics} == {*ROW_COLUMNS}
+    assert {*STRETCH, *ROW_COLUMNS} <= RESERVED and not RESERVED & {*loss.parts, *loss.metrics}
 
 
 @pytest.mark.parametrize("name", ["rtd", pytest.param("bert-mlm", marks=pytest.mark.slow)])

@@ -20,7 +20,7 @@ from typing import Any
 from workbench.babylm import collated, model_folder
 from workbench.babylm.predictions import SETS, Predicted, of_labels, of_pairs
 from workbench.babylm.revisions import Revision, missing, revisions, track
-from workbench.errors import InputError
+from workbench.errors import DAMAGE, InputError, remedy
 from workbench.spec.parts import TasksSpec
 from workbench.store import validation
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
@@ -72,7 +72,8 @@ def undamaged(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
         if not run.trained:
             log.warning("%s is not trained to its end, so it is left out", run.run_id)
         elif fault := validation.fault(run.path, full=verify):
-            log.warning("%s is damaged and left out: %s", run.run_id, fault)
+            fix = remedy(run.path, "the command that trained it")
+            DAMAGE.warning("%s is damaged and is left out: %s; %s", run.path, fault, fix)
         else:
             left.append(run)
     return left

@@ -95,13 +95,13 @@ def _kernels() -> Iterator[Check]:
     yield _compiler()
     try:
         setting, available = compiled.setting(), compiled.available(torch.float32)
-    except InputError as error:
+    except (InputError, OSError) as error:
         yield Check("kernels", "problem", str(error))
         return
     if setting == "off":
         yield Check("kernels", "missing", f"switched off by {compiled.SETTING}; steps take up to twice as long")
     elif not available:
-        yield Check("kernels", "missing", "not compiled; steps take up to twice as long")
+        yield Check("kernels", "missing", "not compiled; steps take up to twice as long, and numbers differ")
     else:
         way = compiled.products(torch.bfloat16) if compiled.available(torch.bfloat16) else ""
         yield Check("kernels", "ok", f"compiled for this CPU, {PRODUCTS[way]}")

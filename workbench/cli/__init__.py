@@ -1,8 +1,8 @@
 """The command line: each command parses its options, calls one function and prints the result.
 
 Heavy imports are inside the functions, so that commands start fast. Results go to stdout (one JSON document with
---json), everything else to stderr. Exit codes: 0 done, 1 some run failed, 2 bad input, 74 disk, 130 interrupted
-(Ctrl-C), 143 interrupted (SIGTERM, SIGUSR1).
+--json), everything else to stderr. Exit codes: 0 done, 1 some run failed or is damaged, 2 bad input, 74 disk,
+130 interrupted (Ctrl-C), 143 interrupted (SIGTERM, SIGUSR1).
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ from workbench.cli import ask, read, train
 from workbench.cli.help import SectionedCommand
 from workbench.cli.options import only_printed, with_results_alone
 from workbench.cli.standard_streams import guard, write_error
-from workbench.errors import InputError, Interrupted, LeaseHeld, LeaseLost, RankLost, message_of, one_line
+from workbench.errors import (
+    DAMAGE,
+    DamagedRun,
+    InputError,
+    Interrupted,
+    LeaseHeld,
+    LeaseLost,
+    RankLost,
+    message_of,
+    one_line,
+)
 from workbench.memory import address_space, is_memory
 from workbench.progress import log, say, visible
 from workbench.signals import interrupting
@@ -101,6 +111,8 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Sentences("workbench: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    damages = _Damages()
+    DAMAGE.addHandler(damages)
     try:
         with interrupting():
             _refuse_empty_words(sys.argv)
@@ -108,7 +120,7 @@ def main() -> None:
             if code == 130:  # typer's exit code for Ctrl-C outside of training
                 code = _fail(INTERRUPTED, 130)
     except InputError as error:
-        code = _fail(str(error), 2)
+        code = _fail(str(error), 1 if isinstance(error, DamagedRun) else 2)
     except Interrupted as stop:
         code = _fail(INTERRUPTED, 128 + stop.signal)
     except KeyboardInterrupt:
@@ -141,7 +153,7 @@ def main() -> None:
             code = code or _system_error(lost)
         else:
             log.warning("%s: standard output is incomplete; the results are in files", lost.strerror)
-    sys.exit(code)
+    sys.exit(1 if damages.any and code in (0, 2) else code)
 
 
 class _Sentences(logging.Formatter):
@@ -149,7 +161,17 @@ class _Sentences(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = redact_addresses(super().format(record))
-        return visible(text, lines=False) if record.name == log.name else text
+        return visible(text, lines=False) if record.name in (log.name, DAMAGE.name) else text
+
+
+class _Damages(logging.Handler):
+    """A handler that keeps whether there was any warning of a damaged run, after which no command ends with 0."""
+
+    any = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep that there was a warning."""
+        self.any = True
 
 
 def _refuse_empty_words(words: list[str]) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from workbench.cli.options import AsJson, Out, Runs, emit, typed_path
-from workbench.errors import InputError
+from workbench.errors import DAMAGE, InputError
 from workbench.execution.request import report_folder, writable
 from workbench.memory import FOR_STATISTICS, check_address_space
 
-log = logging.getLogger("workbench")
 NoVerify = Annotated[
     bool,
     typer.Option(
@@ -34,7 +33,8 @@ def report(
 ) -> None:
     """Write the HTML report and its CSV tables again, from the run directories alone.
 
-    Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out.
+    Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out,
+    and the exit code is then 1.
     """
     from workbench.report import find_record, write
     from workbench.report.report_options import ReportOptions
@@ -53,7 +53,11 @@ def report(
 
 
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
-    """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged."""
+    """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged.
+
+    The exit code is 1 if a run is damaged. Files that have not changed since the run ended are compared by their size
+    alone; `workbench verify` reads all of them.
+    """
     from workbench.execution import live
     from workbench.execution.cluster import job_array
     from workbench.progress import say
@@ -65,7 +69,7 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     rows = [live.facts(run, row) for run, row in ledger.states(store)]
     for record in store.experiments():
         if record.damage:
-            log.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
+            DAMAGE.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
     for sentence in job_array.queued(store.root / JOBS, cache_path() / JOBS):
         say(f"workbench: {sentence}")
     notes = [live.line(row) for row in rows]
@@ -75,6 +79,7 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     ]
     if as_json or lines:
         emit(rows if as_json else "\n".join(lines), as_json)
+    _end_if_damaged(rows)
 
 
 def verify(
@@ -103,14 +108,25 @@ def runs_(
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Print the runs of a store with settings, spending and scores: filter and sort them, and choose columns."""
+    """Print the runs of a store with settings, spending and scores: filter and sort them, and choose columns.
+
+    The exit code is 1 if a run that is printed is damaged, as `workbench status` finds it.
+    """
     from workbench.cli import terminal
     from workbench.report.load import ledger
     from workbench.store.run_store import RunStore
 
     rows = ledger.rows(RunStore.existing(runs))
-    shown = ledger.shown(rows, ledger.chosen(rows, where or [], sort), columns)
+    chosen = ledger.chosen(rows, where or [], sort)
+    shown = ledger.shown(rows, chosen, columns)
     emit(shown if as_json else terminal.table(shown), as_json)
+    _end_if_damaged(chosen)
+
+
+def _end_if_damaged(rows: Sequence[Mapping[str, Any]]) -> None:
+    """End the command with exit code 1 if a run of these rows is damaged."""
+    if any(row["state"] == "damaged" for row in rows):
+        raise typer.Exit(1)
 
 
 def diff(

@@ -255,6 +255,8 @@ def _print_plan(
     job.warn()
     text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
     prepared = already(job.base)
+    if prepared is not None:
+        experiment_runner.check_names(job.specs, prepared, host)
     sentence, rows = experiment_runner.planned_points(job, prepared)
     tuning, fine_tunings = experiment_runner.planned_tuning(job, prepared, host, workers)
     trained = experiment_runner.trained_already(job, prepared, runs)
@@ -396,7 +398,7 @@ def rank() -> None:
 
 def encode_slices(
     plan: Annotated[Path, typer.Argument(help="The plan that data prepare wrote.")],
-    parent: Annotated[int, typer.Option(help="Process whose end ends this one; 0 for none.")] = 0,
+    parent: Annotated[int, typer.Option(min=0, help="Process whose end ends this one; 0 for none.")] = 0,
 ) -> None:
     """Encode the slices of a text that no other process encodes, until all are there."""
     from workbench.data.slices.encode_slices import encode_missing

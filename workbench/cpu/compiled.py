@@ -2,16 +2,19 @@
 
 On CPUs that multiply numbers in bf16 there are also functions that compute products, and all layers of an encoder.
 
-Nothing needs to be installed: a machine without a C compiler computes with `portable.py`, which takes longer. If the
+Nothing needs to be installed: a machine without a C compiler computes with `portable.py`, which takes longer and rounds
+differently; a warning says so, and `fault` has the reason for records. A full or failing disk is an error. If the
 environment variable WORKBENCH_CPU_KERNELS is "required", kernels that cannot be compiled are an error; if it is "off",
 nothing is compiled. The compiled library is kept in the cache folder, separately for each kind of CPU, so that the
-nodes of a cluster can share a home folder. Its hash is checked before it is loaded, since damaged machine code would
-end the process without a message. The kernels use the threads of torch's own OpenMP library, which torch has loaded.
+nodes of a cluster can share a home folder; where that takes no files, each process compiles its own. Its hash is
+checked before it is loaded, since damaged machine code would end the process without a message. The kernels use the
+threads of torch's own OpenMP library, which torch has loaded.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import hashlib
 import logging
@@ -21,6 +24,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +33,7 @@ import torch
 from torch import Tensor
 
 from workbench.errors import InputError
-from workbench.store.atomic import cache_root, read_bytes, write_all
+from workbench.store.atomic import FAILING, FULL, cache_path, disk_errors, read_bytes, write_all
 from workbench.store.cache import is_whole, staged
 from workbench.tensors import Drop
 
@@ -42,6 +46,11 @@ PRODUCTS = ("", "tiles", "avx512")  # by the value of `products` in products.c
 LIBRARY = "kernels.so"
 SETTING = "WORKBENCH_CPU_KERNELS"  # environment variable
 WIDE = "-mprefer-vector-width=512"
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)  # errors of a cache in which this user cannot write
+# What compilers and linkers print, with LC_ALL=C, if a file of theirs cannot be written.
+UNWRITTEN = {os.strerror(code): code for code in (*FULL, *FAILING)} | {
+    "File size limit exceeded": errno.EFBIG, "Bus error": errno.ENOSPC,
+}  # fmt: skip
 KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
 
 
@@ -99,7 +108,8 @@ def is_loaded() -> bool:
 def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     """Return the kernels for a dtype by name, and `products`, or None if there are none.
 
-    Raises InputError if they are required.
+    Raises InputError if they are required, and OSError if the disk is full or fails, as other kernels round differently
+    and the same command is to give the same numbers.
     """
     mode = setting()
     if dtype not in KINDS or mode == "off":
@@ -110,6 +120,8 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     try:
         library = _loaded(_compiled(_folder(KINDS[dtype]), KINDS[dtype]))
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
+        if isinstance(error, OSError) and error.errno in (*FULL, *FAILING):
+            raise
         lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         _without(next((line for line in lines if "error" in line), lines[-1] if lines else str(error)), mode)
         return None
@@ -127,14 +139,20 @@ def _without(why: str, mode: str, quiet: bool = False) -> None:
             f"{SETTING}=required, but the CPU kernels cannot be compiled: {why}; correct that, or set {SETTING}=auto "
             f"to compute without kernels"
         )
-    if not quiet:
-        _warn(why)
+    if not quiet and why not in _faults:  # once, though kernels are compiled separately for each dtype
+        _faults.append(why)
+        log.warning(
+            "the CPU kernels cannot be compiled, so that a training step takes up to twice as long, and losses and "
+            "scores differ from those with kernels: %s", why,
+        )  # fmt: skip
 
 
-@functools.cache
-def _warn(why: str) -> None:
-    """Log the reason once, though kernels are compiled separately for each dtype."""
-    log.warning("the CPU kernels cannot be compiled, so that a training step takes up to twice as long: %s", why)
+_faults: list[str] = []  # why kernels could not be compiled in this process
+
+
+def fault() -> str:
+    """Return why kernels could not be compiled in this process, though they were to be used; "" if they could."""
+    return _faults[0] if _faults else ""
 
 
 def _folder(flags: tuple[str, ...]) -> Path:
@@ -146,7 +164,7 @@ def _folder(flags: tuple[str, ...]) -> Path:
     """
     texts = [path.read_text() for path in SOURCES + HEADERS]
     base = hashlib.sha256("\0".join([*texts, *_flags(), *flags, _cpu()]).encode()).hexdigest()[:16]
-    root = cache_root() / "kernels"
+    root = cache_path() / "kernels"
     try:
         version = _run(*_compiler(), "--version")
     except (OSError, subprocess.SubprocessError):
@@ -178,12 +196,21 @@ def _cpu() -> str:
 def _compiled(folder: Path, flags: tuple[str, ...]) -> bytes:
     """Return the shared library in a cache folder, compiled again if it is missing or damaged.
 
-    Raises OSError and SubprocessError if it cannot be compiled.
+    If the cache takes no files, it is compiled in a temporary folder. Raises OSError and SubprocessError if it cannot
+    be compiled.
     """
-    if not is_whole(folder):
+    if is_whole(folder):
+        return read_bytes(folder / LIBRARY)
+    try:
         with staged(folder) as stage:
             _compile(stage, flags)
-    return read_bytes(folder / LIBRARY)
+        return read_bytes(folder / LIBRARY)
+    except (InputError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in CLOSED:
+            raise
+    with tempfile.TemporaryDirectory(prefix="workbench-") as own, disk_errors(Path(own)):
+        _compile(Path(own), flags)
+        return read_bytes(Path(own) / LIBRARY)
 
 
 def _loaded(content: bytes) -> ctypes.CDLL:
@@ -197,15 +224,29 @@ def _loaded(content: bytes) -> ctypes.CDLL:
 
 
 def _compile(folder: Path, flags: tuple[str, ...]) -> None:
-    """Compile the library into a folder, without OpenMP, since torch has its own. Raises OSError, SubprocessError."""
+    """Compile the library into a folder, without OpenMP, since torch has its own. Raises OSError, SubprocessError.
+
+    The compiler's temporary files are written there, too, so that all of them need one disk.
+    """
     compiled = folder / "kernels.o"
-    _run(*_compiler(), *_flags(), *flags, "-c", str(SOURCES[0]), "-o", str(compiled))
-    _run(*_compiler(), "-shared", str(compiled), "-o", str(folder / LIBRARY), "-lm")
+    own = {"LC_ALL": "C", "TMPDIR": str(folder)}
+    try:
+        _run(*_compiler(), *_flags(), *flags, "-c", str(SOURCES[0]), "-o", str(compiled), **own)
+        _run(*_compiler(), "-shared", str(compiled), "-o", str(folder / LIBRARY), "-lm", **own)
+    except subprocess.CalledProcessError as error:
+        code = next((code for text, code in UNWRITTEN.items() if text in error.stderr), None)
+        if code is None:
+            raise
+        raise OSError(code, os.strerror(code), str(folder)) from None
     compiled.unlink()
 
 
-def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+def _run(*command: str, **environment: str) -> str:
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, errors="replace", timeout=120,
+        env=os.environ | environment,
+    )  # fmt: skip
+    return done.stdout
 
 
 def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench import objectives
+from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.data.slices.slice_workers import encode_with
-from workbench.errors import DamagedRun
+from workbench.errors import DAMAGE, DamagedRun, remedy
 from workbench.execution import one_run
 from workbench.execution.cluster import jobs_of_runs, jobs_of_text, slurm
 from workbench.execution.offline import stay_local
@@ -38,7 +39,7 @@ from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
 from workbench.store.run_directory import now
-from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, of_each
 from workbench.tasks import Suite, series
 from workbench.training.plan import plan
 
@@ -196,11 +197,29 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     RunStore.check(root)
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
+    check_names(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
     if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
         say(sentence)
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
+
+
+def check_names(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -> None:
+    """Raise InputError if an objective that is not part of the package has names of metrics that cannot be logged."""
+    from workbench.training import loop
+
+    here = host if host.launch is None else Host(device="cpu")
+    first: dict[tuple[str, str], ResolvedSpec] = {}
+    for spec in specs:
+        origin: ResolvedSpec | None = spec
+        while origin is not None:
+            first.setdefault((origin.objective, origin.source), origin)
+            origin = origin.parent()
+    for spec in first.values():
+        if spec.source:
+            bound = bind(spec, prepared)
+            loop.check_names(bound, corpus_of(prepared, bound), here)
 
 
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
@@ -251,11 +270,20 @@ def planned_tuning(
 
 
 def trained_already(job: Job, prepared: Prepared | None, root: Path) -> set[str]:
-    """Return the names of the specs of which the store at `root` has trained runs; none if the text is not prepared."""
+    """Return the names of the specs of which the store at `root` has trained runs; none if the text is not prepared.
+
+    A damaged run is not among them, and a warning names it.
+    """
     if prepared is None or not root.is_dir():
         return set()
     named, _ = bound_runs(job.experiment, job.specs, prepared)
-    return {name for name, bound in named.items() if RunDir(root / bound.run_id).trained}
+    runs = {name: RunDir(root / bound.run_id) for name, bound in named.items()}
+    trained = {name: run for name, run in runs.items() if run.trained}
+    damages = dict(zip(trained, of_each(lambda run: run.damage, trained.values()), strict=True))
+    for name, damage in damages.items():
+        if damage:
+            DAMAGE.warning("%s is damaged: %s; %s", trained[name].path, damage, remedy(trained[name].path))
+    return {name for name, damage in damages.items() if damage is None}
 
 
 def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[BoundRun]:
@@ -371,16 +399,23 @@ def _files(runs: Sequence[BoundRun]) -> tuple[str, ...]:
 
 
 def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
-    """Write the report on the record, and return it with the states of these runs."""
+    """Write the report on the record, and return it with the states of these runs.
+
+    All files of the runs in the report are compared with their hashes. A run that is damaged, be it one of these or
+    another of the record, is in no average there and has this state here.
+    """
     states = {run_id: state_of(session.store.get(run_id), session.wanted) for run_id in todo}
     _warn_of_missing_points([session.store.get(run_id) for run_id in todo], session.wanted)
     if all(state in SETTLED for state, _ in states.values()):
         _record_reported(session, todo)
 
     from workbench.report import write
+    from workbench.report.load.frames import read_and_warn
 
+    loaded = read_and_warn(session.store, session.record)
+    states |= {row["run_id"]: ("damaged", row["reason"]) for row in loaded.rows("runs") if row["state"] == "damaged"}
     page = write(session.store, session.record, out or Path("reports") / session.record,
-                 missing=dict(session.suite.missing))  # fmt: skip
+                 missing=dict(session.suite.missing), loaded=loaded)  # fmt: skip
     return Outcome(session.record, states, page, session.store.root)
 
 
@@ -427,10 +462,13 @@ def work(assignment: Assignment) -> bool:
 
 
 def score(session: Session, run_id: str) -> float | None:
-    """Return a run's mean score, over fine-tuning seeds and then over tasks; None if any score is missing."""
+    """Return the mean score of a run, over fine-tuning seeds and then tasks; None if damaged, or if one is missing."""
     from workbench.tasks.measures import expected
 
     run, tasks = session.store.get(run_id), session.base.tasks
+    if damage := run.damage:
+        DAMAGE.warning("%s is damaged, so its scores do not count: %s; %s", run.path, damage, remedy(run.path))
+        return None
     if not one_run.complete(run, Wanted(tasks, session.suite, None)):
         return None
     values: dict[str, list[float]] = {}

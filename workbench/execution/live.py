@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,6 @@ from workbench.store import validation
 from workbench.store.owner import read
 from workbench.store.run_directory import RunDir
 
-TAIL = 1 << 14  # bytes at the end of a log, which are more than its last row
 REFRESH = 1.0  # seconds
 SETTLED = ("done", "failed", "diverged", "damaged")
 
@@ -57,9 +55,7 @@ def _scores(run: RunDir) -> int:
 def last_row(run: RunDir) -> dict[str, Any] | None:
     """Return the last row of metrics.jsonl, which is read from the end; None before the first row."""
     with open(run.file("metrics.jsonl"), "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-        lines = file.read().split(b"\n")[:-1]  # text after the last line end is not a complete row
-    return validation.row(lines[-1]) if lines else None
+        return validation.row(validation.last_line(file)[0])
 
 
 def line(row: dict[str, Any]) -> str:

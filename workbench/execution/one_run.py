@@ -17,6 +17,7 @@ from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
 from workbench.errors import (
+    DAMAGE,
     DamagedRun,
     Diverged,
     InputError,
@@ -27,6 +28,7 @@ from workbench.errors import (
     RankLost,
     one_line,
     plural,
+    remedy,
 )
 from workbench.execution.several_devices.devices import host_of_each, refuse, together
 from workbench.execution.several_devices.shared_scoring import scoring_together
@@ -102,9 +104,7 @@ def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: 
     A damaged run is neither read nor written: a warning names it, and the other runs continue.
     """
     if damage := run.damage:
-        log.warning(
-            "%s is damaged: %s; move that folder away and give the same command again", run.path, damage
-        )  # fmt: skip
+        DAMAGE.warning("%s is damaged: %s; %s", run.path, damage, remedy(run.path))
         return True
     if settled(run, wanted, since):
         return True
@@ -123,7 +123,7 @@ def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: 
         log.warning("%s is left to its new owner: %s", run.run_id, error)
         return False
     except DamagedRun as error:
-        log.warning("%s", error)
+        DAMAGE.warning("%s", error)
     return True
 
 
@@ -266,6 +266,8 @@ def _kernels(host: Host, precision: str) -> str:
 
 def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     """Write env.json. If a continued run has another environment, the changes are logged and kept in the file."""
+    from workbench.cpu import compiled
+
     precision = host.resolved_precision(spec.encoder.hidden)
     if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
         progress.warn_once("training is in bf16, because this CPU multiplies it fast; --precision fp32 trains in fp32")
@@ -273,6 +275,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision), "devices": host.devices,
         "shard": host.shard, "instructions": instructions(), "places": spec.places(),
+        **({"kernels_fault": fault} if (fault := compiled.fault()) else {}),
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
     facts["arithmetic"] = arithmetic(facts)

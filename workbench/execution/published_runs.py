@@ -15,7 +15,7 @@ from workbench.data import hugging_face
 from workbench.data.hugging_face.casing import contradiction
 from workbench.data.hugging_face.published_models import known_model
 from workbench.data.tokenizer import load_published_tokenizer
-from workbench.errors import InputError, LeaseHeld, encodable
+from workbench.errors import DamagedRun, InputError, LeaseHeld, encodable, remedy
 from workbench.spec.host import Host
 from workbench.spec.parts import PublishedSpec
 from workbench.spec.run_spec import RunSpec, digest
@@ -101,7 +101,7 @@ def opened(store: RunStore, model: Model, host: Host, flops: float | None) -> It
     files = _hashes(model.folder)
     run = store.open(_bound(PublishedSpec(name=model.known_as, files=digest(files, 64))))
     if run.damage:
-        raise InputError(f"{run.path} is damaged: {run.damage}; move that folder away and give the same command again")
+        raise DamagedRun(f"{run.path} is damaged: {run.damage}; {remedy(run.path)}")
     try:
         with run.lease(patience=0):
             _state_training(run, model, host, flops, files)

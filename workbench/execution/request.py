@@ -475,7 +475,7 @@ def scores_of_encoders(
 
 
 def _check_origin(encoder: Path) -> None:
-    """Raise InputError if an encoder lies in a run, of its end or of a point, and was changed since it was written."""
+    """Raise DamagedRun if an encoder lies in a run, of its end or of a point, and was changed since it was written."""
     from workbench.errors import DamagedRun
     from workbench.store.run_directory import home_of
 
@@ -488,7 +488,7 @@ def _check_origin(encoder: Path) -> None:
         run.check_encoder(place)
     except DamagedRun as error:
         fault = str(error).partition("; move")[0]
-        raise InputError(f"{fault}; to evaluate it as it is, copy the folder {encoder} out of the run") from None
+        raise DamagedRun(f"{fault}; to evaluate it as it is, copy the folder {encoder} out of the run") from None
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.report.report_options import ReportOptions
 
 if TYPE_CHECKING:
+    from workbench.report.load.frames import Frames
     from workbench.store.run_store import RunStore
 
 
@@ -18,15 +19,17 @@ def write(
     out: Path,
     missing: Mapping[str, str] | None = None,
     options: ReportOptions | None = None,
+    loaded: Frames | None = None,
 ) -> Path:
     """Write the report on one experiment record: `out`/index.html (or `out` itself, if it ends in .html) and CSV files.
 
-    `missing` maps each task that was requested but is not available to the reason. Returns the path of the page.
-    Raises InputError if there is no such record, OSError if the disk fails.
+    `missing` maps each task that was requested but is not available to the reason. `loaded` is what was read of the
+    record, if that was done already. Returns the path of the page. Raises InputError if there is no such record,
+    OSError if the disk fails.
     """
     from workbench.report.page import document  # pandas and matplotlib are loaded only now
 
-    return document.write(store, record_name, out, missing or {}, options or ReportOptions())
+    return document.write(store, record_name, out, missing or {}, options or ReportOptions(), loaded)
 
 
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:

@@ -81,14 +81,36 @@ def visible_cards() -> list[str]:
     return names.split(",")[:count] if names is not None else [str(index) for index in range(count)]
 
 
+def set_by_launcher(name: str) -> str:
+    """Return the value of an environment variable of one of several processes. Raises InputError if it is not set."""
+    value = os.environ.get(name)
+    if not value:
+        raise InputError(
+            f"the environment variable {name} is not set, as it is by `workbench run --devices N` and by torchrun for "
+            f"each of their processes; start those instead"
+        )
+    return value
+
+
+def number_by_launcher(name: str) -> int:
+    """Return the value of such a variable as a whole number. Raises InputError for any other value."""
+    value = set_by_launcher(name)
+    if not (value.isascii() and value.isdecimal() and len(value) < 10):
+        raise InputError(
+            f"the environment variable {name}={value[:80]!r} is not a whole number, as `workbench run --devices N` and "
+            f"torchrun set it for each of their processes; start those instead"
+        )
+    return int(value)
+
+
 def launched() -> int:
-    """Return the number of processes of a command that `torchrun` started, or 1."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    """Return the number of processes of a command that `torchrun` started, or 1. Raises InputError."""
+    return number_by_launcher("WORLD_SIZE") if {"TORCHELASTIC_RUN_ID", "WORLD_SIZE"} <= os.environ.keys() else 1
 
 
 def follows() -> bool:
-    """Return whether this process is one of those that follow the first one."""
-    return int(os.environ.get("RANK", "0")) > 0 and (launched() > 1 or PARENT in os.environ)
+    """Return whether this process is one of those that follow the first one. Raises InputError."""
+    return (launched() > 1 or PARENT in os.environ) and number_by_launcher("RANK") > 0
 
 
 @dataclass(frozen=True)

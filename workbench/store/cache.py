@@ -53,7 +53,7 @@ def _with_hash(name: str, value: Any) -> bytes:
     return f'{{"sha256":"{hashlib.sha256(content.encode()).hexdigest()}",{content[1:]}\n'.encode()
 
 
-def _checked(path: Path) -> Any:
+def checked_entry(path: Path) -> Any:
     """Return the value in a file written by `write_entry`. Raises ValueError if the file has changed, or OSError."""
     try:
         content = atomic.read_bytes(path, largest=1 << 30)
@@ -86,7 +86,7 @@ def write_entry(path: Path, value: Any) -> None:
 def read_entry(path: Path) -> Any:
     """Return the value of an entry, or None if there is none; a warning is logged if it is damaged."""
     try:
-        return _checked(path)
+        return checked_entry(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -123,7 +123,7 @@ def faults(folder: Path, full: bool = False, blocks: int | None = None) -> Itera
     Of large files only `blocks` blocks are checked in all (default: SAMPLED), but some of each file, unless `full`.
     """
     try:
-        sealed = _checked(folder / SEAL)
+        sealed = checked_entry(folder / SEAL)
         if sealed["folder"] != folder.name:
             yield f"it was made under the name {sealed['folder']}"
     except (FileNotFoundError, NotADirectoryError):
@@ -322,7 +322,7 @@ def differences(root: Path | None = None) -> Iterator[Difference]:
     for kind in FILES:
         for path in _entries(root / kind):
             try:
-                _checked(path)
+                checked_entry(path)
             except ValueError as error:
                 yield Difference(path, str(error), not isinstance(error, Older))
             except OSError as error:

@@ -5,7 +5,8 @@ files in its folder.
 
 This is only a cache: the facts of a run are used while none of its files has changed, and read again otherwise. An
 index that is missing, damaged or of another version is written again, and deleting it loses nothing. Runs with a lease
-are not indexed. Damage that changes neither size nor times is found by `verify` and `report`, which read every file.
+are not indexed. Damage that changes neither size nor times is found by the commands that read every file, such as
+`verify` and `report`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from workbench import __version__
 from workbench.store.atomic import read_sealed, sealed, write_atomic
+from workbench.store.owner import disk_time
 from workbench.store.run_directory import RunDir
 
 Facts = dict[str, Any]
-FORMAT = 2  # increase it when a kept fact is computed in another way
+FORMAT = 3  # increase it when a kept fact is computed in another way
 SETTLED = ("done", "trained", "failed", "diverged", "damaged")
 RECENT = 2.0  # seconds; a file may change twice within the resolution of its times
 
@@ -46,7 +47,8 @@ class Index:
         entry = self.known.get(run.run_id)
         if entry is None or not mark or entry["mark"] != mark:
             facts = self.of(run)
-            if not mark or facts["state"] not in SETTLED or time.time() - newest < RECENT:
+            now = disk_time(self.path.parent) if mark and facts["state"] in SETTLED else None
+            if now is None or now - newest < RECENT:
                 return facts
             entry = {"mark": mark, "facts": facts}
         self.used[run.run_id] = entry

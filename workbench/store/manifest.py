@@ -7,10 +7,12 @@ from the list: a command that is killed in between leaves a file that is not lis
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", 
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
 # Folders that a user may delete to save space, also those of a point.
 SPARED = ("checkpoints", "encoder", "heads", "predictions")
+SETTLED = 2.0  # seconds; a file may change twice within the resolution of its times
 
 Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": ..., "sha256": ...}
 
@@ -102,10 +105,11 @@ def _usable(name: str, listed: Any) -> bool:
     return inside and whole
 
 
-def differences(folder: Path, files: Entries, full: bool, known: Entries | None = None) -> Iterator[Difference]:
-    """Yield each listed file that is missing or changed, by its size, and with `full` also by its SHA-256.
+def differences(folder: Path, files: Entries, since: int = 0, known: Entries | None = None) -> Iterator[Difference]:
+    """Yield each listed file that is missing or changed, by its size and SHA-256.
 
-    Files in `known` have just been read, and have these sizes and hashes; they are not read again.
+    A file whose inode has not changed at the time `since` (in nanoseconds, by the clock of the disk) or later is not
+    read, and only its size is compared. Files in `known` have just been read, and have these sizes and hashes.
     """
     known = known or {}
     gone = {place for place in map(_spared, files) if place and not os.path.lexists(folder / place)}
@@ -115,7 +119,7 @@ def differences(folder: Path, files: Entries, full: bool, known: Entries | None 
             yield Difference(name, "spared", f"{name} was deleted with its folder")
             continue
         try:
-            what = _linked(name, links) or _change(f"{folder}/{name}", name, listed, full, known.get(name))
+            what = _linked(name, links) or _change(f"{folder}/{name}", name, listed, since, known.get(name))
         except FileNotFoundError:
             yield Difference(name, "missing", f"{name} is missing")
             continue
@@ -148,23 +152,30 @@ def _linked(name: str, links: set[str]) -> str:
     return f"{name} is reached through a symbolic link" if linked else ""
 
 
-def _change(path: str, name: str, listed: Mapping[str, Any], full: bool, known: Mapping[str, Any] | None) -> str:
+def _change(path: str, name: str, listed: Mapping[str, Any], since: int, known: Mapping[str, Any] | None) -> str:
     """Return how a file differs from its entry, "" if it does not; `known` is its entry now. Raises OSError."""
-    size = known["bytes"] if known is not None else _size(path)
-    if size is None:
+    info = os.lstat(path) if known is None else None
+    if info is not None and not stat.S_ISREG(info.st_mode):
         return f"{name} is not a regular file"
+    size = info.st_size if info is not None else known["bytes"]  # type: ignore[index]
     if size != listed["bytes"]:
         return f"{name} has {size} bytes instead of {listed['bytes']}"
-    if known is None and not full:
+    if info is not None and info.st_ctime_ns < since:
         return ""
-    sha = known["sha256"] if known is not None else _sha256(path)
+    sha = _sha256_of(path, info, bool(since)) if info is not None else known["sha256"]  # type: ignore[index]
     return "" if sha == listed["sha256"] else f"{name} has changed since it was written"
 
 
-def _size(path: str) -> int | None:
-    """Return the size of a file in bytes; None if it is not a regular file. Raises OSError."""
-    info = os.lstat(path)
-    return info.st_size if stat.S_ISREG(info.st_mode) else None
+def _sha256_of(path: str, info: os.stat_result, once: bool) -> str:
+    """Return the SHA-256 of a file; if `once`, it is not read again by this process while its `info` stays the same."""
+    if not once or time.time() - info.st_ctime < SETTLED:
+        return _sha256(path)
+    return _sha256_in_state(path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+@functools.lru_cache(1 << 12)
+def _sha256_in_state(path: str, *state: int) -> str:
+    return _sha256(path)
 
 
 def _sha256(path: str) -> str:

@@ -2,11 +2,12 @@
 
 The time without a heartbeat is measured on this process's monotonic clock, while the lease's modification time does not
 change; the clocks of two machines are never compared. On the same machine, a process that has ended is recognised at
-once.
+once. A command that looks only once takes the age of the last heartbeat by the clock of the disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -14,23 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.store.atomic import loads
+from workbench.store.atomic import draft_in, loads
 
 BEAT = 10.0  # seconds between heartbeats
 GRACE = 60.0  # seconds without a heartbeat after which an owner counts as gone, or five heartbeats if that is longer
-FORGOTTEN = 2 * 3600.0  # age in seconds from which a lease of another machine is not shown as running in any case
+FORGOTTEN = 2 * 3600.0  # seconds after which a staging folder of the cache counts as left by a process that ended
 
 
 @dataclass(frozen=True)
 class Seen:
     """The state of a lease file when it was read.
 
-    `changed` is different after every heartbeat; `age` is in seconds by this machine's clock.
+    `changed` is different after every heartbeat. `touched` is the time of the last one by the clock of the disk, in
+    seconds: that of the change of the inode, which no machine sets to a time of its own.
     """
 
     content: bytes
     changed: tuple[int, int]
-    age: float
+    touched: float
 
     @property
     def owner(self) -> dict[str, object]:
@@ -101,7 +103,7 @@ def read(folder: Path) -> Seen | None:
         return None
     try:
         info = os.fstat(fd)
-        return Seen(os.read(fd, 4096), (info.st_mtime_ns, info.st_ino), time.time() - info.st_mtime)
+        return Seen(os.read(fd, 4096), (info.st_mtime_ns, info.st_ino), info.st_ctime)
     finally:
         os.close(fd)
 
@@ -131,9 +133,41 @@ def silence(folder: Path, seen: Seen) -> float:
     return now - since
 
 
+@functools.cache
+def _ahead(folder: Path) -> float | None:
+    """Return by how many seconds the clock of a folder's disk is ahead of this process's monotonic clock.
+
+    It is the time of a new file, which is removed at once; None if no file can be made there.
+    """
+    probe = draft_in(folder)
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        return os.stat(probe).st_ctime - time.monotonic()
+    except OSError:
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+
+
+def disk_time(folder: Path) -> float | None:
+    """Return the present time by the clock of a folder's disk, in seconds; None if no file can be made there."""
+    ahead = _ahead(folder.absolute())
+    return None if ahead is None else time.monotonic() + ahead
+
+
 def alive(folder: Path, grace: float = GRACE) -> bool:
-    """Return whether `folder` seems to have a running owner, for display; a takeover is decided by `acquire` only."""
+    """Return whether `folder` seems to have a running owner, for display; a takeover is decided by `acquire` only.
+
+    An owner on this machine is looked up. Any other counts as running until it has been silent for the time after which
+    `acquire` takes over, by what this process has seen, or for twice that time by the clock of the disk, since a
+    network disk may show a heartbeat late. Where that clock cannot be read, an owner counts as running.
+    """
     seen = read(folder)
-    if seen is None or fate(seen) == "dead":
+    if seen is None or (known := fate(seen)) == "dead":
         return False
-    return silence(folder, seen) < max(grace, 5 * seen.beat) and seen.age < FORGOTTEN
+    limit = max(grace, 5 * seen.beat)
+    if silence(folder, seen) >= limit:
+        return False
+    now = None if known == "running" else disk_time(folder.absolute().parent)
+    return now is None or now - seen.touched < 2 * limit

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from workbench.errors import DamagedRun, InputError
+from workbench.errors import DamagedRun, InputError, remedy
 from workbench.spec.run_spec import parse
 from workbench.spec.stages import ResolvedSpec
 from workbench.store import checkpoint, manifest, validation
@@ -49,7 +49,7 @@ class Examined(NamedTuple):
 
 def damaged(path: Path, fault: str) -> DamagedRun:
     """Return the error for a run that is damaged and was to be used."""
-    return DamagedRun(f"{path} is damaged: {fault}; move that folder away and give the command that trained it again")
+    return DamagedRun(f"{path} is damaged: {fault}; {remedy(path, 'the command that trained it')}")
 
 
 class RunDir:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from workbench.errors import DamagedRun, InputError
 from workbench.spec.run_spec import digest, parse
@@ -37,7 +37,7 @@ _FACTS: dict[str, dict[str, Any]] = {  # fields by which these files are recogni
 _SPEC_KEYS = {"format", "run_id", "identity_sha", "spec_sha", "spec"}
 LOOKS = 5  # most checks of a run, if its manifest is replaced during each of them
 POINT = re.compile(r"\d{8,}")  # the name of a point's folder is its step
-_EDGE = 1 << 16  # bytes that are checked at the beginning and at the end of metrics.jsonl
+_EDGE = 1 << 14  # bytes at the end of metrics.jsonl in which its last row is searched for at first
 
 
 def reason(error: Exception) -> str:
@@ -188,8 +188,9 @@ def weights_digest(done: Mapping[str, Any], part: str) -> str:
 def fault(folder: Path, full: bool = False) -> str | None:
     """Return how a run's folder is damaged, or None. Never raises an error.
 
-    Every JSON file is compared with its own hash and other files with their size in the manifest; with `full`, all
-    files are compared with their hashes in the manifest.
+    Every JSON file is compared with its own hash, and other files with their size in the manifest, and with their hash
+    there if they changed after training ended, by the times of the disk; with `full`, all files are compared with their
+    hashes.
     """
     return look(folder, full)[0]
 
@@ -366,8 +367,12 @@ def _score_fault(
 
 
 def _manifest_fault(contents: Contents, listed: manifest.Entries, full: bool) -> str | None:
-    """Return the first difference between a finished run and its manifest, or None."""
-    differences = manifest.differences(contents.folder, listed, full, contents.entries)
+    """Return the first difference between a finished run and its manifest, or None.
+
+    done.json is written last. Unless `full`, files that have not changed since then are compared by their size alone.
+    """
+    since = 0 if full else os.lstat(contents.folder / "done.json").st_ctime_ns
+    differences = manifest.differences(contents.folder, listed, since, contents.entries)
     return next((each.what for each in differences if each.kind != "spared"), None)
 
 
@@ -377,20 +382,35 @@ def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
     if not os.path.lexists(path):
         return "metrics.jsonl is missing" if steps else None
     with path.open("rb") as file:
-        head, whole, _ = file.readline(_EDGE).partition(b"\n")
-        if whole and row(head) is None:
+        head = file.readline(atomic.LONGEST_LINE)
+        if (head.endswith(b"\n") or len(head) == atomic.LONGEST_LINE) and row(head) is None:
             return "metrics.jsonl is damaged in its first line"
         if not steps:
             return None
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _EDGE))
-        *_, last, rest = [b"", *file.read().split(b"\n")]
-        size = os.fstat(file.fileno()).st_size
+        last, rest = last_line(file)
+        size = file.tell()
     end = row(last)
     if end is None or rest:
         return "metrics.jsonl is damaged at its end"
     if done is not None and size != done.get("metrics_bytes", size):
         return f"metrics.jsonl has {size} bytes instead of {done['metrics_bytes']}"
     return None if end["step"] == steps else f"metrics.jsonl ends at step {end['step']} of {steps}"
+
+
+def last_line(file: BinaryIO) -> tuple[bytes, bytes]:
+    """Return the last whole line of a file without its line break, and the bytes after it, with the file at its end.
+
+    The file is read from its end in blocks that grow up to the length of the longest rows, so that no file fills
+    memory. The line is b"" if there is no line break, and the end of a longer line, which is not a row.
+    """
+    end, block = file.seek(0, os.SEEK_END), _EDGE
+    while True:
+        start = max(0, end - block)
+        file.seek(start)
+        lines, line_break, rest = file.read(end - start).rpartition(b"\n")
+        if b"\n" in lines or not start or block > 2 * atomic.LONGEST_LINE:
+            return lines.rpartition(b"\n")[2] if line_break else b"", rest
+        block *= 4
 
 
 def size(path: Path) -> int:

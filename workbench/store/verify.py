@@ -115,7 +115,7 @@ def _listed(run: RunDir) -> Iterator[Difference]:
         files = manifest.read(run.path) or {}
     except (ValueError, OSError):
         return  # `validation.fault` reports this error
-    yield from manifest.differences(run.path, files, full=True)
+    yield from manifest.differences(run.path, files)
     for name in manifest.unexpected(run.path, files):
         if not _sealed_late(run, name):
             yield Difference(name, "unexpected", f"{name} is not in the manifest")
@@ -141,7 +141,7 @@ def _fits_its_score(run: RunDir, name: str) -> bool:
     """Return whether a file of predictions is that of a score, or of none so far, since it is written before it."""
     try:
         stated = {file: entry for score in run.scores().values() for file, entry in score.get("files", {}).items()}
-        return name not in stated or not list(manifest.differences(run.path, {name: stated[name]}, full=True))
+        return name not in stated or not list(manifest.differences(run.path, {name: stated[name]}))
     except (InputError, ValueError, OSError):
         return False
 

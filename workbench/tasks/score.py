@@ -92,6 +92,12 @@ def fine_tuned(
 
 
 def keep(run: RunDir, name: str, score: Score, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a score with further facts to the file `name` of a run, after its files; return its content."""
+    """Write a score with further facts to the file `name` of a run, after its files; return its content.
+
+    If kernels for the CPU were to be used and could not be compiled, the score holds the reason.
+    """
+    from workbench.cpu import compiled
+
+    facts = {**facts, **({"kernels_fault": fault} if (fault := compiled.fault()) else {})}
     files = {ending: text.encode() for ending, text in score.files.items()}
     return run.write_score(name, {**score.to_json(), **facts}, files)

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench import progress
-from workbench.errors import InputError
+from workbench.errors import DamagedRun, InputError
 from workbench.store.atomic import free
 from workbench.store.redact import redact, redact_addresses
 from workbench.store.run_directory import RunDir
@@ -36,10 +36,21 @@ Say = Callable[[str], None]
 
 
 def serve() -> None:
-    """Copy the rows of one run until its pipe is closed."""
+    """Copy the rows of one run until its pipe is closed.
+
+    Raises InputError if the first line is not the description of a run, which may be missing if the run was killed.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # these signals are meant for the run, which then closes the pipe
     source, report = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    header: Any = None
+    with contextlib.suppress(ValueError):
+        header = None if source.isatty() else json.loads(source.readline() or "null")
+    if not _describes_a_run(header):
+        raise InputError(
+            "standard input does not describe a run, as `workbench run --track wandb` does for this process; to send "
+            "the metrics of runs again, name their folders: python -m workbench.tracking RUN..."
+        )
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):  # child processes must neither keep the pipes open nor write into them
         os.dup2(null, standard)
@@ -55,13 +66,16 @@ def serve() -> None:
         last.daemon = True
         last.start()
 
-    messages = lines()
-    header = next(messages, None)
-    if header is not None:
-        rows = (row for message in messages for row in message["rows"])
-        copy(header, rows, lambda problem: tell(problem=problem))
-        tell(finished=True)
+    rows = (row for message in lines() for row in message["rows"])
+    copy(header, rows, lambda problem: tell(problem=problem))
+    tell(finished=True)
     os._exit(0)  # at a normal exit wandb waits for servers that never answer
+
+
+def _describes_a_run(header: Any) -> bool:
+    """Return whether a value has folder, name and settings of a run."""
+    kinds = {"folder": str, "name": str, "config": dict}
+    return isinstance(header, dict) and all(isinstance(header.get(key), kind) for key, kind in kinds.items())
 
 
 def copy(header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) -> None:
@@ -187,6 +201,8 @@ def _short(error: BaseException) -> str:
 
 def send(folder: Path) -> None:
     """Copy the metrics of a run on disk to wandb. Raises InputError if the run cannot be read."""
+    if not folder.is_dir():
+        raise InputError(f"{str(folder)[:200]} is not the folder of a run; name one, such as runs/NAME")
     run = RunDir(folder.resolve())
     header = {"folder": str(run.path), "name": run.run_id, "config": run.spec().model_dump(mode="json")}
     problems: list[str] = []
@@ -196,11 +212,12 @@ def send(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        serve()
-    for word in sys.argv[1:]:
-        try:
+    try:
+        if len(sys.argv) == 1:
+            serve()
+        for word in sys.argv[1:]:
             send(Path(word))
-        except InputError as error:
-            sys.exit(str(error))
+    except (InputError, OSError) as error:
+        progress.say(str(error))
+        sys.exit(1 if isinstance(error, DamagedRun) else 2)
     os._exit(0)

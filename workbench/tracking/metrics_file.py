@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import InputError
 from workbench.store.atomic import LONGEST_LINE, disk_errors, draft_in, dumps, loads, place, write_all
 from workbench.store.lease import Lease
 
@@ -36,9 +37,16 @@ class Metrics:
         """Add rows as whole lines in one write; NaN and infinity become null.
 
         From here on the rows survive the end of this process, and after `sync` also a failure of the machine.
-        Raises OSError if the rows cannot all be written; then none of them is.
+        Raises OSError if the rows cannot all be written, and InputError if one is longer than readers take; then none
+        of them is.
         """
-        data = "".join(dumps(row) + "\n" for row in rows).encode()
+        lines = [dumps(row).encode() + b"\n" for row in rows]
+        if (longest := max(map(len, lines), default=0)) > LONGEST_LINE:
+            raise InputError(
+                f"{self.path}: a row of metrics has {longest:,} bytes, and {LONGEST_LINE:,} are allowed; let the "
+                f"objective return fewer metrics, or shorter names"
+            )
+        data = b"".join(lines)
         if self._file < 0:
             self.rewind(sys.maxsize)
         if self.owner is not None:

@@ -19,18 +19,20 @@ from torch import Tensor, nn
 
 from workbench import cpu, objectives
 from workbench.data.corpus import Corpus
-from workbench.errors import DamagedRun, Diverged, Interrupted
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.models import published_pair
 from workbench.models.counts.ngram import count_pairs
 from workbench.models.counts.unigram import count_words
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.models.segments.word_spans import mark_words
-from workbench.signals import stop_signals
+from workbench.signals import heed, stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
+from workbench.store.atomic import DISK
 from workbench.store.run_store import RunDir
+from workbench.tensors import StepLoss
 from workbench.tracking import Metrics
 from workbench.training.checkpoint_writer import BackgroundWriter, CheckpointWriter
 from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
@@ -149,6 +151,27 @@ def _gather(model: nn.Module, whole: nn.Module, ranks: Ranks) -> None:
     with torch.no_grad():
         for name, weight in whole.named_parameters():
             weight.copy_(weights[name])
+
+
+def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
+    """Raise InputError if the names of an objective's losses and metrics cannot be logged; two rows are computed.
+
+    Other errors of the objective are left to its training, which fails alone. Raises OSError if the disk fails.
+    """
+    file = objectives.file_of(objectives.load(spec))
+    try:
+        device, model, autocast = _on_device(spec, corpus, host)
+        with autocast:
+            loss = model(corpus.batch(0, min(2, spec.batch.size), device))
+    except (InputError, KeyboardInterrupt, Interrupted):
+        raise
+    except BaseException as error:  # also SystemExit, which an objective's own code may raise
+        if isinstance(error, OSError) and error.errno in DISK:
+            raise
+        heed()
+        return
+    if isinstance(loss, StepLoss):
+        loss.check_names(file)
 
 
 def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) -> None:

@@ -201,9 +201,13 @@ def _batch(corpus: Corpus, spec: RunSpec, step: int, start: int, micro: int, dev
 
 
 def _backward(forward: nn.Module, batch: Batch, share: float, autocast: Autocast) -> StepLoss:
-    """Add the gradient of a micro-batch's loss, times `share`, to the gradients; return its loss and metrics."""
+    """Add the gradient of a micro-batch's loss, times `share`, to the gradients; return its loss and metrics.
+
+    Raises InputError if the names of these cannot be logged.
+    """
     with autocast:
         loss: StepLoss = forward(batch)
+    loss.check_names("the objective")
     (loss.total * share).backward()
     return loss
 

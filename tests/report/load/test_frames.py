@@ -40,7 +40,8 @@ def test_every_run_of_the_record_has_a_row_whatever_became_of_it(
         frames.warn_of_damage(loaded, store.root)
     assert {record.getMessage() for record in caplog.records} == {
         f"{broken.path} is damaged and is left out: {rows[broken.run_id]['reason']}; move that folder away and give "
-        "the same command again, or the one that trained it",
+        f"the command that trained it again, which makes it anew (workbench verify {store.root} names every changed "
+        "file)",
         f"{gone.run_id} is missing and is left out: there is no such folder",
     }
 

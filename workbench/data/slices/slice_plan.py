@@ -8,9 +8,9 @@ from typing import Any
 
 from workbench.data.slices.cutting import Slice
 from workbench.data.sources import Code, Docs, File, Hub, Remote, Source
-from workbench.errors import InputError
+from workbench.errors import InputError, one_line
 from workbench.spec.parts import DataSpec
-from workbench.store.cache import read_entry, write_entry
+from workbench.store.cache import checked_entry, write_entry
 
 KINDS: dict[str, type[Source]] = {"docs": Docs, "python-code": Code, "file": File, "remote": Remote, "hub": Hub}
 
@@ -59,16 +59,18 @@ class Plan:
     @classmethod
     def read(cls, path: Path) -> Plan:
         """Return the plan in a file of the cache. Raises InputError if there is none."""
-        value = read_entry(path)
-        if value is None:
+        try:
+            value = checked_entry(path)
+            root = path.absolute().parents[1]
+            slices = tuple(Slice(tuple(map(_source, each))) for each in value["slices"])
+            data = DataSpec.model_validate(value["data"])
+            vocabulary = root / "tokenizers" / value["vocabulary"] if value["vocabulary"] else None
+            return cls(root, value["key"], data, vocabulary, slices, value.get("duplicates", ""))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
-                f"{path} is no plan of a text's slices, which data prepare writes; give that command again"
-            )
-        root = path.absolute().parents[1]
-        slices = tuple(Slice(tuple(map(_source, each))) for each in value["slices"])
-        data = DataSpec.model_validate(value["data"])
-        vocabulary = root / "tokenizers" / value["vocabulary"] if value["vocabulary"] else None
-        return cls(root, value["key"], data, vocabulary, slices, value.get("duplicates", ""))
+                f"{path} is no plan of a text's slices, which data prepare writes ({one_line(error)}); give that "
+                f"command again"
+            ) from None
 
 
 def _plain(source: Source) -> dict[str, Any]:

@@ -24,7 +24,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, LeaseLost, RankLost
 from workbench.signals import heed
-from workbench.spec.host import PARENT, Host, launched, threads_for_each, visible_cards
+from workbench.spec.host import (
+    PARENT,
+    Host,
+    launched,
+    number_by_launcher,
+    set_by_launcher,
+    threads_for_each,
+    visible_cards,
+)
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir
 
@@ -57,8 +65,13 @@ class Training:
 
     @classmethod
     def read(cls, text: str) -> Training:
-        """Return the announcement that was written as JSON."""
-        return cls(**json.loads(text))
+        """Return the announcement that was written as JSON. Raises InputError for any other text."""
+        try:
+            training = cls(**json.loads(text))
+            Host(**training.host)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the first process announced {text[:80]!r}, which is no training: {error}") from None
+        return training
 
 
 def seconds() -> float:
@@ -74,7 +87,7 @@ def host_of_each(host: Host) -> Host:
     if host.devices == 1:
         return host
     own_card = launched() > 1 and host.resolved_device().startswith("cuda")
-    device = f"cuda:{os.environ['LOCAL_RANK']}" if own_card else host.device
+    device = f"cuda:{number_by_launcher('LOCAL_RANK')}" if own_card else host.device
     return replace(host, threads=host.threads or threads_for_each(host.devices), device=device)
 
 
@@ -163,13 +176,27 @@ def _announcing(training: Training) -> Iterator[Any]:
 
 
 def rendezvous() -> Any:
-    """Return the store of the processes that `torchrun` started, apart from those of an earlier attempt."""
-    from workbench.training.ranks import key_store, part_of
+    """Return the store of the processes that `torchrun` started, apart from those of an earlier attempt.
+
+    Raises InputError if the variables are not set by which it is found, and RankLost if it is not there.
+    """
+    from workbench.training.ranks import part_of
 
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    holds = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and os.environ["RANK"] == "0"
-    store = key_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), holds, seconds())
-    return part_of(store, f"workbench/{attempt}")
+    holds = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and number_by_launcher("RANK") == 0
+    return part_of(store_of_launcher(holds), f"workbench/{attempt}")
+
+
+def store_of_launcher(holds: bool) -> Any:
+    """Return the store of keys at MASTER_ADDR and MASTER_PORT, which this process `holds` or another one.
+
+    Raises as `rendezvous`.
+    """
+    from workbench.training.ranks import key_store, telling_of_loss
+
+    address, port = set_by_launcher("MASTER_ADDR"), number_by_launcher("MASTER_PORT")
+    with telling_of_loss():
+        return key_store(address, port, holds, seconds())
 
 
 @contextlib.contextmanager

@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import objectives
-from workbench.execution.several_devices.devices import OVER, WAIT, Training, host_of_each, rendezvous, seconds
+from workbench.execution.several_devices.devices import (
+    OVER,
+    WAIT,
+    Training,
+    host_of_each,
+    rendezvous,
+    seconds,
+    store_of_launcher,
+)
 from workbench.execution.several_devices.shared_scoring import part_of_scoring
 from workbench.signals import end_with_parent, heed
-from workbench.spec.host import PARENT, Host
+from workbench.spec.host import PARENT, Host, number_by_launcher
 from workbench.store.run_store import RunDir, RunStore
 
 if TYPE_CHECKING:
@@ -23,23 +31,24 @@ log = logging.getLogger("workbench")
 
 
 def follow_all() -> None:
-    """Take part in every training that the first process announces, until its command is over."""
+    """Take part in every training that the first process announces, until its command is over.
+
+    Raises InputError if the environment variables are not set by which that process is found, and RankLost if it is not
+    there.
+    """
+    rank = number_by_launcher("RANK")
     if PARENT in os.environ:
-        end_with_parent(int(os.environ[PARENT]))
+        end_with_parent(number_by_launcher(PARENT))
     log.setLevel(logging.ERROR)  # the first process says everything once
     store, number = _store_of_follower(), 1
-    store.set(f"ready/{os.environ['RANK']}", "")
+    store.set(f"ready/{rank}", "")
     while (text := _next(store, number)) is not None:
         _take_part(Training.read(text), store)
         number += 1
 
 
 def _store_of_follower() -> Any:
-    from workbench.training.ranks import key_store
-
-    if PARENT not in os.environ:
-        return rendezvous()
-    return key_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), False, seconds())
+    return store_of_launcher(False) if PARENT in os.environ else rendezvous()
 
 
 def _next(store: Any, number: int) -> str | None:
@@ -60,7 +69,7 @@ def _take_part(training: Training, store: Any) -> None:
     from workbench.training.ranks import group, part_of
 
     run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
-    index, device = int(os.environ["RANK"]), host.resolved_device()
+    index, device = number_by_launcher("RANK"), host.resolved_device()
     work = _following(run, host) if training.scoring is None else part_of_scoring(run, host, training.scoring)
     with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
         work(ranks)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.errors import plural
+from workbench.errors import DAMAGE, plural, remedy
 from workbench.report.columns import AMOUNTS, FLOPS
 from workbench.report.load import logged_rows, published_scores, run_files
 from workbench.report.load.chosen_scores import choose
@@ -231,7 +231,7 @@ def _gathered(store: RunStore, record: Mapping[str, Any], verify: bool) -> _Gath
 
 
 def read_and_warn(store: RunStore, name: str, verify: bool = True) -> Frames:
-    """Return what `read` does, and log a warning for each run that is left out because it is damaged."""
+    """Return what `read` does, and log a warning for each run that is left out because it is damaged or missing."""
     experiment = read(store, name, verify)
     warn_of_damage(experiment, store.root)
     return experiment
@@ -241,10 +241,9 @@ def warn_of_damage(experiment: Frames, store: Path) -> None:
     """Log a warning for each run of a record that is left out because its files are damaged or missing."""
     for run in experiment.rows("runs"):
         if run["state"] == "damaged":
-            log.warning(
-                "%s is damaged and is left out: %s; move that folder away and give the same command again, or the one "
-                "that trained it", store / run["run_id"], run["reason"],
-            )  # fmt: skip
+            path = store / run["run_id"]
+            fix = remedy(path, "the command that trained it")
+            DAMAGE.warning("%s is damaged and is left out: %s; %s", path, run["reason"], fix)
         elif run["state"] == "missing":
             log.warning("%s is missing and is left out: there is no such folder", run["run_id"])
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import DAMAGE, remedy
 from workbench.report.load import run_files
 from workbench.report.load.naming import PUBLISHED, kind_of
 from workbench.spec.scoring import place_of
@@ -44,6 +45,9 @@ def read(store: RunStore, chosen: Iterable[Row], verify: bool) -> tuple[tuple[Pu
         spec = run_files.part(run_files.optional(store.root / files.run_id / "spec.json", files.records), "spec")
         if files.state == "damaged":
             notes.append(f"{_shown(files.run_id, spec)} is damaged and is left out: {files.note}")
+            path = store.root / files.run_id
+            fix = remedy(path, "the command that measured it")
+            DAMAGE.warning("%s is damaged and is left out: %s; %s", path, files.note, fix)
         elif kind_of(spec) == PUBLISHED:
             model, left_out = _model(files, spec, store.root / files.run_id, same)
             models += [model] if model.scores else []

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from workbench.spec.parts import CONVENTIONS
 from workbench.store.atomic import LONGEST_LINE, lines_of
+from workbench.store.validation import last_line
 
 MOST_BINS = 120
 MOST_ROWS = 20_000  # rows read from one file; of a longer one, every k-th row is read
@@ -20,7 +21,6 @@ MOST_IN_ALL = 120_000  # rows read from all files of a report together, but at l
 FEWEST_ROWS = 16
 END_ROWS = 8  # of a thinned curve, in the last tenth of the log, by which the end of training is judged
 END_SHARE = 0.1
-TAIL = 1 << 16  # bytes at the end of a log in which its last complete line is searched for
 TYPICAL_ROW = 500  # bytes
 
 PLACE = ("step", "tokens", "seconds")
@@ -143,8 +143,7 @@ def _thinned(path: Path, most: int) -> Curve:
     places += [end + (size - end) * number // END_ROWS for number in range(END_ROWS - 1)]
     with path.open("rb") as file:
         lines = [line for line in (_line_at(file, place) for place in places) if line.endswith(b"\n")]
-        file.seek(max(0, size - TAIL))
-        lines += file.read().split(b"\n")[-2:-1]
+        lines += filter(None, [last_line(file)[0]])
     parsed = [_parse(line) for line in lines]
     by_step = {int(row["step"]): row for row in parsed if row is not None}
     rows = [by_step[step] | {"first_step": step, "last_step": step, "rows": 1} for step in sorted(by_step)]

@@ -78,9 +78,13 @@ class Page:
         return [*parts, ("training", "Training"), ("setup", "What was run"), ("runs", "Every run")]
 
 
-def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], options: ReportOptions) -> Path:
+def write(
+    store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], options: ReportOptions,
+    loaded: Frames | None = None,
+) -> Path:  # fmt: skip
     """Write the page and its CSV files; the parameters and errors are those of `workbench.report.write`."""
-    loaded = frames.read_and_warn(store, record_name, options.verify)
+    if loaded is None:
+        loaded = frames.read_and_warn(store, record_name, options.verify)
     results = boards(loaded, options.order)
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
