@@ -56,7 +56,7 @@ Scale = Annotated[
     str | None,
     typer.Option(
         help="nano, micro, mini, small, base, large, or a published size (workbench list scales); default nano; "
-        "evaluate: nearest in size."
+        "evaluate: its run's, or nearest in size."
     ),
 ]
 Corpora = Annotated[

@@ -315,7 +315,8 @@ def evaluate(
 
     There each is a run of the kind "published", which reports show beside those that were trained here. The same
     command again takes only what is missing. The folder of a run's encoder is measured too, and nothing is kept of it.
-    Without --scale, the settings are those of the scale nearest to the encoder in size, and are printed.
+    Without --scale, the settings are those of the encoder's run, or for a model that others trained those of the scale
+    nearest in size, and are printed.
     """
     settings, launch = launch_of(launcher, set_ or ())
     host = host_of(device, precision, launch=launch)
