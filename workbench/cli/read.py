@@ -53,7 +53,10 @@ def report(
 
 
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
-    """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged."""
+    """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged.
+
+    The verdict of each experiment, as its last report gave it, stands below.
+    """
     from workbench.execution import live
     from workbench.execution.cluster import job_array
     from workbench.progress import say
@@ -63,7 +66,8 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
 
     store = RunStore.existing(runs)
     rows = [live.facts(run, row) for run, row in ledger.states(store)]
-    for record in store.experiments():
+    records = store.experiments()
+    for record in records:
         if record.damage:
             log.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
     for sentence in job_array.queued(store.root / JOBS, cache_path() / JOBS):
@@ -72,6 +76,11 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     lines = [
         f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else "")
         for row, note in zip(rows, notes, strict=True)
+    ]
+    lines += [
+        f"verdict      {record.name}: {record.verdict['sentence']} ({str(record.verdict.get('at'))[:16]})"
+        for record in records
+        if isinstance(record.verdict.get("sentence"), str)
     ]
     if as_json or lines:
         emit(rows if as_json else "\n".join(lines), as_json)

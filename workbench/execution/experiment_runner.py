@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from workbench.spec.host import Host
 from workbench.spec.launch import Launch
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
+from workbench.store.atomic import read_object
 from workbench.store.environment import code_version
 from workbench.store.run_directory import now
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
@@ -57,6 +58,7 @@ class Outcome:
     runs: dict[str, tuple[str, str]]
     report: Path | None
     store: Path
+    verdict: Mapping[str, Any] = field(default_factory=dict)  # of the report, as plain data (`report.verdict.Verdict`)
 
     @property
     def exit_code(self) -> int:
@@ -71,6 +73,7 @@ class Outcome:
             "runs": rows,
             "store": str(self.store),
             "report": str(self.report) if self.report else None,
+            "verdict": dict(self.verdict),
         }
 
     def summary(self) -> str:
@@ -87,6 +90,7 @@ class Outcome:
             verb = "has a loss that is" if doubtful == 1 else "have losses that are"
             lines.append(f"{doubtful} of them {verb} no better than token frequencies alone give; workbench status "
                          f"--runs {self.store} names them")  # fmt: skip
+        lines += [f"verdict: {self.verdict['sentence']}"] if self.verdict else []
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
 
 
@@ -381,7 +385,11 @@ def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome
 
     page = write(session.store, session.record, out or Path("reports") / session.record,
                  missing=dict(session.suite.missing))  # fmt: skip
-    return Outcome(session.record, states, page, session.store.root)
+    verdict = read_object(page.parent / f"{'' if page.name == 'index.html' else f'{page.stem}-'}verdict.json")
+    if verdict:
+        record = session.store.experiment(session.record)
+        session.store.extend_experiment(replace(record, verdict={"at": now(), **verdict}), record.updated)
+    return Outcome(session.record, states, page, session.store.root, verdict)
 
 
 def _record_reported(session: Session, run_ids: Sequence[str]) -> None:

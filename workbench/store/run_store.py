@@ -63,7 +63,7 @@ COUNTED = (
 
 
 # Fields of every record that was written with a hash; records without a hash are from older versions.
-SINCE_HASHES = {"contrasts", "design", "looks", "reported", "text"}
+SINCE_HASHES = {"contrasts", "design", "looks", "reported", "text", "verdict"}
 # Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
@@ -84,7 +84,8 @@ class ExperimentRecord:
     was declared, and how many seeds of both arms were trained by then. `design` is the plan of a command that adds
     seeds, with the numbers of seeds at which it tests; `looks` are the tests made, with their results. `reported` are
     the seeds of finished commands without such a plan, with their budget and the time of the report. `text` describes
-    the training text: words, tokens, documents, and the words of each source.
+    the training text: words, tokens, documents, and the words of each source. `verdict` is that of the last report, as
+    plain data, with the time of the report.
 
     A record that cannot be used has only `damage`, the reason and what to do. `covered` is true if the file contains a
     hash of its content, which older versions did not write.
@@ -105,6 +106,7 @@ class ExperimentRecord:
     looks: list[dict[str, Any]] = field(default_factory=list)
     reported: list[dict[str, Any]] = field(default_factory=list)
     text: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     updated: str = ""
     damage: str | None = None
@@ -261,10 +263,11 @@ class RunStore:
 
     # -- experiments
 
-    def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
+    def extend_experiment(self, record: ExperimentRecord, updated: str | None = None) -> ExperimentRecord:
         """Write a record and return it, merged with an existing one of the same name.
 
-        Runs that earlier commands listed stay listed. Raises InputError if the existing record cannot be used.
+        Runs that earlier commands listed stay listed. `updated` is the time of the update, by default now. Raises
+        InputError if the existing record cannot be used.
         """
         folder = self.root / EXPERIMENTS
         own_folder(folder)
@@ -282,10 +285,11 @@ class RunStore:
                 tuning=_trials(before.tuning, record.tuning),
                 contrasts=_contrasts(before.contrasts, record.contrasts),
                 design=before.design or record.design,
+                verdict=record.verdict or before.verdict,
                 looks=_once([*before.looks, *record.looks], "seeds"),
                 reported=_once([*before.reported, *record.reported], "budget", "seeds"),
                 command=redact(record.command),
-                updated=now(),
+                updated=updated or now(),
             )
             write_atomic(path, sealed(merged.dump()), lease.stage, lease.check)
         finally:
@@ -338,7 +342,7 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     if not has_seal and (raw.keys() & SINCE_HASHES or not raw.keys() <= {"format", *known}):
         raise ValueError(f"{path.name} is not what was written there (its hash is missing)")
     later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks", "reported")}
-    later |= {"design": {}, "text": {}}
+    later |= {"design": {}, "text": {}, "verdict": {}}
     values = later | {key: value for key, value in raw.items() if key in known}
     blank = ExperimentRecord("")
     for key in known:

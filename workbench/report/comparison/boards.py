@@ -8,9 +8,10 @@ task has no score.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics as plain
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,8 +26,9 @@ from workbench.report.statistics.group_sequential import Look, looks
 from workbench.report.statistics.paired_comparison import Compared, Difference, Estimate, t_interval
 from workbench.report.statistics.per_task import STATISTICS, Noise, TaskCell, noise, score_of, task_cells
 from workbench.spec.published import MEASURED, Column, Point, beside
-from workbench.spec.scoring import SQUAD, ZERO_SHOT, counted, place_of, score_label
+from workbench.spec.scoring import OWN_SCORERS, SQUAD, ZERO_SHOT, counted, place_of, score_label
 
+Scorers = frozenset[tuple[str, str]]  # tasks and the names of the scorers that an arm had on them
 SPENT = (*AMOUNTS, "finetune_seconds")
 UNTRAINED, NO_BUDGET = "untrained", "none"
 
@@ -90,6 +92,20 @@ class Board:
     measured: tuple[Point, ...] = ()  # models that others trained, with their mean over the counted tasks
     statistic: str = "mean"  # of the scores of one run with several fine-tuning seeds: tasks.statistic
     looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
+    scorers: Mapping[str, Scorers] = field(default_factory=dict)  # arm -> task and scorer, where arms have their own
+    beside: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)  # arm -> further scorer, largest budget
+
+    def alike(self, *arms: str) -> bool:
+        """Return whether this measure treats these arms alike; without arguments, all arms at the largest budget.
+
+        A measure by the arms' own scorers does so only if every task was scored by one and the same scorer, and if
+        that scorer is recorded.
+        """
+        if self.suite not in OWN_SCORERS:
+            return True
+        each = [self.scorers.get(arm, frozenset()) for arm in arms or [cell.arm for cell in self.at(self.budget)]]
+        tasks = [task for task, _ in each[0]] if each else []
+        return len(set(each)) == 1 and len(set(tasks)) == len(tasks) > 0 and all(name for _, name in each[0])
 
     @property
     def budget(self) -> str:
@@ -175,7 +191,34 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         measured=_measured(frames, tasks),
         statistic=statistic,
         looks=_looks([c for c in trained if c.budget == budgets[-1]], family[budgets[-1]]),
+        scorers=_scorers(frames, suite, tasks),
+        beside=_beside(frames, tasks, [c for c in trained if c.budget == budgets[-1]]) if suite in OWN_SCORERS else {},
     )
+
+
+def _scorers(frames: Frames, suite: str, tasks: Sequence[str]) -> dict[str, Scorers]:
+    """Return the scorers of each arm on the counted tasks of a suite by the arms' own scorers; else nothing."""
+    arms = {str(row["run_id"]): str(row["arm"]) for row in frames.rows("runs")}
+    scorers: dict[str, set[tuple[str, str]]] = {}
+    for row in frames.rows("scores") if suite in OWN_SCORERS else ():
+        if row["suite"] == suite and row["task"] in tasks:
+            name = row.get("scorer")
+            scorers.setdefault(arms[row["run_id"]], set()).add((row["task"], name if isinstance(name, str) else ""))
+    return {arm: frozenset(each) for arm, each in scorers.items()}
+
+
+def _beside(frames: Frames, tasks: Sequence[str], cells: Iterable[Cell]) -> dict[str, dict[str, Estimate]]:
+    """Return the mean score of each arm by the scorers that stand beside its own, if all its runs have all tasks."""
+    values: dict[tuple[str, str], dict[str, float]] = {}  # run and scorer -> task -> accuracy
+    for row in frames.rows("other"):  # a scorer's name is a split beside "mean", whose metric is the accuracy
+        if row["task"] in tasks and row["split"] != "mean" and row["metric"] == "accuracy":
+            values.setdefault((row["run_id"], row["split"]), {})[row["task"]] = row["value"]
+    beside: dict[str, dict[str, Estimate]] = {}
+    for cell, name in itertools.product(cells, dict.fromkeys(name for _, name in values)):
+        means = [plain.fmean(by.values()) for run in cell.runs if len(by := values.get((run, name), {})) == len(tasks)]
+        if len(means) == len(cell.runs):
+            beside.setdefault(cell.arm, {})[name] = t_interval(means)
+    return beside
 
 
 def _scores_of(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, float]]], dict[str, str]]:

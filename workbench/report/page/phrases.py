@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.report.comparison.boards import Board
+from collections.abc import Iterable
+
+from workbench.report.comparison.boards import Board, Pair
 from workbench.report.formatting import freedom, interval, points, seeds
 from workbench.report.load.naming import spoken
 from workbench.report.statistics.paired_comparison import Compared
@@ -26,6 +28,16 @@ def how(compared: list[Compared]) -> str:
     freedoms = [c.estimate.df for c in compared if c.estimate.df is not None]
     tail = f", {freedom(freedoms)}" if freedoms else ""
     return f"paired, {seeds([c.estimate.n for c in compared])}{tail}"
+
+
+def relation(board: Board, pairs: Iterable[Pair]) -> tuple[str, str]:
+    """Return the verb and the preposition of a claim about these pairs: `is ahead`, `of`.
+
+    Where arms of a pair were scored in different ways, the claim is about their own scores and not about encoders.
+    """
+    if all(board.alike(pair.a, pair.b) for pair in pairs):
+        return "is ahead", "of"
+    return "scores higher, each arm by its own scorer,", "than"
 
 
 def mean_label(board: Board) -> str:
