@@ -29,6 +29,16 @@ def write(
     return document.write(store, record_name, out, missing or {}, options or ReportOptions())
 
 
+def verdict_beside(page: Path) -> dict[str, Any]:
+    """Return the verdict that was written beside a page, as plain data; empty if it has no scores or no such file."""
+    from workbench.store.atomic import read_object
+
+    try:
+        return read_object(page.parent / f"{'' if page.name == 'index.html' else f'{page.stem}-'}verdict.json")
+    except FileNotFoundError:
+        return {}
+
+
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
     """Write the results of `workbench bench` as `out`/index.html and JSON. Raises OSError if the disk fails."""
     from workbench.report import speed

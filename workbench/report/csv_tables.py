@@ -34,6 +34,9 @@ PAIRS = (
     "high",
     "df",
     "sd",
+    "items",
+    "low_items",
+    "high_items",
     "p",
     "p_adjusted",
     "p_flip",
@@ -66,7 +69,8 @@ NOISE = (
 
 VERDICT = (
     "suite", "measure", "budget", "decides", "kind", "alike", "best", "score", "seeds", "next", "difference", "low",
-    "high", "rivals", "detectable", "needed_seeds", "more_seconds", "same_compute", "scorers", "sentence",
+    "high", "items", "low_items", "high_items", "rivals", "detectable", "needed_seeds", "more_seconds", "same_compute",
+    "scorers", "sentence",
 )  # fmt: skip
 PUBLISHED = ("run_id", "model", "suite", "task", "value", "fine_tuning_seed", "flops_stated", "flops_source")
 
@@ -156,11 +160,12 @@ def pairs(board: Board) -> list[Row]:
     for budget in reversed(board.budgets):
         runs = {c.arm: dict(zip(sorted(c.scores), c.runs, strict=True)) for c in board.at(budget)}
         for pair in board.pairs[budget]:
-            d = pair.difference
+            d, items = pair.difference, board.items.get(budget, {}).get(frozenset((pair.a, pair.b)))
+            of_items = {"items": items.items, "low_items": items.low, "high_items": items.high} if items else {}
             rows.append({
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
                 "statistic": board.statistic,
-                **_estimate("difference", d.estimate), "df": d.estimate.df, "p": d.p,
+                **_estimate("difference", d.estimate), "df": d.estimate.df, **of_items, "p": d.p,
                 "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
                 "verdict": verdict(board, pair), "order": pair.compared.order,
                 "declared": "yes" if pair.compared.declared and budget in board.families else "no",

@@ -27,8 +27,9 @@ from workbench.spec.scoring import spoken
 
 # take: ahead of all others by a measure that treats all alike. higher: the same by a measure with own scorers.
 # doubted: ahead, but not of words alone or of its own untrained encoder. disagree: another measure that treats all
-# alike shows an arm ahead of it. undecided: not ahead of all others. alone: no second arm to compare it with.
-Kind = Literal["take", "higher", "doubted", "disagree", "undecided", "alone"]
+# alike shows an arm ahead of it. undecided: not ahead of all others. exploratory: the measure was named after scores of
+# the runs were known. alone: no second arm to compare it with.
+Kind = Literal["take", "higher", "doubted", "disagree", "undecided", "exploratory", "alone"]
 MOST_WORDS = 30
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -59,6 +60,9 @@ class Verdict:
     difference: float | None = None
     low: float | None = None
     high: float | None = None
+    items: int | None = None  # test items whose results are kept, with the interval if they are drawn again as well
+    low_items: float | None = None
+    high_items: float | None = None
     rivals: tuple[str, ...] = ()
     detectable: float | None = None
     needed_seeds: int | None = None
@@ -79,11 +83,11 @@ class Verdict:
 def verdicts(boards: Sequence[Board], frames: Frames) -> list[Verdict]:
     """Return the verdict of each measure, the one that decides first.
 
-    Measures that treat all arms alike come before the others; among these, the order is that of the tasks in the
-    command. The first says so if another measure that treats all alike contradicts it.
+    Measures that were named before any score was known come first, then those that treat all arms alike, and then those
+    that the command names first. The first says so if another measure that treats all alike contradicts it.
     """
     each = [(board, of_board(board, frames.axis)) for board in boards]
-    each.sort(key=lambda pair: (not pair[1].alike, _named_at(pair[0], frames.record)))
+    each.sort(key=lambda one: (one[0].family.exploratory, not one[1].alike, _named_at(one[0], frames.record)))
     if not each:
         return []
     (_, first), *others = each
@@ -92,7 +96,9 @@ def verdicts(boards: Sequence[Board], frames: Frames) -> list[Verdict]:
         against = [(other, pair) for other, pair in alike if pair.compared.claimed and pair.b == first.best]
         first = _contradicted(first, *against[0]) if against else first
     elif first.kind == "higher":
-        first = replace(first, sentence=_higher(first, "; no measure here treats all alike"))
+        late = next((short(other.measure.partition(" (")[0]) for _, other in others if other.alike), "")
+        tail = f"{late} treat all alike, but were named after scores were known"
+        first = replace(first, sentence=_higher(first, f"; {tail if late else 'no measure here treats all alike'}"))
     return [first, *(verdict for _, verdict in others)]
 
 
@@ -118,6 +124,10 @@ def of_board(board: Board, axis: str) -> Verdict:
         rivals=tuple(pair.b for pair in rivals), detectable=detectable(board, board.budget, near), needed_seeds=needed,
         more_seconds=_seconds(cells, needed - e.n) if needed is not None and needed > e.n else None,
     )  # fmt: skip
+    if (again := board.items.get(board.budget, {}).get(frozenset((near.a, near.b)))) is not None:
+        verdict = replace(verdict, items=again.items, low_items=again.low, high_items=again.high)
+    if board.family.exploratory:
+        return replace(verdict, kind="exploratory", sentence=_exploratory(verdict))
     if rivals:
         return replace(verdict, kind="undecided", sentence=_undecided(verdict, board, near))
     if doubt := _doubt(board, first):
@@ -225,6 +235,17 @@ def _higher(verdict: Verdict, tail: str = "") -> str:
     """Return `Higher by its own scores: BERT MLM, 94.4 % of pairs; no measure here treats all alike.`"""
     unit = "BLiMP\u2019s pairs" if verdict.suite == "blimp" else "pairs"
     return f"Higher by its own scores: {_name(verdict, verdict.best)}, {points(verdict.score)} % of {unit}{tail}."
+
+
+def _exploratory(verdict: Verdict) -> str:
+    """Return the sentence on a measure that was named after scores of the runs were known."""
+    gap = f", {_gap(verdict)} above {_name(verdict, verdict.next)}" if verdict.difference is not None else ""
+    start = (
+        f"by {short(verdict.measure.partition(' (')[0])}, named after scores were known, {_name(verdict, verdict.best)}"
+    )
+    return _fitting(
+        f"Exploratory: {start} is highest{gap}; new seeds would test it.", f"Exploratory: {start} is highest."
+    )
 
 
 def _doubted(verdict: Verdict, doubt: str) -> str:

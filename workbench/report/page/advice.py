@@ -46,6 +46,8 @@ def advise(board: Board, frames: Frames, budget: Budget | None, convention: str)
             f"There is no recommendation by {board.label}: each arm is scored by a scorer of its own, so a difference "
             f"may be due to the scorer; linear probes and fine-tuning treat all encoders alike."
         )
+    if board.family.exploratory:
+        return f"There is no recommendation by {board.label}: it was named after scores of these runs were known."
     cells = board.at(board.budget)
     arms = {c.arm for c in board.cells} - {UNTRAINED}
     if budget is None and len(cells) > 1 and {c.arm for c in cells} == arms:

@@ -41,6 +41,8 @@ def answer(board: Board, axis: str) -> Answer:
     cells = board.at(board.budget)
     names = {c.arm: named(axis, c.arm) for c in cells}
     noun = several(axis)
+    if board.family.exploratory:
+        return Answer(_exploratory(board, names), tuple(_reach(board, names)), "")
     if board.family.pairs:
         return _declared(board, names, noun)
     pairs = board.pairs[board.budget]
@@ -60,6 +62,14 @@ def answer(board: Board, axis: str) -> Answer:
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
     further = [doubt, *_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board, names)]
     return Answer(sentence, tuple(text for text in further if text), _rule(board))
+
+
+def _exploratory(board: Board, names: dict[str, str]) -> str:
+    """Return the sentence on a measure that was named after scores were known."""
+    return (
+        f"Exploratory: this measure was named after scores of these runs were known, so nothing is claimed by it. "
+        f"{decisions.highest(board, names)}."
+    )
 
 
 def _declared(board: Board, names: dict[str, str], noun: str) -> Answer:

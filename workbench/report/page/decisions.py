@@ -125,10 +125,15 @@ def look_rows(board: Board) -> list[LookRow]:
 
 def exploratory(board: Board, names: Names) -> str:
     """Return the sentence on the arm with the highest mean, and on pairs that were not declared."""
+    rest = [pair for pair in board.pairs[board.budget] if not pair.compared.declared]
+    tail = "; pairs that were not declared are exploratory, and nothing is claimed of them" if rest else ""
+    return f"{highest(board, names)}{tail}."
+
+
+def highest(board: Board, names: Names) -> str:
+    """Return a sentence, without a full stop, on the arm with the highest mean."""
     best, *others = board.at(board.budget)
     mean = interval(best.estimate.mean, best.estimate.half)
     level = [other.arm for other in others if other.estimate.mean == best.estimate.mean]
     shared = f", as {'has' if len(level) == 1 else 'have'} {listing([names[arm] for arm in level])}" if level else ""
-    rest = [pair for pair in board.pairs[board.budget] if not pair.compared.declared]
-    tail = "; pairs that were not declared are exploratory, and nothing is claimed of them" if rest else ""
-    return f"{names[best.arm]} has the highest {mean_label(board)}, {mean}{shared}{tail}."
+    return f"{names[best.arm]} has the highest {mean_label(board)}, {mean}{shared}"

@@ -23,6 +23,7 @@ from workbench.report.page.advice import advise
 from workbench.report.page.answer import Answer, answer
 from workbench.report.page.by_convention import ConventionRanking
 from workbench.report.page.decisions import LookRow
+from workbench.report.page.phrases import covers
 from workbench.report.page.table_rows import BudgetTables, TaskRow
 from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.noise import SHARE_IN_WORDS, moved_by_arithmetic
@@ -117,7 +118,7 @@ def section(
         crossings=tuple(crossings.sentences(board, main_axis(board))),
         published=points_of(board.label, board.tasks),
         tables=tuple(table_rows.at_budget(board, budget) for budget in reversed(board.budgets)),
-        notes=tuple(sentence_scoring.notes(board, frames)),
+        notes=(covers(board), *sentence_scoring.notes(board, frames)),
         finding=None if figures.along else finding(frames.axis, board.arms),
         pairs_note=pairs_note(board, options),
         looks=tuple(decisions.look_rows(board)),

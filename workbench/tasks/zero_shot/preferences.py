@@ -26,7 +26,7 @@ from workbench.models.sentence_scores import Sentences
 from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.score import Progress, Score, score_digest
+from workbench.tasks.score import Progress, Score, as_signs, items_of, score_digest
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import Scoring, of_folder
 from workbench.training.ranks import ALONE, Ranks
@@ -65,10 +65,11 @@ def zero_shot(
     for name, (good, bad, exact) in _scores(scoring, texts, pairs, half, device, progress, ranks).items():
         wins = won(good, bad)
         if pairs.suite in MADE:
-            chosen[name] = as_signs(wins)
+            chosen[name] = as_signs(wins.tolist())
         if name == scoring.name:
             values = by_group(pairs, wins)
             details |= {"ties": int((wins == 0.5).sum()), "pairs": len(wins), "in_fp32": exact}
+            details |= {} if pairs.suite in MADE else items_of(wins.tolist())
         else:
             values[name] = {"accuracy": by_group(pairs, wins)["mean"]["accuracy"]}
     details |= {"chosen": chosen} if chosen else {}
@@ -84,11 +85,6 @@ def won(good: Floats, bad: Floats) -> Floats:
     """Return 1 for each pair whose good sentence has the higher score, 0.5 for a tie, else 0."""
     tied = np.abs(good - bad) <= TIE * np.maximum(np.maximum(np.abs(good), np.abs(bad)), 1.0)
     return np.where(tied, 0.5, good > bad)
-
-
-def as_signs(wins: Floats) -> str:
-    """Return a character for each pair, as score files hold it: "+" if the good sentence won, "-" the bad, "=" none."""
-    return "".join("-=+"[round(2 * float(win))] for win in wins)
 
 
 def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:

@@ -28,7 +28,12 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     sentences = [text for board in boards for text in from_scores(board, frames.axis)]
     sentences += [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
     sentences += unfinished(frames)
-    sentences += [*declared.warning(frames), *declared.reported_before(frames), *overestimated(frames)]
+    sentences += [
+        *declared.warning(frames),
+        *declared.measure_warnings(frames),
+        *declared.reported_before(frames),
+        *overestimated(frames),
+    ]
     sentences += [text for board in boards[:1] for text in unequal_at(board)]
     sentences += data_differs(frames)
     sentences += arithmetic.mixture(frames.rows("runs")).sentences()
