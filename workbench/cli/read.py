@@ -60,6 +60,7 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     from workbench.execution import live
     from workbench.execution.cluster import job_array
     from workbench.progress import say
+    from workbench.report import verdict_line
     from workbench.report.load import ledger
     from workbench.store.atomic import cache_path
     from workbench.store.run_store import JOBS, RunStore
@@ -78,9 +79,9 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
         for row, note in zip(rows, notes, strict=True)
     ]
     lines += [
-        f"verdict      {record.name}: {record.verdict['sentence']} ({str(record.verdict.get('at'))[:16]})"
+        f"verdict      {record.name}, {str(record.verdict.get('at'))[:16]}: {verdict_line(record.verdict)}"
         for record in records
-        if isinstance(record.verdict.get("sentence"), str)
+        if record.verdict
     ]
     if as_json or lines:
         emit(rows if as_json else "\n".join(lines), as_json)

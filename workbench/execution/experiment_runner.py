@@ -80,6 +80,8 @@ class Outcome:
 
     def summary(self) -> str:
         """Return the outcome as lines for a terminal: counts, runs that are not done, and the report."""
+        from workbench.report import verdict_line
+
         done = sum(state in ("done", "trained") for state, _ in self.runs.values())
         lines = [f"{done} of {len(self.runs)} runs are done in {self.store}"]
         lines += [
@@ -92,7 +94,7 @@ class Outcome:
             verb = "has a loss that is" if doubtful == 1 else "have losses that are"
             lines.append(f"{doubtful} of them {verb} no better than token frequencies alone give; workbench status "
                          f"--runs {self.store} names them")  # fmt: skip
-        lines += [f"verdict: {self.verdict['sentence']}"] if self.verdict else []
+        lines += [f"verdict: {verdict_line(self.verdict)}"] if self.verdict else []
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
 
 

@@ -39,6 +39,14 @@ def verdict_beside(page: Path) -> dict[str, Any]:
         return {}
 
 
+def verdict_line(verdict: Mapping[str, Any]) -> str:
+    """Return a verdict (`comparison.verdict.Verdict`, as plain data) as a line, with the code names of its arms."""
+    sentence = str(verdict.get("sentence") or "")
+    names = verdict.get("names") if isinstance(verdict.get("names"), dict) else {}
+    codes = [f"{name} is {code}" for code, name in (names or {}).items() if name != code and str(name) in sentence]
+    return f"{sentence} ({', '.join(codes)})" if codes else sentence
+
+
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
     """Write the results of `workbench bench` as `out`/index.html and JSON. Raises OSError if the disk fails."""
     from workbench.report import speed
