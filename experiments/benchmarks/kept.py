@@ -3,8 +3,8 @@
     python experiments/benchmarks/kept.py reports/kept/*/
 
 The run folders of kept reports are gone; scores, baselines and spending are in their CSV files. Made again are the
-tables of comparisons (table, pairs, tasks and noise) and, in the page, the answers, the warnings about them, the
-figures of scores against compute, and the sections with these tables. Figures over the axis, training curves and
+tables of comparisons (table, pairs, tasks, noise and verdict) and, in the page, the answers, the warnings about them,
+the figures of scores against compute, and the sections with these tables. Figures over the axis, training curves and
 settings stay as they were written.
 """
 
@@ -20,11 +20,12 @@ import pandas as pd
 
 from workbench.report import columns, csv_tables
 from workbench.report.comparison.boards import boards
+from workbench.report.comparison.verdict import verdicts
 from workbench.report.load.frames import POINT, RUN, SCORE, Frames, no_points
 from workbench.report.page import document, rendering
 from workbench.report.page.warnings import checks
 from workbench.report.report_options import ReportOptions
-from workbench.store.atomic import write_atomic
+from workbench.store.atomic import dumps, write_atomic
 
 AXES = {"generator-size": "generator.width", "weight-tying": "tying"}  # by the beginning of a name; else the objective
 SECTION = r'<section id="{}">.*?</section>'
@@ -97,9 +98,11 @@ def correct(folder: Path) -> None:
     """Write the tables and the page of one kept report again."""
     found = read(folder)
     results = boards(found)
-    made = csv_tables.sheets(found, results)
-    for name in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv"):
+    judged = verdicts(results, found)
+    made = csv_tables.sheets(found, results, judged)
+    for name in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv", "verdict.csv"):
         write_atomic(folder / name, csv_tables.text(made[name]).encode())
+    write_atomic(folder / "verdict.json", f"{dumps(judged[0].to_json())}\n".encode())
     doubts = [text for board in results for text in checks.from_scores(board, found.axis)]
     new = document.render(found, results, {}, ReportOptions())
     old = (folder / "index.html").read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ from kept import read as read_kept
 
 from workbench.report import columns, csv_tables
 from workbench.report.comparison.boards import boards
+from workbench.report.comparison.verdict import verdicts
 from workbench.report.load import frames
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
@@ -126,7 +127,7 @@ def main(folder: Path, runs: Path, experiment: str) -> None:
     """Write the report of a folder again, with the runs of a store."""
     found = joined(folder, RunStore(runs), experiment)
     results = boards(found)
-    for name, sheet in csv_tables.sheets(found, results).items():
+    for name, sheet in csv_tables.sheets(found, results, verdicts(results, found)).items():
         write_atomic(folder / name, csv_tables.text(sheet).encode())
     write_atomic(folder / "compute.svg", document.picture(found, results[0]).encode())
     write_atomic(folder / "index.html", document.render(found, results, {}, ReportOptions()).encode())

@@ -17,6 +17,7 @@ import workbench as wb
 from workbench.report.statistics.noise import own_noises
 from workbench.report.statistics.power import gap_by_own_noise
 from workbench.spec.run_spec import RunSpec
+from workbench.store.atomic import dumps
 
 LEVELS = dict.fromkeys(made.ARMS, 65.0) | {"untrained": 50.0, "rtd": 70.0, "bert-mlm": 60.0}
 SETTINGS = dict(setting.split("=", 1) for setting in TINY)
@@ -42,7 +43,11 @@ def test_a_comparison_is_the_one_of_the_report_either_way_round(study: wb.Study,
     (row,) = [r for r in parsed.sheet(page.parent / "pairs.csv") if {r["a"], r["b"]} == {"rtd", "bert-mlm"}]
     assert float(row["difference"]) == pytest.approx(forward.difference)
     assert float(row["p_adjusted"]) == pytest.approx(forward.p) and row["verdict"] == forward.verdict
-    assert "rtd" in study.answer()
+    (verdict,) = study.verdicts()
+    assert study.answer() == str(verdict) and verdict.best == "rtd" and "Take RTD" in study.answer()
+    assert (page.parent / "verdict.json").read_text() == dumps(verdict.to_json()) + "\n"
+    (line,) = parsed.sheet(page.parent / "verdict.csv")
+    assert line["sentence"] == str(verdict) and line["decides"] == "yes"
 
 
 def test_what_a_study_does_not_have_is_refused(study: wb.Study) -> None:

@@ -27,6 +27,7 @@ from workbench.spec import experiment
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget, Special
 from workbench.spec.presets import resolve
+from workbench.store.atomic import read_object, sealed
 from workbench.store.run_store import ExperimentRecord, RunStore
 from workbench.tasks import Suite
 from workbench.tasks.measures import expected
@@ -294,6 +295,25 @@ def test_a_plan_of_looks_declares_nothing_for_later_tasks(machine: Callable[...,
     go(one)
     record = experiment_runner.execute(job_of_other_tasks(4), one.root, Host()).record
     assert [row["seen"] for row in RunStore(one.root).experiment(record).contrasts] == [4]
+
+
+def test_measures_of_a_record_that_lists_none_count_as_declared_where_they_have_scores(
+    machine: Callable[..., Machine],
+) -> None:
+    """As an older version wrote it. Another statistic of the scores is another measure, of any record."""
+    one = machine(scattered({}))
+
+    def named(changes: dict[str, Any]) -> list[tuple[str, int]]:
+        asked = job_of(experiment.load("ablation"), BASE.changed(changes), 2, ("rtd", "bert-mlm"))
+        record = experiment_runner.execute(asked, one.root, Host()).record
+        return [(row["name"], row["seen"]) for row in RunStore(one.root).experiment(record).measures]
+
+    assert named({}) == [("package", 0)]
+    (path,) = (one.root / "experiments").glob("*.json")
+    raw = read_object(path)
+    path.write_bytes(sealed(raw | {"measures": [], "counts": raw["counts"] | {"measures": 0}}))
+    assert named({"tasks.seeds": 2}) == named({}) == [("package", 0)]
+    assert named({"tasks.statistic": "median"}) == [("package", 2)]
 
 
 def test_nothing_declared_is_refused(machine: Callable[..., Machine]) -> None:

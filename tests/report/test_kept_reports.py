@@ -35,7 +35,7 @@ def test_comparisons_made_again_are_those_that_are_kept(name: str, tmp_path: Pat
     spec.loader.exec_module(kept)
     folder = shutil.copytree(ROOT / "reports/kept" / name, tmp_path / name)
     kept.correct(folder)
-    for file in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv"):
+    for file in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv", "verdict.csv"):
         (texts, numbers), (old_texts, old_numbers) = cells(folder / file), cells(ROOT / "reports/kept" / name / file)
         assert texts == old_texts, file
         assert numbers == pytest.approx(old_numbers, rel=1e-9), file

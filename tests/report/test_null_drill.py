@@ -20,6 +20,7 @@ from scipy import stats
 
 from workbench.report import csv_tables, write
 from workbench.report.comparison.boards import boards
+from workbench.report.comparison.verdict import verdicts
 from workbench.report.load.frames import Frames
 from workbench.report.page import advice
 from workbench.report.page.answer import answer
@@ -28,7 +29,7 @@ from workbench.report.statistics.power import family_of, unit_gap
 
 EXPERIMENTS = 200
 MOST = int(stats.binom.ppf(0.99, EXPERIMENTS, 0.05))  # false claims that a rate of 5 % stays within, 99 times in 100
-CLAIM = re.compile(r"\bis ahead\b|: take ")
+CLAIM = re.compile(r"\bis ahead\b|: take |^Take |^Higher ")
 FIVE = (*((arm, "bert-mlm") for arm in made.ARMS if arm != "bert-mlm"), ("rtd", "electra-15"))
 
 
@@ -47,7 +48,9 @@ def in_name_only(study: int, gaps: dict[str, float] | None = None) -> Callable[.
 def claims(frames: Frames) -> list[str]:
     """Return every sentence and row of a report in which one arm is called ahead."""
     found = []
-    for board in boards(frames):
+    boards_found = boards(frames)
+    found += [str(verdict) for verdict in verdicts(boards_found, frames) if CLAIM.search(str(verdict))]
+    for board in boards_found:
         said = answer(board, "objective")
         texts = [said.sentence, *said.further, advice.advise(board, frames, None, "paper")]
         found += [text for text in texts if CLAIM.search(text)]

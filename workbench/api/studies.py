@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.execution.experiment_runner import Outcome
-    from workbench.report.comparison.boards import Board, Pair
+    from workbench.report.comparison.boards import Board
+    from workbench.report.comparison.verdict import Verdict
     from workbench.report.load.frames import Frames
 
 TRIALS = ("trials", "sampler", "tuning_seeds", "storage")
@@ -44,7 +45,8 @@ class Comparison:
     added by a plan. `p` is corrected for all comparisons that
     count. `verdict` is "ahead" if `a` is ahead, "behind" if `b` is, or "open", which does not mean equal. `detectable`
     is the true difference that this design shows with a probability of 80 %, with the noise of all arms or that of the
-    two, whichever takes more. If contrasts were declared, nothing is claimed of a pair that is not `declared`.
+    two, whichever takes more. If contrasts were declared, nothing is claimed of a pair that is not `declared`. If not
+    `alike`, each arm was scored by a scorer of its own objective, so a difference may be due to the scorers.
     """
 
     a: str
@@ -60,11 +62,13 @@ class Comparison:
     verdict: str
     declared: bool
     detectable: float | None
+    alike: bool = True
 
     def __str__(self) -> str:
         interval = "" if self.low is None else f" ({self.level:.3g} % interval {self.low:.2f} to {self.high:.2f})"
         p = "" if self.p is None else f", corrected p {self.p:.3g}"
-        words = {"ahead": f"{self.a} is ahead of {self.b}", "behind": f"{self.b} is ahead of {self.a}"}
+        ahead = "is ahead of" if self.alike else "scores higher, each arm by its own scorer, than"
+        words = {"ahead": f"{self.a} {ahead} {self.b}", "behind": f"{self.b} {ahead} {self.a}"}
         claim = words.get(self.verdict, "nothing is shown") if self.declared else "not declared beforehand"
         shown = "" if self.detectable is None else f"; the design shows {self.detectable:.2f} points four times in five"
         return (
@@ -131,18 +135,25 @@ class Study:
         """Return the names of the measures for `compare`, in the order of the report."""
         return [board.suite for board in self._boards]
 
+    def verdicts(self) -> list[Verdict]:
+        """Return the verdict of each measure as typed fields, the one that decides first; none without scores."""
+        from workbench.report.comparison.verdict import verdicts
+
+        return verdicts(self._boards, self._frames)
+
     def answer(self) -> str:
-        """Return the report's answer to the experiment's question, which is based on the first measure."""
-        from workbench.report.page.answer import answer
+        """Return the verdict of the study in one sentence, as the report and `workbench status` give it."""
         from workbench.report.page.experiment_facts import no_scores
 
-        return answer(self._boards[0], self._frames.axis).sentence if self._boards else no_scores(self._frames)
+        return str(next(iter(self.verdicts()), no_scores(self._frames)))
 
     def compare(self, a: str, b: str, measure: str | None = None, budget: str | None = None) -> Comparison:
         """Compare two arms by a measure (the first by default) at a budget (the largest by default).
 
         Raises InputError for an arm, a measure or a budget that the study does not have.
         """
+        from workbench.report.comparison.verdict import detectable
+
         board = self._board(measure)
         budget = _known(budget or board.budget, board.budgets, f"{self.name} has no budget")
         arms = [cell.arm for cell in board.cells if cell.budget == budget]
@@ -159,7 +170,8 @@ class Study:
         return Comparison(
             a, b, board.label, budget, sign * estimate.mean, low, high, level,
             pair.compared.adjusted, estimate.n,
-            verdict if sign > 0 else reversed_verdict, pair.compared.declared, _detectable(board, budget, pair),
+            verdict if sign > 0 else reversed_verdict, pair.compared.declared, detectable(board, budget, pair),
+            board.alike(a, b),
         )  # fmt: skip
 
     def report(self, out: Path | str | None = None) -> Path:
@@ -178,19 +190,6 @@ class Study:
             raise InputError(f"{self.name} has no trained run with a score on every task, so nothing can be compared")
         chosen = _known(measure or self.measures()[0], self.measures(), f"{self.name} has no measure")
         return next(board for board in self._boards if board.suite == chosen)
-
-
-def _detectable(board: Board, budget: str, pair: Pair) -> float | None:
-    """Return the smallest true gap that this comparison would have shown four times in five, as the report says."""
-    from workbench.report.comparison.declared import NOTHING
-    from workbench.report.statistics.per_task import gap_of
-    from workbench.report.statistics.power import family_of
-
-    noise, family = board.noise[budget][0], board.families.get(budget, NOTHING)
-    if noise.gap is None:
-        return None
-    arms = {cell.arm: cell.scores for cell in board.at(budget)}
-    return max(noise.gap, gap_of(arms, pair.a, pair.b, noise.n, family_of(list(arms), family.pairs), family.plan))
 
 
 def _negated(value: float | None) -> float | None:

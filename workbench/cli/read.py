@@ -55,19 +55,22 @@ def report(
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged.
 
-    The exit code is 1 if a run is damaged. Files that have not changed since the run ended are compared by their size
-    alone; `workbench verify` reads all of them.
+    The verdict of each experiment, as its last report gave it, stands below. The exit code is 1 if a run is damaged.
+    Files that have not changed since the run ended are compared by their size alone; `workbench verify` reads all of
+    them.
     """
     from workbench.execution import live
     from workbench.execution.cluster import job_array
     from workbench.progress import say
+    from workbench.report import verdict_line
     from workbench.report.load import ledger
     from workbench.store.atomic import cache_path
     from workbench.store.run_store import JOBS, RunStore
 
     store = RunStore.existing(runs)
     rows = [live.facts(run, row) for run, row in ledger.states(store)]
-    for record in store.experiments():
+    records = store.experiments()
+    for record in records:
         if record.damage:
             DAMAGE.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
     for sentence in job_array.queued(store.root / JOBS, cache_path() / JOBS):
@@ -76,6 +79,11 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     lines = [
         f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else "")
         for row, note in zip(rows, notes, strict=True)
+    ]
+    lines += [
+        f"verdict      {record.name}, {str(record.verdict.get('at'))[:16]}: {verdict_line(record.verdict)}"
+        for record in records
+        if record.verdict
     ]
     if as_json or lines:
         emit(rows if as_json else "\n".join(lines), as_json)

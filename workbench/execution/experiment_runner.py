@@ -13,8 +13,9 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,13 @@ from workbench.progress import say
 from workbench.spec.host import Host
 from workbench.spec.launch import Launch
 from workbench.spec.run_spec import RunSpec, merge, parse
+from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
 from workbench.store.run_directory import now
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, of_each
 from workbench.tasks import Suite, series
+from workbench.tasks.score import score_digest
 from workbench.training.plan import plan
 
 log = logging.getLogger("workbench")
@@ -58,6 +61,7 @@ class Outcome:
     runs: dict[str, tuple[str, str]]
     report: Path | None
     store: Path
+    verdict: Mapping[str, Any] = field(default_factory=dict)  # of the report, as plain data (`report.verdict.Verdict`)
 
     @property
     def exit_code(self) -> int:
@@ -72,10 +76,13 @@ class Outcome:
             "runs": rows,
             "store": str(self.store),
             "report": str(self.report) if self.report else None,
+            "verdict": dict(self.verdict),
         }
 
     def summary(self) -> str:
         """Return the outcome as lines for a terminal: counts, runs that are not done, and the report."""
+        from workbench.report import verdict_line
+
         done = sum(state in ("done", "trained") for state, _ in self.runs.values())
         lines = [f"{done} of {len(self.runs)} runs are done in {self.store}"]
         lines += [
@@ -88,6 +95,7 @@ class Outcome:
             verb = "has a loss that is" if doubtful == 1 else "have losses that are"
             lines.append(f"{doubtful} of them {verb} no better than token frequencies alone give; workbench status "
                          f"--runs {self.store} names them")  # fmt: skip
+        lines += [f"verdict: {verdict_line(self.verdict)}"] if self.verdict else []
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
 
 
@@ -295,13 +303,65 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     named, matches = bound_runs(session.job.experiment, specs, session.prepared)
     runs = distinct_runs(named.values())
     baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
-    records = session.store.experiments() if session.job.declared else []
+    records = session.store.experiments()
     seeds = [] if "design" in facts else seeds_before(session, records, named)  # a new plan counts its own seeds alone
     contrasts = contrasts_of(session, named, declared_in_other_records(session, records), seeds)
     facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts, **facts}
+    if runs:  # a search names its measures once it has runs
+        folders = [RunDir(session.store.root / run.run_id) for run in runs]
+        facts |= {"measures": measures_of(session, runs, records), "first_score": first_score(folders)}
     session.store.extend_experiment(_record(session, runs, baselines, facts))
     session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
+
+
+def measures_of(
+    session: Session, runs: Sequence[BoundRun], records: Sequence[ExperimentRecord]
+) -> list[dict[str, Any]]:
+    """Return the measures of a session, as rows of the record.
+
+    A measure is a task under its settings. `seen` is the number of seeds of which two arms have a score of any measure
+    by now, without the runs for which one of the store's `records` declared this measure before that: if it is 0, the
+    measure is declared beforehand.
+    """
+    spec = session.base.tasks
+    rows = []
+    for measure in session.suite.tasks:
+        key = {"name": measure.name, "digest": score_digest(measure, spec), "statistic": spec.statistic}
+        new = [run for run in runs if not any(_declares(record, run.run_id, key, session) for record in records)]
+        arms: dict[int, set[str]] = {}
+        for run in new:
+            if next(score_files(session.store.root / run.run_id), None) is not None:
+                arms.setdefault(run.spec.seed, set()).add(run.spec.replace(seed=0, budget={"steps": 1}).name)
+        seen = sum(len(each) > 1 for each in arms.values())
+        rows.append({**key, "suite": measure.suite, "declared": now(), "seen": seen})
+    return rows
+
+
+def _declares(record: ExperimentRecord, run_id: str, key: Mapping[str, Any], session: Session) -> bool:
+    """Return whether a record declared a measure of a run before results were known.
+
+    A record with a plan of looks is left out, unless it is the session's own, because its results decided how many
+    seeds were trained. A record of an older version lists no measures, and those with scores count as declared.
+    """
+    if run_id not in record.runs or (record.design and record.name != session.record):
+        return False
+    if record.measures:
+        return any(row["seen"] == 0 and all(row[name] == key[name] for name in key) for row in record.measures)
+    beginning = score_file(key["name"], key["digest"], 0).removesuffix("0.json")
+    return any(path.name.startswith(beginning) for path in score_files(session.store.root / run_id))
+
+
+def score_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of all scores of a run, at the end of training and at points before it."""
+    yield from folder.glob("scores/*.json")
+    yield from folder.glob("points/*/scores/*.json")
+
+
+def first_score(runs: Sequence[RunDir]) -> str:
+    """Return the time at which the first score of these runs was written, in ISO 8601; "" if there is none."""
+    times = [path.stat().st_mtime for run in runs for path in score_files(run.path)]
+    return datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
 
 
 def declared_in_other_records(session: Session, records: Sequence[ExperimentRecord]) -> set[frozenset[str]]:
@@ -409,14 +469,19 @@ def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome
     if all(state in SETTLED for state, _ in states.values()):
         _record_reported(session, todo)
 
-    from workbench.report import write
+    from workbench.report import verdict_beside, write
     from workbench.report.load.frames import read_and_warn
 
     loaded = read_and_warn(session.store, session.record)
     states |= {row["run_id"]: ("damaged", row["reason"]) for row in loaded.rows("runs") if row["state"] == "damaged"}
     page = write(session.store, session.record, out or Path("reports") / session.record,
                  missing=dict(session.suite.missing), loaded=loaded)  # fmt: skip
-    return Outcome(session.record, states, page, session.store.root)
+    verdict = verdict_beside(page)
+    record = session.store.experiment(session.record)
+    first = record.first_score or first_score([session.store.get(run_id) for run_id in record.runs])
+    judged = {"at": now(), **verdict} if verdict else record.verdict
+    session.store.extend_experiment(replace(record, verdict=judged, first_score=first), record.updated)
+    return Outcome(session.record, states, page, session.store.root, verdict)
 
 
 def _record_reported(session: Session, run_ids: Sequence[str]) -> None:

@@ -32,8 +32,10 @@ class Detector:
         logits = self.head(self.encoder(ids, attention))  # (B, L)
         return summed(F.logsigmoid(-logits.float()), ids, attention, self.generator.spec.data.special)
 
-    def electric(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+    def electric(self, ids: Tensor, attention: Tensor | None, log_q: Tensor | None = None) -> Tensor:
         """Return the sum (B,) of log q(token) - logit: the generator's log-probability, corrected by the head.
+
+        `log_q` (B,) is the generator's score of the sentences, if it is known.
 
         At the optimum, each term is log p(token | other tokens) up to a constant (Clark et al. 2020, "Pre-training
         transformers as energy-based cloze models"). Here this holds only roughly, since a sample that equals the
@@ -41,12 +43,14 @@ class Detector:
         """
         logits = self.head(self.encoder(ids, attention))  # (B, L)
         corrections = summed(logits, ids, attention, self.generator.spec.data.special)
-        return self.generator.score(ids, attention) - corrections
+        return (self.generator.score(ids, attention) if log_q is None else log_q) - corrections
 
     def scorers(self) -> dict[str, Scorer]:
         """Return the ways to score sentences, including those of the generator by itself."""
         return {
             "originality": lambda s: self.originality(s.ids, s.attention),
-            "electric": lambda s: self.electric(s.ids, s.attention),
+            "electric": lambda s: self.electric(
+                s.ids, s.attention, s.once("generator-pll", lambda: self.generator.score(s.ids, s.attention))
+            ),
             **self.generator.scorers(),
         }

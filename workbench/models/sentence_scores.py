@@ -6,7 +6,7 @@ B sentences, L positions, D width. Special tokens and padding are never scored, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -34,6 +34,13 @@ class Sentences:
     ids: Tensor
     attention: Tensor | None
     words: Tensor
+    kept: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
+        """Return a value of these sentences that several scorers use; it is computed on its first use."""
+        if name not in self.kept:
+            self.kept[name] = compute()
+        return self.kept[name]
 
 
 Scorer = Callable[[Sentences], Tensor]  # the log-plausibility of each sentence (B,), float64
@@ -102,6 +109,8 @@ def copy_mixture(
 def masked_scorers(encoder: Encoder, head: MlmHead, special: Special, prefix: str = "") -> dict[str, Scorer]:
     """Return the two ways of scoring by masks, token by token and word by word, of a masked language model."""
     return {
-        f"{prefix}pll": lambda s: pseudo_log_likelihood(encoder, head, s.ids, s.attention, special),
+        f"{prefix}pll": lambda s: s.once(
+            f"{prefix}pll", lambda: pseudo_log_likelihood(encoder, head, s.ids, s.attention, special)
+        ),
         f"{prefix}pll-word-l2r": lambda s: pseudo_log_likelihood(encoder, head, s.ids, s.attention, special, s.words),
     }

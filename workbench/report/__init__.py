@@ -32,6 +32,24 @@ def write(
     return document.write(store, record_name, out, missing or {}, options or ReportOptions(), loaded)
 
 
+def verdict_beside(page: Path) -> dict[str, Any]:
+    """Return the verdict that was written beside a page, as plain data; empty if it has no scores or no such file."""
+    from workbench.store.atomic import read_object
+
+    try:
+        return read_object(page.parent / f"{'' if page.name == 'index.html' else f'{page.stem}-'}verdict.json")
+    except FileNotFoundError:
+        return {}
+
+
+def verdict_line(verdict: Mapping[str, Any]) -> str:
+    """Return a verdict (`comparison.verdict.Verdict`, as plain data) as a line, with the code names of its arms."""
+    sentence = str(verdict.get("sentence") or "")
+    names = verdict.get("names") if isinstance(verdict.get("names"), dict) else {}
+    codes = [f"{name} is {code}" for code, name in (names or {}).items() if name != code and str(name) in sentence]
+    return f"{sentence} ({', '.join(codes)})" if codes else sentence
+
+
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
     """Write the results of `workbench bench` as `out`/index.html and JSON. Raises OSError if the disk fails."""
     from workbench.report import speed

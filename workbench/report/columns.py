@@ -15,7 +15,8 @@ AMOUNTS = ("steps", "tokens", "seconds", *FLOPS)  # what pre-training spends
 OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # if a row is one fine-tuning run
 COUNTS = {
     "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
-    "fine_tuning_seed", "gain_seeds", "finetunings", "ties", "micro_batch", "device_memory_bytes",
+    "fine_tuning_seed", "items", "needed_seeds", "gain_seeds", "finetunings", "ties", "micro_batch",
+    "device_memory_bytes",
 }  # fmt: skip
 MOST = 2**63  # larger counts do not fit into 64 bits
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.report.columns import OF_SCORES, readable
 from workbench.report.comparison.boards import SPENT, Board, Cell, Pair
+from workbench.report.comparison.verdict import Verdict
 from workbench.report.load.frames import Frames
 from workbench.report.statistics.paired_comparison import Compared, Estimate
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 TABLE = (
-    "suite", "label", "budget", "arm", "statistic", "seeds", "score", "low", "high", "sd", "median",
-    "gain_seeds", "gain", "gain_low",
+    "suite", "label", "budget", "arm", "statistic", "seeds", "score", "low", "high", "sd", "median", "scorer",
+    "other_scorers", "gain_seeds", "gain", "gain_low",
     "gain_high", "gain_df", "gain_p", "gain_p_adjusted", *SPENT, "published", "published_source", "runs",
 )  # fmt: skip
 PAIRS = (
@@ -33,6 +34,9 @@ PAIRS = (
     "high",
     "df",
     "sd",
+    "items",
+    "low_items",
+    "high_items",
     "p",
     "p_adjusted",
     "p_flip",
@@ -63,11 +67,19 @@ NOISE = (
 )
 
 
+VERDICT = (
+    "suite", "measure", "budget", "decides", "kind", "alike", "best", "score", "seeds", "next", "difference", "low",
+    "high", "items", "low_items", "high_items", "rivals", "detectable", "needed_seeds", "more_seconds", "same_compute",
+    "scorers", "sentence",
+)  # fmt: skip
 PUBLISHED = ("run_id", "model", "suite", "task", "value", "fine_tuning_seed", "flops_stated", "flops_source")
 
 
-def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
-    """Return {file name: table}. A table without rows is included, with its columns."""
+def sheets(frames: Frames, boards: Iterable[Board], verdicts: Sequence[Verdict]) -> dict[str, pd.DataFrame]:
+    """Return {file name: table}. A table without rows is included, with its columns.
+
+    `verdicts` are those of the boards, the one that decides first.
+    """
     import pandas as pd
 
     boards = list(boards)
@@ -76,6 +88,7 @@ def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
         "pairs.csv": (PAIRS, [row for b in boards for row in pairs(b)]),
         "tasks.csv": (TASKS, [row for b in boards for row in tasks(b)]),
         "baselines.csv": (("suite", "task", "baseline", "value"), [row for b in boards for row in baselines(b)]),
+        "verdict.csv": (VERDICT, [verdict_row(each, each is verdicts[0]) for each in verdicts]),
         "noise.csv": (NOISE, [row for b in boards for row in noise(b)]),
     }
     tables = {name: pd.DataFrame(rows, columns=list(columns)) for name, (columns, rows) in of_boards.items()}
@@ -112,12 +125,19 @@ def _cell(board: Board, cell: Cell, medians: Mapping[tuple[str, str, str], float
         "statistic": board.statistic,
         **_estimate("score", cell.estimate),
         "median": sum(medians[cell.budget, cell.arm, task] for task in board.tasks) / len(board.tasks),
+        "scorer": ", ".join(sorted({name for _, name in board.scorers.get(cell.arm, ())})),
+        "other_scorers": "; ".join(f"{name} {e.mean:.2f}" for name, e in _beside(board, cell).items()),
         **_gain(cell.gain),
         **cell.spent,
         "published": published,
         "published_source": column.source if column and published is not None else "",
         "runs": " ".join(cell.runs),
     }
+
+
+def _beside(board: Board, cell: Cell) -> Mapping[str, Estimate]:
+    """Return the scores of an arm by further scorers, which are known at the largest budget."""
+    return board.beside.get(cell.arm, {}) if cell.budget == board.budget else {}
 
 
 def _estimate(name: str, e: Estimate) -> Row:
@@ -140,13 +160,14 @@ def pairs(board: Board) -> list[Row]:
     for budget in reversed(board.budgets):
         runs = {c.arm: dict(zip(sorted(c.scores), c.runs, strict=True)) for c in board.at(budget)}
         for pair in board.pairs[budget]:
-            d = pair.difference
+            d, items = pair.difference, board.items.get(budget, {}).get(frozenset((pair.a, pair.b)))
+            of_items = {"items": items.items, "low_items": items.low, "high_items": items.high} if items else {}
             rows.append({
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
                 "statistic": board.statistic,
-                **_estimate("difference", d.estimate), "df": d.estimate.df, "p": d.p,
+                **_estimate("difference", d.estimate), "df": d.estimate.df, **of_items, "p": d.p,
                 "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
-                "verdict": verdict(pair), "order": pair.compared.order,
+                "verdict": verdict(board, pair), "order": pair.compared.order,
                 "declared": "yes" if pair.compared.declared and budget in board.families else "no",
                 "contrast": board.labels.get(frozenset((pair.a, pair.b)), ""),
                 "runs_a": " ".join(runs[pair.a][s] for s in d.seeds),
@@ -155,11 +176,20 @@ def pairs(board: Board) -> list[Row]:
     return rows
 
 
-def verdict(pair: Pair) -> str:
+def verdict_row(verdict: Verdict, decides: bool) -> Row:
+    """Return the row of verdict.csv on one measure."""
+    scorers = "; ".join(f"{arm} {name}" for arm, name in verdict.scorers.items())
+    row = verdict.to_json() | {"rivals": "; ".join(verdict.rivals), "scorers": scorers, "decides": decides}
+    return {key: {True: "yes", False: "no"}[row[key]] if isinstance(row[key], bool) else row[key] for key in VERDICT}
+
+
+def verdict(board: Board, pair: Pair) -> str:
     """Return what can be said of the first arm of a pair, as a value of the column `verdict`."""
     if not pair.compared.declared:
         return "exploratory"
-    return "ahead" if pair.compared.claimed else "not told apart"
+    if not pair.compared.claimed:
+        return "not told apart"
+    return "ahead" if board.alike(pair.a, pair.b) else "higher by own scores"
 
 
 def tasks(board: Board) -> list[Row]:

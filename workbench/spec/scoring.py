@@ -34,6 +34,16 @@ PATH_PREFIXES = ("tag:", "choice:", "spans:", "similarity:", "retrieval:")  # of
 TESTED = ("test", "dev")
 EMBEDDINGS = ("similarity", "retrieval")
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained
+# Suites that measure an arm by a scorer of its own objective, which each score names: they treat arms alike only where
+# all have one scorer. Every other suite reads all encoders in the same way.
+OWN_SCORERS = ZERO_SHOT
+# Measures as people say them; those of single tasks are named with the task.
+SPOKEN = {
+    "glue": "GLUE", "superglue": "SuperGLUE", SQUAD: "SQuAD", "babylm": "BabyLM\u2019s fine-tuning",
+    "probes": "fine-tuned probes", "pairs": "minimal pairs", "blimp": "BLiMP", "minimal-pairs": "minimal pairs",
+    "linear": "linear probes", "tagging": "tagging", "table": "fine-tuning on a table",
+    "similarity": "text similarity", "retrieval": "retrieval",
+}  # fmt: skip
 
 
 def place_of(suite: str) -> tuple[int, str]:
@@ -76,6 +86,12 @@ def score_label(suite: str, tasks: Iterable[str]) -> str:
 def label_of_tasks(names: Sequence[str]) -> str:
     """Return the label of a mean over some tasks of a suite, which names them: `RTE`, `mean of CoLA, RTE`."""
     return names[0] if len(names) == 1 else "mean of " + ", ".join(names)
+
+
+def spoken(suite: str, tasks: Sequence[str]) -> str:
+    """Return a measure as people say it: `GLUE`, or with its only task `linear probes (linear:next)`."""
+    name = SPOKEN.get(suite, suite)
+    return name if len(tasks) != 1 or tasks[0] == suite else f"{name} ({tasks[0]})"
 
 
 def mean_score(suite: str, values: Mapping[str, float]) -> tuple[str, float]:

@@ -57,18 +57,20 @@ COUNTED = (
     "match",
     "tuning",
     "contrasts",
+    "measures",
     "looks",
     "reported",
 )  # lists of a record whose lengths are also written
 
 
 # Fields of every record that was written with a hash; records without a hash are from older versions.
-SINCE_HASHES = {"contrasts", "design", "looks", "reported", "text"}
+SINCE_HASHES = {"contrasts", "measures", "first_score", "design", "looks", "reported", "text", "verdict"}
 # Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
     "tuning": {"objective": str, "trial": int, "values": dict, "seeds": list, "run_ids": list},
     "contrasts": {"label": str, "a": dict, "b": dict, "runs_a": list, "runs_b": list, "seen": int},
+    "measures": {"name": str, "digest": str, "statistic": str, "suite": str, "declared": str, "seen": int},
     "looks": {"seeds": int},
     "reported": {"at": str, "budget": dict, "seeds": list},
 }
@@ -79,12 +81,15 @@ class ExperimentRecord:
     """The record of an experiment: its question and the runs that answer it.
 
     `untrained` are the runs of 0 steps, one for each seed; `base` and `tasks` are the spec and the settings of
-    fine-tuning as plain data. `match` gives the unit in which all runs got the same amount (`run_list.Match`); `tuning`
-    are the trials of a search. `contrasts` are the declared comparisons: arms as keys and values, their runs, when each
-    was declared, and how many seeds of both arms were trained by then. `design` is the plan of a command that adds
-    seeds, with the numbers of seeds at which it tests; `looks` are the tests made, with their results. `reported` are
-    the seeds of finished commands without such a plan, with their budget and the time of the report. `text` describes
-    the training text: words, tokens, documents, and the words of each source.
+    fine-tuning as plain data. `match` gives the unit in which all runs got the same amount (`run_list.Match`);
+    `tuning` are the trials of a search. `contrasts` are the declared comparisons: arms as keys and values, their runs,
+    when each was declared, and how many seeds of both arms were trained by then. `measures` are the tasks under their
+    settings, when each was first named, and of how many seeds two arms had scores of any measure by then;
+    `first_score` is the time of the first score of the runs. `design` is the plan of a command that adds seeds, with
+    the numbers of seeds at which it tests; `looks` are the tests made, with their results. `reported` are the seeds of
+    finished commands without such a plan, with their budget and the time of the report. `text` describes the training
+    text: words, tokens, documents, and the words of each source. `verdict` is that of the last report, as plain data,
+    with the time of the report.
 
     A record that cannot be used has only `damage`, the reason and what to do. `covered` is true if the file contains a
     hash of its content, which older versions did not write.
@@ -101,10 +106,13 @@ class ExperimentRecord:
     match: list[dict[str, Any]] = field(default_factory=list)
     tuning: list[dict[str, Any]] = field(default_factory=list)
     contrasts: list[dict[str, Any]] = field(default_factory=list)
+    measures: list[dict[str, Any]] = field(default_factory=list)
     design: dict[str, Any] = field(default_factory=dict)
     looks: list[dict[str, Any]] = field(default_factory=list)
     reported: list[dict[str, Any]] = field(default_factory=list)
     text: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)
+    first_score: str = ""
     command: str = ""
     updated: str = ""
     damage: str | None = None
@@ -261,10 +269,11 @@ class RunStore:
 
     # -- experiments
 
-    def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
+    def extend_experiment(self, record: ExperimentRecord, updated: str | None = None) -> ExperimentRecord:
         """Write a record and return it, merged with an existing one of the same name.
 
-        Runs that earlier commands listed stay listed. Raises InputError if the existing record cannot be used.
+        Runs that earlier commands listed stay listed. `updated` is the time of the update, by default now. Raises
+        InputError if the existing record cannot be used.
         """
         folder = self.root / EXPERIMENTS
         own_folder(folder)
@@ -281,11 +290,14 @@ class RunStore:
                 untrained=_union(before.untrained, record.untrained),
                 tuning=_trials(before.tuning, record.tuning),
                 contrasts=_contrasts(before.contrasts, record.contrasts),
+                measures=_once([*before.measures, *record.measures], "name", "digest", "statistic"),
+                first_score=before.first_score or record.first_score,
                 design=before.design or record.design,
+                verdict=record.verdict or before.verdict,
                 looks=_once([*before.looks, *record.looks], "seeds"),
                 reported=_once([*before.reported, *record.reported], "budget", "seeds"),
                 command=redact(record.command),
-                updated=now(),
+                updated=updated or now(),
             )
             write_atomic(path, sealed(merged.dump()), lease.stage, lease.check)
         finally:
@@ -337,8 +349,8 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
     if not has_seal and (raw.keys() & SINCE_HASHES or not raw.keys() <= {"format", *known}):
         raise ValueError(f"{path.name} is not what was written there (its hash is missing)")
-    later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks", "reported")}
-    later |= {"design": {}, "text": {}}
+    later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "measures", "looks", "reported")}
+    later |= {"design": {}, "text": {}, "verdict": {}, "first_score": ""}
     values = later | {key: value for key, value in raw.items() if key in known}
     blank = ExperimentRecord("")
     for key in known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,6 +14,22 @@ from workbench.store.run_directory import RunDir
 from workbench.tasks.task import Measure
 
 Progress = Callable[[int, int], None]  # step, steps
+
+
+MOST_ITEMS = 10_000  # test items whose results a score keeps; of more, another sample would hardly change an accuracy
+
+
+def items_of(right: Sequence[float]) -> dict[str, str]:
+    """Return the fact `items` of a score: "+" for each test item that is right, "-" for a wrong one, "=" for a half.
+
+    The accuracy is the mean over the items. There is no such fact of more than MOST_ITEMS.
+    """
+    return {"items": as_signs(right)} if len(right) <= MOST_ITEMS else {}
+
+
+def as_signs(right: Sequence[float]) -> str:
+    """Return a character for each of 1, 0.5 and 0: "+", "=" and "-"."""
+    return "".join("-=+"[round(2 * float(value))] for value in right)
 
 
 @dataclass(frozen=True)

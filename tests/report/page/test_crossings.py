@@ -36,8 +36,9 @@ def test_by_which_amount_an_arm_has_not_overtaken_is_said(tmp_path: Path) -> Non
 
     store, name = store_of(tmp_path, truth, arms=tuple(level))
     told = crossings.sentences(board_with_points(store, name), Axis("steps", "steps"))
-    assert told[0].startswith("bert-mlm is ahead of rtd from 2 steps to 200 steps (shown at 6 of 6 points")
-    assert told[1].endswith("; up to 200 steps it is not overtaken.") and "of electra-15" in told[1]
+    first = "bert-mlm is higher by its own scores than rtd from 2 steps to 200 steps (shown at 6 of 6 points"
+    assert told[0].startswith(first)
+    assert told[1].endswith("; up to 200 steps it is not overtaken.") and "than electra-15" in told[1]
     assert told[2] == "At no point up to 200 steps is either arm shown ahead: electra-15 and rtd."
 
 

@@ -11,8 +11,10 @@ import pytest
 from by_hand import cell
 
 from workbench.report.comparison.boards import Board, board
+from workbench.report.comparison.verdict import verdicts
 from workbench.report.figures.selection import BoardFigures, Figure
 from workbench.report.page.answer import Answer, answer
+from workbench.report.page.phrases import covers
 from workbench.report.page.section import Section, pairs_note, section
 from workbench.report.page.table_rows import BudgetTables, ScoreRow
 from workbench.report.report_options import ReportOptions
@@ -104,9 +106,9 @@ def test_a_section_has_its_parts_from_its_own_board() -> None:
     frames = made.in_memory(made.noisy(made.LEVELS), ("rtd", "bert-mlm"), 2, 1, (60, 120))
     found = board(frames, "probes")
     assert found is not None
-    one = section(4, found, frames, Drawn(), ReportOptions())  # type: ignore[arg-type]
+    one = section(4, found, frames, Drawn(), ReportOptions(), verdicts([found], frames))  # type: ignore[arg-type]
     assert one.number == 5 and one.answer == answer(found, "objective")
     assert [table.budget for table in one.tables] == ["120 steps", "60 steps"]
     assert {row.task for row in one.tasks} == set(made.PROBES)
-    assert one.published == () and one.finding is None and one.looks == () and one.notes == ()
+    assert one.published == () and one.finding is None and one.looks == () and one.notes == (covers(found),)
     assert one.figures.compute[0] == Figure("120 steps", "", "4")

@@ -52,6 +52,7 @@ def test_it_learns_and_reports_what_it_answers(encoder: Path, keyword: Task, ans
     assert score.values["dev"]["accuracy"] == pytest.approx(100 * sklearn.metrics.accuracy_score(dev_true, dev))
     assert score.values["test"]["matthews"] == pytest.approx(100 * sklearn.metrics.matthews_corrcoef(test_true, test))
     assert score.value > 85
+    assert score.details["items"] == "".join("-+"[bool(a == b)] for a, b in zip(dev, dev_true, strict=True))
     assert (score.train_rows, score.test_rows, score.steps) == (256, 101, 6 * 8)
     assert score.baselines == {"majority": 50.0}
 

@@ -67,6 +67,10 @@ def test_pairs_are_learnt_on_other_paradigms(encoder: Path) -> None:
     assert set(train.targets).isdisjoint(test.targets) and len(set(test.targets)) == 2  # type: ignore[arg-type]
     score = take(encoder, task, SPEC, 0, CPU)
     assert score.value > 95 and score.baselines == {"majority": 50.0, "bag-of-words": 100.0}
+    signs, labels = score.details["items"], np.array(test.targets)
+    right = np.array([{"+": 100.0, "=": 50.0, "-": 0.0}[sign] for sign in signs])
+    assert score.value == pytest.approx(np.mean([right[labels == label].mean() for label in set(test.targets)]))  # type: ignore[arg-type]
+    assert "items" not in score.details["layers"]["mixed"]
     assert set(score.details["layers"]["mixed"]["paradigms"]) == {task.labels[int(t)] for t in set(test.targets)}  # type: ignore[arg-type]
 
 

@@ -169,6 +169,7 @@ def test_a_score_is_that_of_a_fine_tuning_for_each_fold(encoder: Path, tmp_path:
         total, steps = total + one.test_rows, steps + one.steps
     assert score.value == pytest.approx(100 * right / total) and score.values[PART]["accuracy"] == score.value
     assert (score.test_rows, score.train_rows, score.steps, score.details["folds"]) == (40, 40, steps, 3)
+    assert len(score.details["items"]) == total and score.details["items"].count("+") == right
     assert [step for step, _ in seen] == list(range(1, steps + 1)) and {count for _, count in seen} == {steps}
     assert score.data == task.fingerprint
 

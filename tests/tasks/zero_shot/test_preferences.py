@@ -16,6 +16,7 @@ import torch
 from pair_runs import CPU, scored
 
 from workbench.errors import Diverged, InputError
+from workbench.models.encoder import Encoder
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks import measures
@@ -117,3 +118,26 @@ def test_several_processes_score_each_sentence_once_and_have_the_score_of_one(
     assert len(scored_by) == count
     if precision == "fp32":
         assert sum(scored_by.values()) == len({*toy.good, *toy.bad})
+
+
+def test_electric_stands_beside_a_detector_and_shares_the_passes_of_its_generator(
+    finished: Callable[..., RunDir], toy: PairSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default; its value is the one it has alone, and no masked copy is computed twice."""
+    run, rows = finished("rtd"), list[int]()
+    beside = scored(run, toy)
+    assert beside.details["scorer"] == "originality"
+    alone = scored(run, toy, scorers=("electric",))
+    assert beside.values["electric"] == {"accuracy": alone.value} and alone.details["scorer"] == "electric"
+    states_at = Encoder.states_at
+
+    def counted(self: Encoder, ids: Any, *rest: Any) -> Any:
+        rows.append(len(ids))
+        return states_at(self, ids, *rest)
+
+    monkeypatch.setattr(Encoder, "states_at", counted)
+    for scorers in (("default", "generator-pll"), ("generator-pll",)):
+        rows.append(0)
+        scored(run, toy, scorers=scorers)
+    both, one = rows[1 : rows.index(0, 1)], rows[rows.index(0, 1) + 1 :]
+    assert sum(both) == sum(one) > 0

@@ -8,9 +8,10 @@ task has no score.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics as plain
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from workbench.errors import plural
 from workbench.report.columns import AMOUNTS
 from workbench.report.comparison import declared
 from workbench.report.comparison.declared import NOTHING, Families, Family, Labels
+from workbench.report.comparison.item_intervals import ItemInterval, interval_of, points_of_items
 from workbench.report.comparison.training_points import Place, places
 from workbench.report.load.frames import Frames
 from workbench.report.statistics.gains import Groups, gains
@@ -25,8 +27,9 @@ from workbench.report.statistics.group_sequential import Look, looks
 from workbench.report.statistics.paired_comparison import Compared, Difference, Estimate, t_interval
 from workbench.report.statistics.per_task import STATISTICS, Noise, TaskCell, noise, score_of, task_cells
 from workbench.spec.published import MEASURED, Column, Point, beside
-from workbench.spec.scoring import SQUAD, ZERO_SHOT, counted, place_of, score_label
+from workbench.spec.scoring import OWN_SCORERS, SQUAD, ZERO_SHOT, counted, place_of, score_label
 
+Scorers = frozenset[tuple[str, str]]  # tasks and the names of the scorers that an arm had on them
 SPENT = (*AMOUNTS, "finetune_seconds")
 UNTRAINED, NO_BUDGET = "untrained", "none"
 
@@ -90,6 +93,22 @@ class Board:
     measured: tuple[Point, ...] = ()  # models that others trained, with their mean over the counted tasks
     statistic: str = "mean"  # of the scores of one run with several fine-tuning seeds: tasks.statistic
     looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
+    # budget -> two arms -> the interval of their difference for new test items as well, where their results are kept
+    items: Mapping[str, Mapping[frozenset[str], ItemInterval]] = field(default_factory=dict)
+    scorers: Mapping[str, Scorers] = field(default_factory=dict)  # arm -> task and scorer, where arms have their own
+    beside: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)  # arm -> further scorer, largest budget
+
+    def alike(self, *arms: str) -> bool:
+        """Return whether this measure treats these arms alike; without arguments, all arms at the largest budget.
+
+        A measure by the arms' own scorers does so only if every task was scored by one and the same scorer, and if
+        that scorer is recorded.
+        """
+        if self.suite not in OWN_SCORERS:
+            return True
+        each = [self.scorers.get(arm, frozenset()) for arm in arms or [cell.arm for cell in self.at(self.budget)]]
+        tasks = [task for task, _ in each[0]] if each else []
+        return len(set(each)) == 1 and len(set(tasks)) == len(tasks) > 0 and all(name for _, name in each[0])
 
     @property
     def budget(self) -> str:
@@ -143,12 +162,15 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     budgets = tuple(dict.fromkeys(budget for budget, _ in arms))
     at = {b: {arm: ids for (budget, arm), ids in arms.items() if budget == b} for b in budgets}
     families = _families(frames, at)
+    if declared.late_measures(frames, tasks):
+        families = dict.fromkeys(at, Family(exploratory=True))
     plans = {b: family.plan for b, family in families.items() if family.plan is not None}
     gained = gains(arms, scores, seeds, untrained, plans)
     cells = [_cell(key, ids, runs, scores, gained.get(key)) for key, ids in groups.items()]
     trained = tuple(c for c in cells if c.arm != UNTRAINED)
     budgets = _by_compute(trained)
     examples, family = _examples(frames, suite), {b: families.get(b, NOTHING) for b in budgets}
+    pairs = {b: compare([c for c in trained if c.budget == b], order, family[b]) for b in budgets}
     return Board(
         suite=suite,
         label=score_label(suite, metrics),
@@ -157,7 +179,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         budgets=budgets,
         cells=trained,
         untrained=next((c for c in cells if c.arm == UNTRAINED), None),
-        pairs={b: compare([c for c in trained if c.budget == b], order, family[b]) for b in budgets},
+        pairs=pairs,
         task_cells=tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, untrained, statistic)),
         noise={
             b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, family[b].pairs, statistic, family[b].plan))
@@ -175,7 +197,56 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         measured=_measured(frames, tasks),
         statistic=statistic,
         looks=_looks([c for c in trained if c.budget == budgets[-1]], family[budgets[-1]]),
+        items={
+            b: _items(frames, [c for c in trained if c.budget == b], pairs[b], tasks, tuned, family[b]) for b in pairs
+        },
+        scorers=_scorers(frames, suite, tasks),
+        beside=_beside(frames, tasks, [c for c in trained if c.budget == budgets[-1]]) if suite in OWN_SCORERS else {},
     )
+
+
+def _scorers(frames: Frames, suite: str, tasks: Sequence[str]) -> dict[str, Scorers]:
+    """Return the scorers of each arm on the counted tasks of a suite by the arms' own scorers; else nothing."""
+    arms = {str(row["run_id"]): str(row["arm"]) for row in frames.rows("runs")}
+    scorers: dict[str, set[tuple[str, str]]] = {}
+    for row in frames.rows("scores") if suite in OWN_SCORERS else ():
+        if row["suite"] == suite and row["task"] in tasks:
+            name = row.get("scorer")
+            scorers.setdefault(arms[row["run_id"]], set()).add((row["task"], name if isinstance(name, str) else ""))
+    return {arm: frozenset(each) for arm, each in scorers.items()}
+
+
+def _items(
+    frames: Frames, cells: Iterable[Cell], pairs: Iterable[Pair], tasks: Sequence[str],
+    tuned: Mapping[str, Mapping[str, Mapping[int, float]]], family: Family,
+) -> dict[frozenset[str], ItemInterval]:  # fmt: skip
+    """Return the interval of each pair for new test items as well, where scores keep the result of each item."""
+    runs, points = {}, {}
+    for cell in cells:
+        runs[cell.arm] = dict(zip(sorted(cell.scores), cell.runs, strict=True))
+        for run in cell.runs:
+            means = {task: plain.fmean(tuned[run][task].values()) for task in tasks}
+            if (found := points_of_items(frames.items, run, tasks, means)) is not None:
+                points[run] = found
+    each = {
+        frozenset((pair.a, pair.b)): interval_of(pair.difference, (runs[pair.a], runs[pair.b]), points, family.level)
+        for pair in pairs
+    }
+    return {arms: interval for arms, interval in each.items() if interval is not None}
+
+
+def _beside(frames: Frames, tasks: Sequence[str], cells: Iterable[Cell]) -> dict[str, dict[str, Estimate]]:
+    """Return the mean score of each arm by the scorers that stand beside its own, if all its runs have all tasks."""
+    values: dict[tuple[str, str], dict[str, float]] = {}  # run and scorer -> task -> accuracy
+    for row in frames.rows("other"):  # a scorer's name is a split beside "mean", whose metric is the accuracy
+        if row["task"] in tasks and row["split"] != "mean" and row["metric"] == "accuracy":
+            values.setdefault((row["run_id"], row["split"]), {})[row["task"]] = row["value"]
+    beside: dict[str, dict[str, Estimate]] = {}
+    for cell, name in itertools.product(cells, dict.fromkeys(name for _, name in values)):
+        means = [plain.fmean(by.values()) for run in cell.runs if len(by := values.get((run, name), {})) == len(tasks)]
+        if len(means) == len(cell.runs):
+            beside.setdefault(cell.arm, {})[name] = t_interval(means)
+    return beside
 
 
 def _scores_of(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, float]]], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,14 @@ Labels = Mapping[frozenset[str], str]  # two arms -> the label of their comparis
 
 @dataclass(frozen=True)
 class Family:
-    """The pairs of arms that were declared beforehand, and the plan of looks at them if seeds are added by a plan."""
+    """The pairs of arms that were declared beforehand, and the plan of looks at them if seeds are added by a plan.
+
+    If `exploratory`, the measure itself was named after scores were known, and no pair counts as declared.
+    """
 
     pairs: tuple[tuple[str, str], ...] = ()
     plan: Plan | None = None
+    exploratory: bool = False
 
     @property
     def level(self) -> float:
@@ -55,6 +59,8 @@ def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> 
         arms = {arm: family.plan.so_far(scores) for arm, scores in arms.items()}
     declared = {frozenset(pair) for pair in family.pairs}
     all_pairs = pairwise(arms, order)
+    if family.exploratory:
+        return {pair: replace(compared, declared=False) for pair, compared in all_pairs.items()}
     pairs = [pair for pair in all_pairs if frozenset(pair) in declared]
     if not pairs:
         return all_pairs
@@ -103,6 +109,34 @@ def _arms(frames: Frames, row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _texts(value: Any) -> Sequence[str]:
     return [text for text in value if isinstance(text, str)] if isinstance(value, Sequence) else []
+
+
+def late_measures(frames: Frames, names: Collection[str] | None = None) -> list[Mapping[str, Any]]:
+    """Return the measures of the record, by default all, that were first named after scores of its runs were known.
+
+    A measure whose settings are not those of the scores shown is left out.
+    """
+    digests: dict[str, set[str]] = {}
+    for row in frames.rows("scores"):
+        digests.setdefault(str(row["task"]), set()).add(str(row.get("digest")))
+    rows = [row for row in frames.record.get("measures") or [] if isinstance(row, Mapping) and row.get("seen")]
+    known = [row for row in rows if names is None or row.get("name") in names]
+    return [row for row in known if row.get("digest") in digests.get(str(row.get("name")), ())]
+
+
+def measure_warnings(frames: Frames) -> list[str]:
+    """Return a sentence on the measures that were named after scores of the same runs were known; [] for none."""
+    rows = late_measures(frames)
+    if not rows:
+        return []
+    each = listing([f"{row['name']} ({str(row['declared'])[:16]}, scores of {seeds([row['seen']])})" for row in rows])
+    time = str(frames.record.get("first_score") or "")[:16]
+    first = f" The first score is of {time}." if time else ""
+    return [
+        f"Measures that were first named when scores of these runs were known (with the time, and the seeds that had "
+        f"scores) are exploratory, and nothing is claimed by them: {each}.{first} "
+        f"New seeds in another store would be a fair test."
+    ]
 
 
 def warning(frames: Frames) -> list[str]:

@@ -89,6 +89,8 @@ class Frames:
     logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> value
     points: pd.DataFrame = field(default_factory=lambda: no_points())  # scores at points of training and at its end
+    # run id -> task -> for each fine-tuning seed a sign for each test item: "+" right, "-" wrong, "=" half
+    items: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     published: tuple[PublishedRun, ...] = ()  # models that others trained, with scores on the same tasks
 
     @property
@@ -184,6 +186,9 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         {"run_id": s["run_id"], "task": s["task"], "baseline": name, "value": value}
         for s in chosen for name, value in s["baselines"].items()
     ]  # fmt: skip
+    items: dict[str, dict[str, list[str]]] = {}
+    for score in chosen:
+        items.setdefault(score["run_id"], {}).setdefault(score["task"], []).append(score["items"])
     return Frames(
         record,
         pd.DataFrame(gathered.runs, columns=list(RUN)),
@@ -198,17 +203,21 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         gathered.logged,
         gathered.floors,
         pd.DataFrame(_along(gathered, chosen), columns=list(POINT)),
+        items,
         published,
     )
 
 
 def _plain(experiment: ExperimentRecord) -> dict[str, Any]:
     """Return what a report uses of an experiment's record, as plain data."""
-    texts = {k: str(getattr(experiment, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
+    texts = {
+        k: str(getattr(experiment, k))
+        for k in ("name", "experiment", "question", "axis", "command", "updated", "first_score")
+    }
     tables = {k: dict(getattr(experiment, k)) for k in ("tasks", "design", "text")}
     lists = {
         k: list(getattr(experiment, k))
-        for k in ("match", "tuning", "contrasts", "looks", "reported", "runs", "untrained")
+        for k in ("match", "tuning", "contrasts", "measures", "looks", "reported", "runs", "untrained")
     }
     return texts | tables | lists
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,14 @@ SPOKEN = {
     "corruption.generator_mask": "share of picks masked for the generator",
     "corruption.generator_random": "share of picks made random for the generator",
 }  # fmt: skip
+# Objectives as people say them; another one is named by its file.
+OBJECTIVES = {
+    "rtd": "RTD", "bert-mlm": "BERT MLM", "electra-15": "ELECTRA 15%", "replace-mlm": "Replace MLM",
+    "all-tokens-mlm": "All-Tokens MLM", "adversarial": "Adversarial RTD", "albert": "ALBERT", "bert": "BERT",
+    "causal-lm": "Causal LM", "cocolm-clm": "COCO-LM", "mc-bert": "MC-BERT",
+    "multi-word-selection": "Multi-word selection", "permutation-lm": "Permutation LM",
+}  # fmt: skip
+SHARES = {0.125: "1/8", 0.25: "1/4", 0.375: "3/8", 0.5: "1/2", 0.625: "5/8", 0.75: "3/4", 0.875: "7/8", 1.0: "1"}
 
 
 def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
@@ -89,6 +98,35 @@ def spoken(axis: str) -> str:
     """Return the name of an axis in sentences: words for its first key, such as `generator width`."""
     key = axis.split(",")[0]
     return SPOKEN.get(key, key)
+
+
+def person_name(axis: str, arm: str) -> str:
+    """Return an arm as people say it: `RTD`, `Generator 1/4`, `BERT MLM, learning rate 0.001`, `my_idea`.
+
+    An arm is its values on the keys of the axis, and then the settings in which arms of one name differ, as KEY=VALUE
+    (`arm_names`).
+    """
+    keys = axis.split(",")
+    words = []
+    for place, setting in enumerate(arm.split(", ")):
+        key, given, value = setting.rpartition("=")
+        key = key if given else keys[place] if place < len(keys) else ""
+        word = _value_name(key, value)
+        words.append(word if place or key in ("objective", "scale", "") else word[:1].upper() + word[1:])
+    return ", ".join(words)
+
+
+def _value_name(key: str, value: str) -> str:
+    """Return a value of a key in words: `RTD`, `generator 1/4`, `learning rate 0.001`."""
+    if key == "objective" or not key:
+        return OBJECTIVES.get(value, value)
+    size = key.startswith("generator.")
+    if size and value in ("ngram", "unigram", "uniform"):
+        return f"{value} generator"
+    with contextlib.suppress(ValueError):
+        value = SHARES.get(float(value), value) if size else value
+    noun = "generator" if key == "generator.width" else SPOKEN.get(key, key.rpartition(".")[2].replace("_", " "))
+    return value if key == "scale" else f"{noun} {value}"
 
 
 def _trunk(key: str, spec: Mapping[str, Any]) -> bool:

@@ -222,6 +222,15 @@ def _score(raw: dict[str, Any]) -> dict[str, Any]:
     notes = raw.get("notes") if isinstance(raw.get("notes"), list) else []
     return words | numbers | {"seed": raw["seed"], "digest": str(raw.get("digest") or ""), "values": values,
                               "data": str(raw.get("data") or ""),
-                              "scorer": str(raw.get("scorer") or ""),
+                              "scorer": str(raw.get("scorer") or ""), "items": _items(raw),
                               "baselines": baselines, "finetune": settings,
                               "notes": [str(note) for note in notes or ()]}  # fmt: skip
+
+
+def _items(raw: Mapping[str, Any]) -> str:
+    """Return a sign for each test item of a score, in order: "+" right, "-" wrong, "=" half; "" if they were not kept.
+
+    Scores of minimal pairs that can be exported keep the signs of every scorer.
+    """
+    items = raw["items"] if "items" in raw else part(raw, "chosen").get(str(raw.get("scorer")))
+    return items if isinstance(items, str) and set(items) <= set("+-=") else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.report.comparison import compute, extrapolation
+from workbench.report.comparison import compute, doubts, extrapolation
 from workbench.report.comparison.boards import UNTRAINED, Board
 from workbench.report.comparison.compute import NEAR, Curves
 from workbench.report.comparison.extrapolation import REACH
@@ -13,7 +13,6 @@ from workbench.report.comparison.spending import unequal
 from workbench.report.formatting import count, duration, interval, listing, power, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.page.phrases import how, named
-from workbench.report.page.warnings import doubts
 from workbench.spec.parts import Budget
 
 Scores = Mapping[str, Mapping[int, float]]  # arm -> seed -> score
@@ -42,6 +41,13 @@ def advise(board: Board, frames: Frames, budget: Budget | None, convention: str)
 
     Without a budget, the recommendation is for the largest amount that all arms reached.
     """
+    if not board.alike():
+        return (
+            f"There is no recommendation by {board.label}: each arm is scored by a scorer of its own, so a difference "
+            f"may be due to the scorer; linear probes and fine-tuning treat all encoders alike."
+        )
+    if board.family.exploratory:
+        return f"There is no recommendation by {board.label}: it was named after scores of these runs were known."
     cells = board.at(board.budget)
     arms = {c.arm for c in board.cells} - {UNTRAINED}
     if budget is None and len(cells) > 1 and {c.arm for c in cells} == arms:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from workbench.errors import plural
 from workbench.report.comparison.boards import Board, Cell, Pair
+from workbench.report.comparison.doubts import caveat
 from workbench.report.comparison.spending import TOLERANCE, ratios
 from workbench.report.formatting import freedom, interval, listing, points, seeds
 from workbench.report.page import decisions
-from workbench.report.page.phrases import gap_text, how, mean_label, named, several
-from workbench.report.page.warnings.doubts import caveat
+from workbench.report.page.phrases import gap_text, how, mean_label, named, relation, several
 from workbench.report.statistics.noise import LEAST_DF, own_noises, reach_of
 from workbench.report.statistics.paired_comparison import ALPHA
 from workbench.report.statistics.per_task import Noise
@@ -41,6 +41,8 @@ def answer(board: Board, axis: str) -> Answer:
     cells = board.at(board.budget)
     names = {c.arm: named(axis, c.arm) for c in cells}
     noun = several(axis)
+    if board.family.exploratory:
+        return Answer(_exploratory(board, names), tuple(_reach(board, names)), "")
     if board.family.pairs:
         return _declared(board, names, noun)
     pairs = board.pairs[board.budget]
@@ -52,7 +54,7 @@ def answer(board: Board, axis: str) -> Answer:
     else:
         sentence = _compared(board, cells, lead, names, noun)
     rest = [p for p in pairs if p not in lead and p.compared.claimed]
-    further = [f"Further down the ranking, {_further(rest, names, len(pairs) - len(lead))}."] if rest else []
+    further = [f"Further down the ranking, {_further(board, rest, names, len(pairs) - len(lead))}."] if rest else []
     below = caveat(board, board.budget, {p.a for p in rest}, names, noun)
     further = [f"{below} {text}".strip() for text in further]
     doubt = caveat(board, board.budget, {cells[0].arm}, names, noun) if lead else ""
@@ -60,6 +62,14 @@ def answer(board: Board, axis: str) -> Answer:
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
     further = [doubt, *_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board, names)]
     return Answer(sentence, tuple(text for text in further if text), _rule(board))
+
+
+def _exploratory(board: Board, names: dict[str, str]) -> str:
+    """Return the sentence on a measure that was named after scores were known."""
+    return (
+        f"Exploratory: this measure was named after scores of these runs were known, so nothing is claimed by it. "
+        f"{decisions.highest(board, names)}."
+    )
 
 
 def _declared(board: Board, names: dict[str, str], noun: str) -> Answer:
@@ -127,15 +137,15 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
     first = names[cells[0].arm]
     sure, unsure = [p for p in lead if p.compared.claimed], [p for p in lead if not p.compared.claimed]
     n, paired = seeds([p.difference.estimate.n for p in lead]), how([p.compared for p in lead])
+    verb, than = relation(board, sure)
+    gaps = _gaps(sure, names, than)
     if not unsure:
-        gaps = _gaps(sure, names)
-        every = f"every other of the {len(cells)} {noun}: " if len(sure) > 1 else ""
-        return f"{first} is ahead {'of ' + every if every else ''}{gaps} points of {board.label} ({paired})."
+        every = f"{than} every other of the {len(cells)} {noun}: " if len(sure) > 1 else ""
+        return f"{first} {verb} {every}{gaps} points of {board.label} ({paired})."
     if sure:
-        gaps = _gaps(sure, names)
         others = _open(unsure, names, board)
         return (
-            f"{first} has the highest {mean_label(board)} and is ahead {gaps} points ({paired}), "
+            f"{first} has the highest {mean_label(board)} and {verb} {gaps} points ({paired}), "
             f"but with {n} it cannot be told apart from {others}."
         )
     near, far = unsure[0], unsure[-1]
@@ -165,13 +175,13 @@ def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
     return listing([*plain, *(listing(arms) + reason for reason, arms in others)])
 
 
-def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
+def _gaps(pairs: list[Pair], names: dict[str, str], than: str) -> str:
     """Return `of b by 1.3 ± 0.4 and of c by 2.0 ± 0.6`; the nearest and the farthest arm alone if there are many."""
     if len(pairs) <= MOST:
-        return listing([f"of {names[p.b]} by {gap_text(p.compared)}" for p in pairs])
+        return listing([f"{than} {names[p.b]} by {gap_text(p.compared)}" for p in pairs])
     near, far = pairs[0], pairs[-1]
     return (
-        f"of {len(pairs)}, from {names[near.b]} down to {names[far.b]}, by {gap_text(near.compared)} "
+        f"{than} {len(pairs)}, from {names[near.b]} down to {names[far.b]}, by {gap_text(near.compared)} "
         f"to {gap_text(far.compared)}"
     )
 
@@ -202,14 +212,11 @@ def _enough(pair: Pair, cells: list[Cell]) -> str:
     return f"; about {seeds([needed])} would show a gap of this size"
 
 
-def _further(pairs: list[Pair], names: dict[str, str], among: int) -> str:
+def _further(board: Board, pairs: list[Pair], names: dict[str, str], among: int) -> str:
     """Return which arms below the first are ahead of others; of many pairs, their number out of `among`."""
     if len(pairs) > MOST:
         return f"{len(pairs)} of the {among} other pairs are told apart; the table of pairs names them"
-    by_first: dict[str, list[str]] = {}
-    for p in pairs:
-        by_first.setdefault(p.a, []).append(f"of {names[p.b]} by {gap_text(p.compared)}")
-    return "; ".join(f"{names[a]} is ahead {listing(behind)}" for a, behind in by_first.items())
+    return decisions.ahead(board, pairs, names)
 
 
 _UNTRAINED = {

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from workbench.report.comparison import compute
 from workbench.report.comparison.boards import Board
+from workbench.report.comparison.doubts import caveat
 from workbench.report.comparison.spending import TOLERANCE, ratios
 from workbench.report.formatting import interval, listing, power
 from workbench.report.load.frames import Frames
 from workbench.report.page.phrases import named, several
-from workbench.report.page.warnings.doubts import caveat
 from workbench.report.statistics.paired_comparison import Compared, Estimate, t_interval
 from workbench.spec.parts import CONVENTIONS
 
@@ -30,6 +30,7 @@ class ConventionRanking:
     order: tuple[str, ...]
     pairs: Mapping[tuple[str, str], Compared]
     ratio: Mapping[str, float]
+    alike: bool = True  # whether the first two arms had one scorer, or the measure treats all arms alike
 
     @property
     def sentence(self) -> str:
@@ -39,7 +40,8 @@ class ConventionRanking:
         first, second = self.order[:2]
         compared = self.pairs[first, second]
         gap = interval(compared.difference.estimate.mean, compared.difference.estimate.half)
-        relation = "ahead of" if compared.claimed else "first, but not told apart from"
+        ahead = "ahead of" if self.alike else "higher by its own scores than"
+        relation = ahead if compared.claimed else "first, but not told apart from"
         absent = [arm for arm in self.ratio if arm not in self.scores]
         some = f"among {listing(list(self.order))}, " if absent else ""
         tail = f"; {listing(absent)} spent other amounts and cannot be ranked" if absent else ""
@@ -56,8 +58,9 @@ def ranking(board: Board, frames: Frames, convention: str) -> ConventionRanking 
     order, pairs = compute.compared(scores, board.family)
     estimates = {arm: t_interval([by[s] for s in sorted(by)]) for arm, by in scores.items()}
     return ConventionRanking(
-        convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention)
-    )
+        convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention),
+        board.alike(*order[:2]),
+    )  # fmt: skip
 
 
 def under_each(board: Board, frames: Frames) -> tuple[list[ConventionRanking], str]:

@@ -109,13 +109,13 @@ def claims(comparisons: Sequence[Compared]) -> Claims:
     return {pair: sorted(of_pair, key=lambda one: one[0]) for pair, of_pair in shown.items()}
 
 
-def sentence(crossing: Crossing, axis: Axis) -> str:
+def sentence(crossing: Crossing, axis: Axis, ahead: str = "ahead") -> str:
     """Return the sentence on a crossing: both amounts, and by how many points which arm is ahead there."""
     before, after = crossing.at_low.estimate, crossing.at_high.estimate
     return (
         f"{crossing.after} overtakes {crossing.before} between {axis.say(crossing.low)}, where {crossing.before} is "
-        f"ahead by {interval(before.mean, before.half)} points, and {axis.say(crossing.high)}, where {crossing.after} "
-        f"is ahead by {interval(after.mean, after.half)}."
+        f"{ahead} by {interval(before.mean, before.half)} points, and {axis.say(crossing.high)}, where "
+        f"{crossing.after} is {ahead} by {interval(after.mean, after.half)}."
     )
 
 
@@ -124,7 +124,7 @@ def sentences(board: Board, axis: Axis) -> list[str]:
     comparisons = compared(board, axis.column)
     shown = claims(comparisons)
     crossings = between(shown)
-    crossed_sentences = [sentence(crossing, axis) for crossing in crossings]
+    crossed_sentences = [sentence(one, axis, _relation(board, one.before, one.after)[0]) for one in crossings]
     if not board.places:
         return crossed_sentences
     if any(family.plan is not None for family in board.families.values()):
@@ -137,7 +137,11 @@ def sentences(board: Board, axis: Axis) -> list[str]:
     for amount, pairs in comparisons:
         for pair in (pair for pair in pairs if pair.compared.declared):
             amounts.setdefault(frozenset((pair.a, pair.b)), []).append(amount)
-    ahead = [_ahead(of_pair, amounts[key], axis) for key, of_pair in shown.items() if key not in crossed]
+    ahead = [
+        _ahead(of_pair, amounts[key], axis, _relation(board, *key))
+        for key, of_pair in shown.items()
+        if key not in crossed
+    ]
     level = [" and ".join(sorted(key)) for key in amounts if key not in shown]
     if level:
         most = max(max(amounts[key]) for key in amounts if key not in shown)
@@ -145,7 +149,14 @@ def sentences(board: Board, axis: Axis) -> list[str]:
     return [*crossed_sentences, *ahead]
 
 
-def _ahead(of_pair: Sequence[tuple[float, Pair]], amounts: Sequence[float], axis: Axis) -> str:
+def _relation(board: Board, one: str, two: str) -> tuple[str, str]:
+    """Return the predicate and the preposition of a claim: `ahead`, `of`, unless the arms have their own scorers."""
+    return ("ahead", "of") if board.alike(one, two) else ("higher by its own scores", "than")
+
+
+def _ahead(
+    of_pair: Sequence[tuple[float, Pair]], amounts: Sequence[float], axis: Axis, relation: tuple[str, str]
+) -> str:
     """Return the sentence on an arm that is ahead of another at some amounts and not shown to be overtaken by it."""
     (low, first), (high, _) = of_pair[0], of_pair[-1]
     end = max(amounts)
@@ -154,4 +165,4 @@ def _ahead(of_pair: Sequence[tuple[float, Pair]], amounts: Sequence[float], axis
     last = f"up to {axis.say(end)} it is not overtaken"
     if high < end:
         last = f"from there to {axis.say(end)} neither is shown ahead"
-    return f"{first.a} is ahead of {first.b} {at} ({often}); {last}."
+    return f"{first.a} is {' '.join(relation)} {first.b} {at} ({often}); {last}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from workbench.report.comparison.boards import Board, Pair
 from workbench.report.formatting import interval, listing, seeds
-from workbench.report.page.phrases import gap_text, how, mean_label
+from workbench.report.page.phrases import gap_text, how, mean_label, relation
 from workbench.report.statistics.group_sequential import Look
 from workbench.report.statistics.noise import own_noises
 from workbench.report.statistics.paired_comparison import ALPHA, Compared
@@ -35,21 +35,22 @@ def sentence(board: Board, names: Names) -> str:
         return f"The comparison that was declared beforehand is not decided ({paired}): {undecided}."
     if not sure:
         return f"None of the {several} is decided ({paired}): {undecided}."
-    ahead = f"{_ahead(sure, names)} points of {board.label} ({paired})"
+    decided = f"{ahead(board, sure, names)} points of {board.label} ({paired})"
     if not unsure:
         if len(pairs) == 1:
-            return f"{ahead}, the comparison that was declared beforehand."
-        return f"All {several} are decided: {ahead}."
+            return f"{decided}, the comparison that was declared beforehand."
+        return f"All {several} are decided: {decided}."
     verb = "is" if len(sure) == 1 else "are"
-    return f"{len(sure)} of the {several} {verb} decided: {ahead}. Not decided: {undecided}."
+    return f"{len(sure)} of the {several} {verb} decided: {decided}. Not decided: {undecided}."
 
 
-def _ahead(pairs: Sequence[Pair], names: Names) -> str:
+def ahead(board: Board, pairs: Sequence[Pair], names: Names) -> str:
     """Return `a is ahead of b by 1.3 ± 0.4; c is ahead of b by 2.0 ± 0.6 and of d by 3.1 ± 0.5`."""
-    by_first: dict[str, list[str]] = {}
+    by_first: dict[tuple[str, str], list[str]] = {}
     for pair in pairs:
-        by_first.setdefault(pair.a, []).append(f"of {names[pair.b]} by {gap_text(pair.compared)}")
-    return "; ".join(f"{names[a]} is ahead {listing(behind)}" for a, behind in by_first.items())
+        verb, than = relation(board, [pair])
+        by_first.setdefault((pair.a, verb), []).append(f"{than} {names[pair.b]} by {gap_text(pair.compared)}")
+    return "; ".join(f"{names[a]} {verb} {listing(behind)}" for (a, verb), behind in by_first.items())
 
 
 def _undecided(board: Board, pair: Pair, names: Names) -> str:
@@ -124,10 +125,15 @@ def look_rows(board: Board) -> list[LookRow]:
 
 def exploratory(board: Board, names: Names) -> str:
     """Return the sentence on the arm with the highest mean, and on pairs that were not declared."""
+    rest = [pair for pair in board.pairs[board.budget] if not pair.compared.declared]
+    tail = "; pairs that were not declared are exploratory, and nothing is claimed of them" if rest else ""
+    return f"{highest(board, names)}{tail}."
+
+
+def highest(board: Board, names: Names) -> str:
+    """Return a sentence, without a full stop, on the arm with the highest mean."""
     best, *others = board.at(board.budget)
     mean = interval(best.estimate.mean, best.estimate.half)
     level = [other.arm for other in others if other.estimate.mean == best.estimate.mean]
     shared = f", as {'has' if len(level) == 1 else 'have'} {listing([names[arm] for arm in level])}" if level else ""
-    rest = [pair for pair in board.pairs[board.budget] if not pair.compared.declared]
-    tail = "; pairs that were not declared are exploratory, and nothing is claimed of them" if rest else ""
-    return f"{names[best.arm]} has the highest {mean_label(board)}, {mean}{shared}{tail}."
+    return f"{names[best.arm]} has the highest {mean_label(board)}, {mean}{shared}"

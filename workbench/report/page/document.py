@@ -14,6 +14,7 @@ from workbench.report import csv_tables
 from workbench.report.comparison.boards import Board, boards
 from workbench.report.comparison.reached import Reached, reached
 from workbench.report.comparison.spending import counted, question
+from workbench.report.comparison.verdict import Verdict, verdicts
 from workbench.report.figures import selection, svg, tuned
 from workbench.report.figures.panels import Training
 from workbench.report.figures.selection import Figure
@@ -27,7 +28,7 @@ from workbench.report.page.section import Section, section
 from workbench.report.page.warnings import checks
 from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.noise import LEAST_DF
-from workbench.store.atomic import sweep_old, write_together
+from workbench.store.atomic import dumps, sweep_old, write_together
 
 if TYPE_CHECKING:
     from workbench.store.run_store import RunStore
@@ -42,6 +43,7 @@ class Page:
 
     record: Mapping[str, Any]
     question: str
+    verdicts: Sequence[Verdict]  # of each measure; the first one decides
     axis: str  # in words, such as generator width
     arms: str  # the noun for all arms, such as objectives
     prefix: str  # the beginning of the names of the CSV files beside the page
@@ -91,12 +93,16 @@ def write(
     page.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(page.parent)
     _warn_of_replaced(page.parent / f"{prefix}runs.csv", loaded, store)
-    texts = {name: csv_tables.text(sheet) for name, sheet in csv_tables.sheets(loaded, results).items()}
-    html = render(loaded, results, missing, options, prefix)
+    content = page_of(loaded, results, missing, options, prefix)
+    tables = csv_tables.sheets(loaded, results, content.verdicts)
+    texts = {name: csv_tables.text(sheet) for name, sheet in tables.items()}
+    texts["verdict.json"] = f"{dumps(content.verdicts[0].to_json() if content.verdicts else {})}\n"
+    html = rendering.html("report.html.j2", page=content)
     if results:
         texts["compute.svg"] = picture(loaded, results[0])
-    tables = {page.parent / f"{prefix}{name}": text for name, text in texts.items()}
-    files = tables | {page: html}  # the page is last: after a kill it is missing, not old
+    files = {page.parent / f"{prefix}{name}": text for name, text in texts.items()} | {
+        page: html
+    }  # the page is last: after a kill it is missing, not old
     write_together({path: text.encode("utf-8", "replace") for path, text in files.items()})
     return page
 
@@ -130,15 +136,16 @@ def page_of(
     loaded: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str
 ) -> Page:
     """Return the content of the page on an experiment."""
-    drawing = selection.drawing(loaded)
+    drawing, found = selection.drawing(loaded), verdicts(results, loaded)
     return Page(
         record=loaded.record,
+        verdicts=found,
         question=question(loaded),
         axis=spoken(loaded.axis),
         arms=several(loaded.axis),
         prefix=prefix,
         order=options.order,
-        sections=tuple(section(place, board, loaded, drawing, options) for place, board in enumerate(results)),
+        sections=tuple(section(place, board, loaded, drawing, options, found) for place, board in enumerate(results)),
         no_scores=experiment_facts.no_scores(loaded),
         facts=experiment_facts.facts(loaded, results),
         warnings=checks.warnings(loaded, results, missing),

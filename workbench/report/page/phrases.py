@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from workbench.report.comparison.boards import Board
+from collections.abc import Iterable
+
+from workbench.report.comparison.boards import Board, Pair
+from workbench.report.comparison.item_intervals import FEW
 from workbench.report.formatting import freedom, interval, points, seeds
 from workbench.report.load.naming import spoken
 from workbench.report.statistics.paired_comparison import Compared
@@ -26,6 +29,31 @@ def how(compared: list[Compared]) -> str:
     freedoms = [c.estimate.df for c in compared if c.estimate.df is not None]
     tail = f", {freedom(freedoms)}" if freedoms else ""
     return f"paired, {seeds([c.estimate.n for c in compared])}{tail}"
+
+
+def relation(board: Board, pairs: Iterable[Pair]) -> tuple[str, str]:
+    """Return the verb and the preposition of a claim about these pairs: `is ahead`, `of`.
+
+    Where arms of a pair were scored in different ways, the claim is about their own scores and not about encoders.
+    """
+    if all(board.alike(pair.a, pair.b) for pair in pairs):
+        return "is ahead", "of"
+    return "scores higher, each arm by its own scorer,", "than"
+
+
+def covers(board: Board) -> str:
+    """Return what the intervals of a board cover, with the interval for new test items too where these are few."""
+    text = "Intervals are for new pre-training seeds on the same text, with the same vocabulary and the same test items"
+    again = [(p, board.items.get(board.budget, {}).get(frozenset((p.a, p.b)))) for p in board.pairs[board.budget]]
+    few = [(p, one) for p, one in again if one is not None and one.items < FEW]
+    if not few:
+        return f"{text}."
+    pair, one = few[0]
+    e = pair.difference.estimate
+    return (
+        f"{text}. With the {one.items:,} test items drawn again as well, the difference of {pair.a} and {pair.b} is "
+        f"{interval(e.mean, one.high - e.mean)}; pairs.csv has the others."
+    )
 
 
 def mean_label(board: Board) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.report.comparison.boards import Board
+from workbench.report.comparison.verdict import Verdict
 from workbench.report.figures.selection import BoardFigures, Drawing, main_axis
 from workbench.report.formatting import capital, seeds
 from workbench.report.load.frames import Frames
@@ -21,11 +23,13 @@ from workbench.report.page.advice import advise
 from workbench.report.page.answer import Answer, answer
 from workbench.report.page.by_convention import ConventionRanking
 from workbench.report.page.decisions import LookRow
+from workbench.report.page.phrases import covers
 from workbench.report.page.table_rows import BudgetTables, TaskRow
 from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.noise import SHARE_IN_WORDS, moved_by_arithmetic
 from workbench.report.statistics.per_task import MetricRow, every_metric
 from workbench.report.statistics.resampling import TAU
+from workbench.spec.parts import Budget
 from workbench.spec.published import Finding, Point, finding, points_of
 
 
@@ -36,7 +40,7 @@ class Section:
     number: int  # its place on the page, from 1, which is part of the fragments of links
     board: Board
     answer: Answer
-    advice: str  # the recommended arm
+    advice: str  # the recommended arm; "" unless this measure decides which one
     figures: BoardFigures
     crossings: tuple[str, ...]  # sentences on amounts at which arms change places
     published: tuple[Point, ...]  # the paper's results, if they are comparable with these
@@ -97,8 +101,11 @@ class Section:
         return [(f"{name}-{self.number}", f"{title}{of}") for name, title, is_shown in parts if is_shown]
 
 
-def section(place: int, board: Board, frames: Frames, drawing: Drawing, options: ReportOptions) -> Section:
-    """Return the section on a board; `place` is its place on the page, from 0."""
+def section(
+    place: int, board: Board, frames: Frames, drawing: Drawing, options: ReportOptions, verdicts: Sequence[Verdict]
+) -> Section:
+    """Return the section on a board; `place` is its place on the page, from 0. The first of the verdicts decides."""
+    own = next(verdict for verdict in verdicts if verdict.suite == board.suite)
     convention = board.convention()
     figures = drawing.figures(board, place)
     conventions, sentence = by_convention.under_each(board, frames)
@@ -106,12 +113,12 @@ def section(place: int, board: Board, frames: Frames, drawing: Drawing, options:
         number=place + 1,
         board=board,
         answer=answer(board, frames.axis),
-        advice=advise(board, frames, options.budget_under(convention), convention),
+        advice=_advice(board, frames, options.budget_under(convention), convention, own) if own is verdicts[0] else "",
         figures=figures,
         crossings=tuple(crossings.sentences(board, main_axis(board))),
         published=points_of(board.label, board.tasks),
         tables=tuple(table_rows.at_budget(board, budget) for budget in reversed(board.budgets)),
-        notes=tuple(sentence_scoring.notes(board, frames)),
+        notes=(covers(board), *sentence_scoring.notes(board, frames)),
         finding=None if figures.along else finding(frames.axis, board.arms),
         pairs_note=pairs_note(board, options),
         looks=tuple(decisions.look_rows(board)),
@@ -120,6 +127,13 @@ def section(place: int, board: Board, frames: Frames, drawing: Drawing, options:
         tasks=tuple(table_rows.by_task(board)),
         metrics=tuple(every_metric(frames.rows("other"), board.at(board.budget), board.metrics, board.statistic)),
     )
+
+
+def _advice(board: Board, frames: Frames, budget: Budget | None, convention: str, verdict: Verdict) -> str:
+    """Return the recommendation by the measure that decides; none if another one contradicts it."""
+    if verdict.kind == "disagree":
+        return f"There is no recommendation. {verdict}"
+    return advise(board, frames, budget, convention)
 
 
 def pairs_note(board: Board, options: ReportOptions) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from workbench.report.comparison.boards import NO_BUDGET, UNTRAINED, Board, Cell, Pair
+from workbench.report.comparison.doubts import doubted
 from workbench.report.comparison.spending import unequal
 from workbench.report.csv_tables import verdict
-from workbench.report.page.warnings.doubts import doubted
 from workbench.report.statistics.paired_comparison import Estimate
 
 
@@ -64,7 +64,7 @@ def at_budget(board: Board, budget: str) -> BudgetTables:
     more, shaky = unequal(board, budget), {cell.arm for cell in doubted(board, budget)}
     rows = [_row(board, cell, cell.arm in more, over(board, budget, cell.arm, reference)) for cell in cells]
     pairs = [
-        PairRow(pair, _verdict(pair, pair.a in shaky), board.labels.get(frozenset((pair.a, pair.b)), ""))
+        PairRow(pair, _verdict(board, pair, pair.a in shaky), board.labels.get(frozenset((pair.a, pair.b)), ""))
         for pair in board.pairs[budget]
     ]
     return BudgetTables(budget, reference, tuple(rows), tuple(pairs))
@@ -96,11 +96,11 @@ def _row(board: Board, cell: Cell, spent_more: bool, over_base: Estimate | None)
     return ScoreRow(cell, spent_more, over_base, published, published - column.scores[column.base])
 
 
-def _verdict(pair: Pair, doubted: bool) -> str:
+def _verdict(board: Board, pair: Pair, doubted: bool) -> str:
     """Return the verdict on the first arm of a pair, with a reference to the warnings if the arm is doubted."""
     if pair.compared.claimed and doubted:
-        return "ahead, but see “Before you rely on it”"
-    return verdict(pair)
+        return f"{verdict(board, pair)}, but see “Before you rely on it”"
+    return verdict(board, pair)
 
 
 def by_task(board: Board) -> Iterator[TaskRow]:

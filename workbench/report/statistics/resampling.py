@@ -115,6 +115,16 @@ def _violation(x: Array, y: Array) -> Array:
     return violated
 
 
+def drawn_again(differences: Array) -> float:
+    """Return the standard deviation of the mean of differences (items,) if the items were drawn again.
+
+    This is the standard deviation of a bootstrap over the items in closed form. NaN without items.
+    """
+    import numpy as np
+
+    return float(np.std(differences)) / math.sqrt(len(differences)) if len(differences) else math.nan
+
+
 def example_sd(accuracy: float, rows: float) -> float | None:
     """Return the standard deviation of an accuracy over other test sets of this size, both in points.
 

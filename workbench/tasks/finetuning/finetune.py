@@ -28,7 +28,7 @@ from workbench.tasks.finetuning.token_batches import (
 )
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.metrics import judged
-from workbench.tasks.score import Effort, Progress, Score, fine_tuned
+from workbench.tasks.score import Effort, Progress, Score, fine_tuned, items_of
 from workbench.tasks.superglue.marked_spans import encode_marked
 from workbench.tasks.superglue.span_pairs import SpanPairClassifier
 from workbench.tasks.tables.folds import PART, of_folds, over_folds
@@ -64,6 +64,8 @@ def finetune_and_predict(
     details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
     if task.suite == "babylm":
         details["predicted"] = labelled[next(iter(values))].argmax(1).tolist()
+    first = next(iter(values))
+    details |= _items(task, labelled[first], task.array(task.tests[first]))
     files: dict[str, str] = {}
     for part, outputs in labelled.items():
         files |= table_files(task, part, task.tests[part], outputs)
@@ -87,8 +89,10 @@ def _over_folds(
     outputs = [each.outputs[PART] for each in fitted]
     if not all(np.isfinite(each).all() for each in outputs):
         raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
-    values = over_folds(task, outputs, [part.array(part.tests[PART]) for part in parts])
+    targets = [part.array(part.tests[PART]) for part in parts]
+    values = over_folds(task, outputs, targets)
     details = {"folds": len(parts), **({"notes": list(task.notes)} if task.notes else {})}
+    details |= _items(task, np.concatenate(outputs), np.concatenate(targets))
     efforts = [each.effort for each in fitted]
     peak = max(each.peak_memory_bytes for each in efforts)
     effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
@@ -96,6 +100,13 @@ def _over_folds(
     of_row = [number for number, fold in enumerate(task.folds) for _ in fold]
     files = table_files(task, PART, task.tests[PART], np.concatenate(outputs), of_row)
     return fine_tuned(task, spec, seed, hundredfold, _rows(task, hundredfold), effort, details, files)
+
+
+def _items(task: Task, outputs: Any, targets: Any) -> dict[str, str]:
+    """Return the fact on each test row of a classification by accuracy: whether it was predicted rightly."""
+    if task.kind != "classification" or task.metric != "accuracy":
+        return {}
+    return items_of((outputs.argmax(1) == targets).tolist())
 
 
 def _rows(task: Task, values: Mapping[str, Any]) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear import problem, scores
 from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.linear.readout import Readout, read_out
-from workbench.tasks.score import Progress, Score, score_digest
+from workbench.tasks.score import Progress, Score, items_of, score_digest
 from workbench.tasks.task import Examples, Tagged
 
 MIXED = "mixed"
@@ -46,11 +46,11 @@ def probe(
     results: dict[str, dict[str, Any]] = {}
     with _threads(host.threads):
         for step, (name, inputs, test_inputs) in enumerate(_views(train, tests), 1):
-            results[name] = _layer(task, inputs, test_inputs, name == MIXED and spec.control and task.kind == "words")
+            results[name] = _layer(task, inputs, test_inputs, name == MIXED, spec.control)
             if progress is not None:
                 progress(step, steps)
     first = next(iter(task.tests))
-    mixed = results[MIXED]["values"]
+    mixed, items = results[MIXED]["values"], results[MIXED].pop("items", {})
     values = dict(mixed)
     values |= {f"{first}, layer {name}": each["values"][first] for name, each in results.items() if name != MIXED}
     return Score(
@@ -58,7 +58,7 @@ def probe(
         values=values, baselines=dict(task.baselines), train_rows=_count(task.train),
         test_rows=_count(task.tests[first]), steps=0, seconds=time.perf_counter() - begun,
         finetune=task.settings(spec), data=task.fingerprint, digest=score_digest(task, spec),
-        details={"layers": results},
+        details={"layers": results, **items},
     )  # fmt: skip
 
 
@@ -117,8 +117,10 @@ def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, 
 # ---- readouts ----
 
 
-def _layer(task: LinearProbe, train: Array, tests: dict[str, Array], control: bool) -> dict[str, Any]:
-    """Return what a score's file holds on one layer, or on all layers together."""
+def _layer(
+    task: LinearProbe, train: Array, tests: dict[str, Array], mixed: bool = False, control: bool = False
+) -> dict[str, Any]:
+    """Return what a score's file holds on one layer, or on all layers together if they are `mixed`."""
     held = _held(task)
     balanced = task.metric == "matthews"  # this metric gives rare labels the weight of frequent ones
     read = read_out(train, _targets(task, task.train), held, list(tests.values()), task.kind == "pairs", balanced)
@@ -129,9 +131,19 @@ def _layer(task: LinearProbe, train: Array, tests: dict[str, Array], control: bo
     first = next(iter(tests))
     if task.kind == "pairs":
         results["paradigms"] = scores.by_paradigm(task, task.tests[first], read.predicted[0])
-    if control:
+    if mixed and task.metric == "accuracy" and task.kind != "words":
+        results["items"] = _items(task, task.tests[first], read.predicted[0])
+    if mixed and control and task.kind == "words":
         results["control"] = _control(task, train, tests[first], held, values[first]["accuracy"])
     return results
+
+
+def _items(task: LinearProbe, rows: Examples | Tagged, predicted: Array) -> dict[str, str]:
+    """Return the fact on each test row: whether it was predicted rightly, or of pairs the share of a win."""
+    import numpy as np
+
+    right = predicted if task.kind == "pairs" else predicted == np.asarray(rows.targets)
+    return items_of([float(value) for value in right])
 
 
 def _choice(read: Readout) -> dict[str, Any]:

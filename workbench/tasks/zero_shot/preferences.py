@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from workbench import cpu
 from workbench.data import hugging_face
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import Diverged, InputError
-from workbench.models.sentence_scores import Scorer, Sentences
+from workbench.models.sentence_scores import Sentences
 from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.token_batches import check_tokens
-from workbench.tasks.score import Progress, Score, score_digest
+from workbench.tasks.score import Progress, Score, as_signs, items_of, score_digest
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import Scoring, of_folder
 from workbench.training.ranks import ALONE, Ranks
@@ -70,14 +70,14 @@ def zero_shot(
     values: dict[str, dict[str, float]] = {}
     chosen: dict[str, str] = {}
     details: dict[str, Any] = {"scorer": scoring.name, "cut": texts.cut, "tie_within": TIE}
-    for name, scorer in {scoring.name: scoring.scorer, **scoring.beside}.items():
-        good, bad, exact = _scores(scoring, name, scorer, texts, pairs, half, device, progress, ranks)
+    for name, (good, bad, exact) in _scores(scoring, texts, pairs, half, device, progress, ranks).items():
         wins = won(good, bad)
         if pairs.suite in MADE:
-            chosen[name] = as_signs(wins)
+            chosen[name] = as_signs(wins.tolist())
         if name == scoring.name:
             values = by_group(pairs, wins)
             details |= {"ties": int((wins == 0.5).sum()), "pairs": len(wins), "in_fp32": exact}
+            details |= {} if pairs.suite in MADE else items_of(wins.tolist())
         else:
             values[name] = {"accuracy": by_group(pairs, wins)["mean"]["accuracy"]}
     details |= {"chosen": chosen} if chosen else {}
@@ -93,11 +93,6 @@ def won(good: Floats, bad: Floats) -> Floats:
     """Return 1 for each pair whose good sentence has the higher score, 0.5 for a tie, else 0."""
     tied = np.abs(good - bad) <= TIE * np.maximum(np.maximum(np.abs(good), np.abs(bad)), 1.0)
     return np.where(tied, 0.5, good > bad)
-
-
-def as_signs(wins: Floats) -> str:
-    """Return a character for each pair, as score files hold it: "+" if the good sentence won, "-" the bad, "=" none."""
-    return "".join("-=+"[round(2 * float(win))] for win in wins)
 
 
 def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:
@@ -211,47 +206,57 @@ def _unspaced(text: str, tokens: Any, words: Sequence[int]) -> str:
 
 
 def _scores(
-    scoring: Scoring, name: str, scorer: Scorer, texts: Tokenized, pairs: PairSet, half: bool, device: str,
-    progress: Progress | None, ranks: Ranks,
-) -> tuple[Floats, Floats, int]:  # fmt: skip
-    """Return the scores of the good and of the bad sentences, (N,) each, and the number of pairs decided in fp32."""
-    sentence_scores = np.full(len(texts.ids), np.nan)
+    scoring: Scoring, texts: Tokenized, pairs: PairSet, half: bool, device: str, progress: Progress | None,
+    ranks: Ranks,
+) -> dict[str, tuple[Floats, Floats, int]]:  # fmt: skip
+    """Return by scorer the scores of the good and of the bad sentences, (N,) each, and how many pairs fp32 decided.
+
+    All scorers score a batch one after the other, so that what several of them use is computed once.
+    """
+    scorers = {scoring.name: scoring.scorer, **scoring.beside}
     first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
 
-    def fill(chosen: NDArray[np.int64], precise: bool, into: Floats) -> None:
-        done, found = 0, np.zeros(len(into))
+    def score(chosen: NDArray[np.int64], precise: bool, names: Iterable[str]) -> dict[str, Floats]:
+        """Return by scorer the scores (T,) of the chosen texts, NaN for the others."""
+        done, found = 0, {name: np.zeros(len(texts.ids)) for name in names}
         autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=not precise)
         with torch.inference_mode(), autocast:
             for rows, sentences in texts.batches(chosen, device, ranks):
-                heed()
-                values = scorer(sentences)
-                if values.shape != (len(rows),):  # a single number would be taken as the score of every sentence
-                    raise InputError(
-                        f"{scoring.model}: the score ({name}) of {len(rows)} sentences has the shape "
-                        f"{tuple(values.shape)}, and ({len(rows)},), one number for each sentence, is needed"
-                    )
-                found[rows] = values.double().cpu().numpy()
+                for name in found:
+                    heed()
+                    values = scorers[name](sentences)
+                    if values.shape != (len(rows),):  # a single number would be taken as the score of every sentence
+                        raise InputError(
+                            f"{scoring.model}: the score ({name}) of {len(rows)} sentences has the shape "
+                            f"{tuple(values.shape)}, and ({len(rows)},), one number for each sentence, is needed"
+                        )
+                    found[name][rows] = values.double().cpu().numpy()
                 done += len(rows)
                 if progress is not None:
                     progress(min(done * ranks.count, len(chosen)), len(chosen))
-        into[chosen] = ranks.total(found)[chosen]
-        bad = next((int(i) for i in chosen if not np.isfinite(into[i])), None)
-        if bad is not None:
-            place = int(np.flatnonzero((first == bad) | (second == bad))[0])
-            what = f"the score ({name}) of a sentence of pair {place} of {pairs.name}"
-            raise Diverged(f"{scoring.model}: {what} is {into[bad]}")
+        others = np.setdiff1d(np.arange(len(texts.ids)), chosen)
+        for name in found:
+            found[name] = ranks.total(found[name])
+            found[name][others] = np.nan
+            bad = next((int(i) for i in chosen if not np.isfinite(found[name][i])), None)
+            if bad is not None:
+                place = int(np.flatnonzero((first == bad) | (second == bad))[0])
+                what = f"the score ({name}) of a sentence of pair {place} of {pairs.name}"
+                raise Diverged(f"{scoring.model}: {what} is {found[name][bad]}")
+        return found
 
-    everything = np.unique(np.concatenate([first, second]))
+    everything = score(np.unique(np.concatenate([first, second])), not half, scorers)
     if not half:
-        fill(everything, True, sentence_scores)
-        return sentence_scores[first], sentence_scores[second], len(first)
-    fill(everything, False, sentence_scores)
-    coarse = sentence_scores[first] - sentence_scores[second]
+        return {name: (values[first], values[second], len(first)) for name, values in everything.items()}
     sample = np.arange(len(first))[:: max(1, len(first) // TRIED)]
-    fill(np.unique(np.concatenate([first[sample], second[sample]])), True, exact := sentence_scores.copy())
-    margin = SAFE * np.abs((exact[first] - exact[second] - coarse)[sample]).max()
-    near = np.abs(coarse) <= margin
-    fill(np.unique(np.concatenate([first[near], second[near]])), True, exact)
-    # Both scores of a pair have the same precision: fp32 where they are close, else bf16.
-    good, bad = (np.where(near, exact[side], sentence_scores[side]) for side in (first, second))
-    return good, bad, int(near.sum())
+    tried = score(np.unique(np.concatenate([first[sample], second[sample]])), True, scorers)
+    decided = {}
+    for name, values in everything.items():
+        coarse, exact = values[first] - values[second], tried[name]
+        margin = SAFE * np.abs((exact[first] - exact[second] - coarse)[sample]).max()
+        near = np.abs(coarse) <= margin
+        again = score(np.unique(np.concatenate([first[near], second[near]])), True, (name,))[name]
+        # Both scores of a pair have the same precision: fp32 where they are close, else bf16.
+        good, bad = (np.where(near, again[side], values[side]) for side in (first, second))
+        decided[name] = (good, bad, int(near.sum()))
+    return decided

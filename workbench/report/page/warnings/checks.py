@@ -8,6 +8,7 @@ from typing import Any
 from workbench.errors import plural
 from workbench.report.comparison import declared
 from workbench.report.comparison.boards import Board, Cell
+from workbench.report.comparison.doubts import beaten, caveat, learned
 from workbench.report.comparison.spending import TOLERANCE
 from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
@@ -15,7 +16,6 @@ from workbench.report.load.run_files import FINISHED
 from workbench.report.page.phrases import named, several
 from workbench.report.page.warnings import arithmetic, late_falls
 from workbench.report.page.warnings.collapses import collapsed
-from workbench.report.page.warnings.doubts import beaten, caveat, learned
 from workbench.spec.parts import CONVENTIONS
 
 PASSING = ("started", "command")  # differ between runs in any case
@@ -28,7 +28,12 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     sentences = [text for board in boards for text in from_scores(board, frames.axis)]
     sentences += [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
     sentences += unfinished(frames)
-    sentences += [*declared.warning(frames), *declared.reported_before(frames), *overestimated(frames)]
+    sentences += [
+        *declared.warning(frames),
+        *declared.measure_warnings(frames),
+        *declared.reported_before(frames),
+        *overestimated(frames),
+    ]
     sentences += [text for board in boards[:1] for text in unequal_at(board)]
     sentences += data_differs(frames)
     sentences += arithmetic.mixture(frames.rows("runs")).sentences()

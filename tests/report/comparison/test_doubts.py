@@ -9,8 +9,8 @@ import pytest
 from by_hand import BUDGET, cell, gain
 
 from workbench.report.comparison.boards import Board
+from workbench.report.comparison.doubts import BAG, beaten, caveat, doubted
 from workbench.report.formatting import interval
-from workbench.report.page.warnings.doubts import BAG, beaten, caveat, doubted
 
 NAMES = {"a": "arm A", "b": "arm B", "c": "arm C"}
 SURE, LARGE_UNSURE, UNSURE = gain(9.0), gain(2.0, 0.9, 3), gain(0.2, 0.5)

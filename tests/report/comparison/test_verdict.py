@@ -1,0 +1,171 @@
+"""The verdict of a study: who is recommended by which measure, and what is said where nobody is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import made
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.report.comparison.boards import boards
+from workbench.report.comparison.verdict import MOST_WORDS, Verdict, seconds_text, verdicts
+from workbench.report.load.frames import Frames
+from workbench.report.load.naming import person_name
+from workbench.report.page.advice import advise
+from workbench.report.statistics.power import smallest_gap
+from workbench.spec.scoring import OWN_SCORERS, SUITES, spoken
+
+OWN = {"rtd": "originality", "electra-15": "originality", "bert-mlm": "pll"}
+
+
+def measured(
+    suites: Mapping[str, Mapping[str, float]], seeds: int = 5, scorers: Mapping[str, str] = OWN, sd: float = 0.5,
+    names: Sequence[str] = (), **record: Any,
+) -> Frames:  # fmt: skip
+    """A study in memory: each suite has one task of its name, and the levels of its arms."""
+    arms = list(next(iter(suites.values())))
+    frames = made.in_memory(lambda *_: 0.0, [arm for arm in arms if arm != "untrained"], seeds, tunings=1)
+    rows = [
+        {
+            "run_id": run["run_id"], "suite": suite, "task": suite, "metric": "accuracy", "seed": 0, "test_rows": 500,
+            "value": levels[run["arm"]] + random.Random(f"{suite}/{run['arm']}/{run['seed']}").gauss(0, sd),
+            "scorer": scorers.get(run["arm"], "pll") if suite in OWN_SCORERS else "",
+        }
+        for suite, levels in suites.items() for run in frames.rows("runs") if run["arm"] in levels
+    ]  # fmt: skip
+    other = pd.DataFrame(columns=["run_id", "task", "seed", "split", "metric", "value"])
+    return replace(
+        frames, scores=pd.DataFrame(rows), other=other,
+        record={"axis": "objective", "tasks": {"names": list(names or suites)}, **record},
+    )  # fmt: skip
+
+
+def judged(frames: Frames) -> list[Verdict]:
+    return verdicts(boards(frames), frames)
+
+
+UP = {"untrained": 50.0, "bert-mlm": 94.0, "rtd": 66.0}
+DOWN = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 70.0}
+
+
+def test_a_measure_by_own_scorers_recommends_nobody() -> None:
+    frames = measured({"pairs": UP})
+    (found,) = judged(frames)
+    assert (found.kind, found.alike, found.best, found.next) == ("higher", False, "bert-mlm", "rtd")
+    score = f"{found.score:.1f}"
+    assert str(found) == f"Higher by its own scores: BERT MLM, {score} % of pairs; no measure here treats all alike."
+    assert found.scorers == {"bert-mlm": "pll", "rtd": "originality", "untrained": "pll"}
+    told = advise(boards(frames)[0], frames, None, "paper")
+    assert told.startswith("There is no recommendation") and "take" not in told
+
+
+@pytest.mark.parametrize(
+    ("scorers", "alike"),
+    [
+        ({"rtd": "pll", "bert-mlm": "pll"}, True),
+        ({"rtd": "originality", "bert-mlm": "pll"}, False),
+        ({"rtd": "", "bert-mlm": ""}, False),  # an unknown scorer shows nothing
+    ],
+)
+def test_minimal_pairs_treat_arms_alike_where_one_scorer_scored_all(scorers: dict[str, str], alike: bool) -> None:
+    (found,) = judged(measured({"blimp": UP}, scorers=scorers))
+    assert found.alike is alike and (found.kind == "take") is alike
+
+
+def test_arms_of_one_scorer_can_be_compared_beside_others() -> None:
+    (board,) = boards(measured({"minimal-pairs": UP | {"electra-15": 80.0}}))
+    assert board.alike("rtd", "electra-15") and not board.alike("rtd", "bert-mlm") and not board.alike()
+
+
+@pytest.mark.parametrize("suite", [suite for suite in SUITES if suite not in OWN_SCORERS])
+def test_every_other_measure_treats_all_arms_alike(suite: str) -> None:
+    first, *others = judged(measured({suite: DOWN, "pairs": UP}, names=("pairs", suite)))
+    assert (first.suite, first.kind, first.best) == (suite, "take", "rtd") and first.alike
+    e = f"{first.difference:.1f} ± {first.high - first.difference:.1f}"  # type: ignore[operator]
+    assert str(first) == f"Take RTD: by {spoken(suite, [suite])} it is ahead of BERT MLM by {e} points."
+    assert [other.kind for other in others] == ["higher"]
+
+
+def test_of_measures_that_treat_all_alike_the_one_named_first_decides_and_contradictions_are_said() -> None:
+    suites = {"glue": DOWN, "linear": UP}
+    for names, best in ((("linear", "glue"), "bert-mlm"), (("glue", "linear"), "rtd"), ((), "rtd")):
+        first, second = judged(measured(suites, names=names or ("other",)))
+        assert (first.kind, first.best, second.kind) == ("disagree", best, "take")
+        assert str(first).startswith("The measures disagree: by ") and "ahead of it" in str(first)
+    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 60.0}
+    assert judged(measured({"glue": DOWN, "linear": level}))[0].kind == "take"
+    assert judged(measured({"glue": DOWN, "linear": level}, names=("linear", "glue")))[0].kind == "undecided"
+
+
+def test_what_would_decide_is_said_with_what_it_costs() -> None:
+    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 61.0}
+    frames = measured({"linear": level}, seeds=4, sd=2.0)
+    (found,) = judged(frames)
+    (board,) = boards(frames)
+    assert found.kind == "undecided" and found.rivals == (found.next,) and found.needed_seeds is not None
+    noise = board.noise[board.budget][0].paired
+    assert noise is not None
+    assert found.detectable == pytest.approx(max(smallest_gap(noise, 2, 4) or 0, board.noise[board.budget][0].gap or 0))
+    one_seed = sum(6.0 + 1.0 for _ in ("bert-mlm", "rtd"))  # seconds of training and of fine-tuning
+    assert found.more_seconds == pytest.approx((found.needed_seeds - 4) * one_seed)
+    assert str(found) == (
+        f"Not decided by linear probes: four seeds would show a gap of {found.detectable:.1f} points; "
+        f"{found.needed_seeds if found.needed_seeds > 9 else 'nine'} seeds, {seconds_text(found.more_seconds or 0)} "
+        f"more, would show {found.difference:.1f}."
+    )
+
+
+@pytest.mark.parametrize(("seeds", "told"), [(1, "one seed gives no interval"), (2, "two seeds give no interval")])
+def test_too_few_seeds_are_said(seeds: int, told: str) -> None:
+    (found,) = judged(measured({"linear": DOWN}, seeds=seeds))
+    assert found.kind == "undecided" and told in str(found) and str(found).endswith("four seeds would.")
+
+
+def test_an_arm_that_beats_others_but_not_its_untrained_encoder_is_not_recommended() -> None:
+    (found,) = judged(measured({"linear": DOWN | {"untrained": 70.0}}))
+    assert found.kind == "doubted" and str(found).startswith("No recommendation: RTD is ahead of the others")
+
+
+def test_a_single_arm_is_compared_with_nothing() -> None:
+    (found,) = judged(measured({"linear": {"untrained": 50.0, "rtd": 60.0}}))
+    assert found.kind == "alone" and found.next == "" and found.difference is None
+
+
+NAMES = st.text("ab cdé-,=.", min_size=1, max_size=60).map(str.strip).filter(bool)
+
+
+@given(
+    st.lists(NAMES, min_size=2, max_size=3, unique=True), st.sampled_from(SUITES), st.integers(1, 6), st.floats(0, 9)
+)
+def test_no_sentence_has_more_than_thirty_words(arms: list[str], suite: str, seeds: int, gap: float) -> None:
+    levels = {"untrained": 50.0} | {arm: 60.0 + place * gap for place, arm in enumerate(arms)}
+    other = {"linear" if suite != "linear" else "glue": {arm: -level for arm, level in levels.items()}}
+    for suites in ({suite: levels}, {suite: levels} | other):
+        for found in judged(measured(suites, seeds=seeds, scorers={})):
+            assert 0 < len(str(found).split()) <= MOST_WORDS, str(found)
+
+
+@pytest.mark.parametrize(
+    ("axis", "arm", "name"),
+    [
+        ("objective", "rtd", "RTD"),
+        ("objective", "my_idea", "my_idea"),
+        ("objective", "electra-15", "ELECTRA 15%"),
+        ("objective", "bert-mlm, optim.lr=0.002", "BERT MLM, learning rate 0.002"),
+        ("generator.width", "0.25", "Generator 1/4"),
+        ("generator.width,generator.depth", "1.0, generator.depth=0.5", "Generator 1, generator depth 1/2"),
+        ("generator.width", "unigram", "Unigram generator"),
+        ("optim.lr", "0.0005", "Learning rate 0.0005"),
+        ("tying", "embeddings", "Tying embeddings"),
+        ("objective,optim.lr", "all-tokens-mlm, 0.001", "All-Tokens MLM, learning rate 0.001"),
+        ("scale", "rtd-base", "rtd-base"),
+    ],
+)
+def test_arms_are_named_as_people_say_them(axis: str, arm: str, name: str) -> None:
+    assert person_name(axis, arm) == name
