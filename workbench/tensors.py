@@ -5,6 +5,7 @@ B rows, L positions in a row, K picked positions in a row, D width of the encode
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,19 +42,95 @@ class Batch:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
+@dataclass(eq=False)
+class Mean:
+    """A loss: a mean over tokens or rows of a batch, or a sum of such means, each times a constant.
+
+    `value` () is over the batch. Each of `terms` is a constant, a mean () and its denominator (), by which the means of
+    micro-batches and devices are weighted, so that together they are the mean over the whole step. Means are added to
+    each other and multiplied by numbers. Anything else, such as the product of two means, or a tensor, has no known
+    denominator: it can be a loss of steps that are computed in one piece, and of no others. So can a mean whose
+    denominator has a gradient.
+
+    Args:
+        value: the mean ().
+        denominator: the sum () of the weights of what `value` is a mean of, such as a number of tokens. It may be a
+            number: 1 for a value that does not depend on the batch, such as a penalty on large weights.
+        terms: those of a sum, which has no denominator of its own.
+    """
+
+    value: Tensor
+    denominator: Tensor | float | None = None
+    terms: tuple[Term, ...] = ()
+
+    def __post_init__(self) -> None:
+        among = self.denominator
+        if isinstance(among, Tensor) and among.requires_grad:
+            among = None
+        self.terms = self.terms or ((1.0, self.value, among),)
+
+    def __add__(self, other: Mean | Tensor | float) -> Mean:
+        if isinstance(other, Mean):
+            return Mean(self.value + other.value, terms=self.terms + other.terms)
+        if isinstance(other, Tensor):
+            return self + Mean(other)
+        return self + Mean(torch.full_like(self.value.detach(), other), 1)
+
+    def __mul__(self, factor: Mean | Tensor | float) -> Mean:
+        if isinstance(factor, Mean):
+            return Mean(self.value * factor.value)
+        if isinstance(factor, Tensor):
+            return Mean(self.value * factor)
+        return Mean(self.value * factor, terms=tuple((factor * each, mean, among) for each, mean, among in self.terms))
+
+    def __truediv__(self, divisor: Mean | Tensor | float) -> Mean:
+        if isinstance(divisor, (Mean, Tensor)):
+            return Mean(self.value / (divisor.value if isinstance(divisor, Mean) else divisor))
+        return Mean(self.value / divisor, terms=(self * (1 / divisor)).terms)
+
+    def __neg__(self) -> Mean:
+        return self * -1.0
+
+    def __sub__(self, other: Mean | Tensor | float) -> Mean:
+        return self + -other
+
+    def __rsub__(self, other: Tensor | float) -> Mean:
+        return -self + other
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __float__(self) -> float:
+        return self.value.item()
+
+    def item(self) -> float:
+        """Return the value as a number."""
+        return self.value.item()
+
+    def detach(self) -> Tensor:
+        """Return the value () without its gradient."""
+        return self.value.detach()
+
+    def backward(self) -> None:
+        """Add the gradient of the value to the gradients."""
+        self.value.backward()
+
+
+Term = tuple[float, Tensor, Tensor | float | None]  # of a `Mean`: a constant, a mean () and its denominator ()
+
+
 @dataclass(frozen=True)
 class Corruption:
     """A batch in which tokens at the picked positions are masked or replaced.
 
     ids (B, L) int64, the input of the model; positions (B, K) int64, the picks; weights (B, K) float, 0 for picks that
-    do not count; targets (B, K) int64, the original tokens; loss (), the generator's own, 0 without a generator.
+    do not count; targets (B, K) int64, the original tokens; loss, the generator's own, 0 without a generator.
     """
 
     ids: Tensor
     positions: Tensor
     weights: Tensor
     targets: Tensor
-    loss: Tensor
+    loss: Mean
     metrics: dict[str, Ratio] = field(default_factory=dict)
 
 
@@ -61,13 +138,13 @@ class Corruption:
 class Guess:
     """The predictions of a generator at the picked positions.
 
-    samples (B, K) int64, the tokens it samples; loss (), the mean of -log p(target) over the picks that count;
+    samples (B, K) int64, the tokens it samples; loss, the mean of -log p(target) over the picks that count;
     right (B, K) bool, whether the target is its most probable token; sample_nll (B, K) float, -log p(sample), whose
     mean estimates the entropy of its distribution in nats.
     """
 
     samples: Tensor
-    loss: Tensor
+    loss: Mean
     right: Tensor
     sample_nll: Tensor
 
@@ -83,13 +160,15 @@ RESERVED = frozenset((*ROW_COLUMNS, *TABLE_COLUMNS))
 
 @dataclass(frozen=True)
 class StepLoss:
-    """The result of an objective: the total loss and its parts by name, () each, and metrics as ratios.
+    """The result of an objective: the total loss and its parts by name, and metrics as ratios.
 
-    The names become columns of the logged rows beside their own, so that none of RESERVED can be among them.
+    Losses are means, so that those of micro-batches and devices can be combined exactly. A tensor () in place of a mean
+    is a loss of a step that is computed in one piece (`Mean`). The names become columns of the logged rows beside their
+    own, so that none of RESERVED can be among them.
     """
 
-    total: Tensor
-    parts: dict[str, Tensor]
+    total: Mean | Tensor
+    parts: Mapping[str, Mean | Tensor]
     metrics: dict[str, Ratio] = field(default_factory=dict)
 
     def check_names(self, objective: str) -> None:
@@ -104,6 +183,46 @@ class StepLoss:
                 )
         if both := self.parts.keys() & self.metrics.keys():
             raise InputError(f"{objective} has both a loss and a metric named {min(both)!r:.80}; rename one of them")
+
+    def means(self) -> dict[str, Mean]:
+        """Return the total, under the name "loss", and its parts."""
+        named = {"loss": self.total, **self.parts}
+        return {name: each if isinstance(each, Mean) else Mean(each) for name, each in named.items()}
+
+    def values(self) -> dict[str, Tensor]:
+        """Return the values () of the total, under the name "loss", and of its parts, over the batch."""
+        return {name: mean.value for name, mean in self.means().items()}
+
+    def denominators(self, device: Any) -> Tensor:
+        """Return the denominator of each term of the total and of the parts, (n,) fp32, on a device.
+
+        Raises InputError if one is not known.
+        """
+        denominators = []
+        for name, mean in self.means().items():
+            for _, _, among in mean.terms:
+                if among is None:
+                    raise InputError(
+                        f"the loss {name!r} of this objective is no sum of means with known denominators, so it cannot "
+                        "be added up from micro-batches or devices; make it of "
+                        "workbench.models.losses.weighted_mean(values, weights) times numbers, or compute each step "
+                        "in one piece on one device, without --micro-batch"
+                    )
+                denominators.append(
+                    among.float() if isinstance(among, Tensor) else torch.full((), float(among), device=device)
+                )
+        return torch.stack(denominators)
+
+    def of_step(self, denominators: Tensor) -> dict[str, Tensor]:
+        """Return what this micro-batch adds to the losses of a step: the total, as "loss", and the parts, () each.
+
+        denominators (n,) are those of the whole step, the sums over its micro-batches and devices.
+        """
+        shares = iter((self.denominators(denominators.device) / denominators.clamp(min=1e-6)).unbind())
+        return {
+            name: torch.stack([factor * mean * next(shares) for factor, mean, _ in each.terms]).sum()
+            for name, each in self.means().items()
+        }
 
 
 def to_device(tensor: Tensor, device: Any) -> Tensor:

@@ -37,8 +37,8 @@ def test_loss_and_gradients_agree_with_the_softmax(copying: bool, chunk: int, mo
 
     more: dict[str, Any] = {"gate": gate, "copied": untouched} if copying else {}
     found = vocabulary_loss.guess(features, table, bias, targets, weights, **more)
-    torch.testing.assert_close(found.loss.double(), expected, rtol=1e-6, atol=1e-6)
-    for one, other in zip(torch.autograd.grad(3 * found.loss, learnt), gradients, strict=True):
+    torch.testing.assert_close(found.loss.value.double(), expected, rtol=1e-6, atol=1e-6)
+    for one, other in zip(torch.autograd.grad(3 * found.loss.value, learnt), gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     assert torch.equal(found.right, (features @ table.T + bias).argmax(-1) == targets)
 
@@ -46,9 +46,11 @@ def test_loss_and_gradients_agree_with_the_softmax(copying: bool, chunk: int, mo
 def test_rows_that_do_not_count_have_no_gradient() -> None:
     (features, table, bias, _), targets, weights = inputs()
     weights[::2] = 0
-    (gradient,) = torch.autograd.grad(vocabulary_loss.guess(features, table, bias, targets, weights).loss, [features])
+    (gradient,) = torch.autograd.grad(
+        vocabulary_loss.guess(features, table, bias, targets, weights).loss.value, [features]
+    )
     assert not gradient[::2].any() and gradient[1::2].any(1).all()
-    nothing = vocabulary_loss.guess(features, table, bias, targets, weights * 0).loss
+    nothing = vocabulary_loss.guess(features, table, bias, targets, weights * 0).loss.value
     assert nothing == 0 and not torch.autograd.grad(nothing, [table])[0].any()
 
 
@@ -81,11 +83,13 @@ def test_loss_over_a_vocabulary_in_tiles_agrees_with_torch(rows: int, monkeypatc
     def found() -> tuple[Any, ...]:
         with torch.autocast("cpu", torch.bfloat16):
             guess = vocabulary_loss.guess(*learnt, targets, torch.ones(rows), draws=draws)
-        return guess, *torch.autograd.grad(guess.loss, learnt)
+        return guess, *torch.autograd.grad(guess.loss.value, learnt)
 
     guess, *gradients = found()
     monkeypatch.setattr(cpu, "tiled", lambda *_: False)
     theirs, *expected = found()
-    assert abs(guess.loss - theirs.loss) < 1e-3 and (guess.samples == theirs.samples).float().mean() > 0.95
+    assert (
+        abs(guess.loss.item() - theirs.loss.item()) < 1e-3 and (guess.samples == theirs.samples).float().mean() > 0.95
+    )
     for one, other in zip(gradients, expected, strict=True):
         assert (one - other).norm() < 6e-3 * other.norm()

@@ -1,8 +1,9 @@
 """The first steps of several objectives, computed by one of the processes of a run; a script of test_ranks.
 
-    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS [sharded] [poisoned] [cuda] [only NAME]
+    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS [sharded] [poisoned] [cuda] [only NAMES]
 
-One process alone takes the rows of a step in PARTS micro-batches, since areas under the curve are of a micro-batch.
+One process alone takes the rows of a step in PARTS micro-batches. Rows leave out areas under the curve, which are of a
+micro-batch. NAMES are cases with commas between them.
 With `poisoned`, the loss of the last process is NaN from step 3 on, and rows say which weights each step changed.
 With `cuda`, each process has a GPU of its own.
 """
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from tests.helpers import users_means
 from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import corpus_of
@@ -37,6 +39,7 @@ TINY = {
 }  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"objective": name} for name in objectives.names()},
+    "a user's means": {"objective": users_means.__file__},
     "nothing shared": {"objective": "rtd", "tying": "none"},
     "everything shared": {"objective": "rtd", "tying": "all", "generator.width": 1.0},
     "gdes": {"objective": "rtd", "tying": "gdes", "generator.width": 1.0},
@@ -72,7 +75,8 @@ def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int, poison
     """
     given = dict(CASES[name])
     micro = given.pop("micro", TINY["batch.size"] // parts)
-    spec = objectives.with_options(resolve("nano", TINY | given))
+    given["objective"], source = objectives.find(given["objective"])
+    spec = objectives.with_options(resolve("nano", TINY | given).replace(source=source))
     prepared = made_up(folder / f"{name} {ranks.index} of {ranks.count}", spec, tokens=20_000)
     spec = bind(spec, prepared)
     corpus = corpus_of(prepared, spec)
@@ -86,7 +90,9 @@ def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int, poison
     for step in range(1, steps + 1):
         set_rate(optimizer, spec.optim, 1e-3, step)
         if not poisoned:
-            rows.append(taken.take(step)[1].tolist())
+            sums, numbers = taken.take(step)
+            names = ["norm", *sums.values, *(name for name in sums.ratios for _ in range(2))]
+            rows.append([n for name, n in zip(names, numbers.tolist(), strict=True) if not name.endswith("_auc")])
             continue
         if step == POISONED and ranks.index == ranks.count - 1:
             model.register_forward_hook(lambda _, __, loss: replace(loss, total=loss.total * float("nan")))
@@ -110,7 +116,7 @@ def main() -> None:
     alone = contextlib.nullcontext(ALONE)
     device = f"cuda:{index}" if "cuda" in sys.argv else "cpu"
     with group(store, index, count, device, 120, "sharded" in sys.argv) if count > 1 else alone as ranks:
-        names = [sys.argv[sys.argv.index("only") + 1]] if "only" in sys.argv else list(CASES)
+        names = sys.argv[sys.argv.index("only") + 1].split(",") if "only" in sys.argv else list(CASES)
         rows = {name: losses(name, folder, ranks, steps, parts, "poisoned" in sys.argv) for name in names}
     (folder / f"rows-{index}-of-{count}.json").write_text(json.dumps(rows))
 

@@ -121,10 +121,10 @@ def test_micro_batches_draw_what_the_batch_draws(name: str, recipe: str) -> None
     """Splitting a step into micro-batches changes no sample, no input and, for rows without padding, no loss."""
     spec = tiny(name, recipe=recipe)
     batch, objective = synthetic(spec, rows=12), shaken(spec)
-    whole, loss = objective.generator(batch), objective(batch).total
+    whole, loss = objective.generator(batch), objective(batch).total.value
     parts = [Batch(batch.ids[i : i + 4], batch.keys[i : i + 4]) for i in (0, 4, 8)]
     assert torch.equal(torch.cat([objective.generator(part).ids for part in parts]), whole.ids)
-    torch.testing.assert_close(sum(objective(part).total for part in parts) / 3, loss, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(sum(objective(part).total.value for part in parts) / 3, loss, rtol=1e-5, atol=1e-5)
 
 
 def test_the_same_key_draws_the_same_and_another_key_another() -> None:

@@ -100,7 +100,7 @@ def test_a_mean_without_weight_is_0_with_a_finite_gradient() -> None:
     values = torch.ones(2, 2, requires_grad=True)
     mean = weighted_mean(values, torch.zeros(2, 2))
     mean.backward()
-    assert mean == 0 and values.grad is not None and not values.grad.any()
+    assert mean.item() == 0 and values.grad is not None and not values.grad.any()
 
 
 @settings(max_examples=100, deadline=None)

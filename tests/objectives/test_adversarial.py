@@ -55,7 +55,7 @@ def test_the_expected_estimate_is_the_gradient_of_the_expected_reward(baseline: 
         losses = -logits.log_softmax(-1).gather(1, drawn.T).T
         loss = policy_loss(losses, rewards.gather(1, drawn.T).T, guesses, weights)
         chance = math.prod(share[k, word].item() for k, word in enumerate(sample))
-        found += chance * torch.autograd.grad(loss, logits)[0]
+        found += chance * torch.autograd.grad(loss.value, logits)[0]
     torch.testing.assert_close(-found, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -77,7 +77,7 @@ def test_the_whole_objectives_estimate_is_exact_in_expectation(tying: str) -> No
                 return policy_loss(losses, *rest)
 
             with mock.patch.object(adversarial, "policy_loss", keep):
-                parts = objective(batch).parts
+                parts = objective(batch).values()
         chance = (-seen["losses"]).exp()
         expected_reward = expected_reward + (chance * seen["reward"]).sum()
         grads = torch.autograd.grad(parts["reinforce_loss"], weights, retain_graph=True)
@@ -160,7 +160,7 @@ def test_each_loss_trains_its_own_weights() -> None:
     """Discriminator's and baseline's losses do not train the generator; REINFORCE does not train the discriminator."""
     spec = tiny("adversarial", {"tying": "none"})
     objective = shaken(spec)
-    parts = objective(synthetic(spec)).parts
+    parts = objective(synthetic(spec)).values()
     owners = {
         "reinforce_loss": set(objective.generator.parameters()),
         "baseline_loss": set(objective.baseline.parameters()),

@@ -56,6 +56,6 @@ def test_a_score_of_cocolm_is_that_of_its_mixture() -> None:
 
 def test_the_lm_loss_of_cocolm_does_not_train_the_gate() -> None:
     objective = shaken(tiny("cocolm-clm"))
-    parts = objective(synthetic(objective.spec)).parts
+    parts = objective(synthetic(objective.spec)).values()
     grads = torch.autograd.grad(parts["mlm_loss"], list(objective.gate.parameters()), allow_unused=True)
     assert grads == (None, None)

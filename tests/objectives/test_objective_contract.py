@@ -56,8 +56,8 @@ def test_one_graph_without_breaks(name: str, recipe: str, tying: str, fresh_comp
         found = compiled_losses(objective, batches)
     for one, other in zip(expected, found, strict=True):
         assert one.parts.keys() == other.parts.keys() and one.metrics.keys() == other.metrics.keys()
-        torch.testing.assert_close(other.total, one.total, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(other.parts, one.parts, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(other.values(), one.values(), rtol=1e-5, atol=1e-5)
+        assert torch.equal(other.denominators("cpu"), one.denominators("cpu"))
         torch.testing.assert_close(other.metrics, one.metrics, rtol=1e-5, atol=1e-5)
 
 
@@ -65,10 +65,10 @@ def test_one_graph_without_breaks(name: str, recipe: str, tying: str, fresh_comp
 def test_the_likelihood_in_pieces_is_one_graph_too(fresh_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tiny("all-tokens-mlm", {"encoder.layers": 1})
     objective, batch = shaken(spec), synthetic(spec)
-    expected = objective(batch).total
+    expected = objective(batch).values()
     monkeypatch.setattr(losses, "CHUNK", 40 * 100)
     (found,) = compiled_losses(objective, [batch])
-    torch.testing.assert_close(found.total, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.values(), expected, rtol=1e-5, atol=1e-5)
     found.total.backward()
 
 
@@ -147,7 +147,7 @@ def test_padding_changes_nothing(name: str, recipe: str) -> None:
     for ids, longer in zip(seen.inputs, seen_padded.inputs, strict=True):
         assert (ids == longer[:, :16]).all() and (longer[:, 16:] == short.data.special.pad).all()
     close = {"rtol": 1e-4, "atol": 1e-5}
-    torch.testing.assert_close(seen.loss.parts, seen_padded.loss.parts, **close)
+    torch.testing.assert_close(seen.loss.values(), seen_padded.loss.values(), **close)
     torch.testing.assert_close(seen.loss.metrics, seen_padded.loss.metrics, **close)
     seen.loss.total.backward()
     seen_padded.loss.total.backward()
@@ -160,8 +160,8 @@ def test_the_result_of_a_step(name: str) -> None:
     """The losses are finite scalars; metrics are detached ratios whose numerators do not exceed the denominators."""
     spec = tiny(name)
     loss = shaken(spec)(synthetic(spec))
-    assert loss.total.shape == () and loss.total.requires_grad and torch.isfinite(loss.total)
-    assert loss.parts and all(part.shape == () and torch.isfinite(part) for part in loss.parts.values())
+    assert loss.parts and all(part.shape == () and torch.isfinite(part) for part in loss.values().values())
+    assert loss.values()["loss"].requires_grad
     assert {"mask_rate", "replaced_rate"} <= loss.metrics.keys() or name in UNCORRUPTED
     for kind, (hits, among) in loss.metrics.items():
         assert hits.shape == among.shape == () and not hits.requires_grad
@@ -187,9 +187,9 @@ def test_metrics_have_the_common_names(name: str) -> None:
 def test_half_precision_agrees_roughly(name: str) -> None:
     spec = tiny(name)
     objective, batch = shaken(spec, size=0.1), synthetic(spec)
-    exact = objective(batch).total
+    exact = objective(batch).values()["loss"]
     with torch.autocast("cpu", torch.bfloat16):
-        rough = objective(batch).total
+        rough = objective(batch).values()["loss"]
     assert rough.dtype == torch.float32
     torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.0)
     rough.backward()

@@ -107,7 +107,7 @@ def test_disentangled_tables_are_trained_by_one_loss_each() -> None:
     objective, batch = tied("gdes")
     shared, residual = objective.generator.body.table.weight, objective.encoder.table.parametrizations.weight.original
     loss = objective(batch)
-    parts = [loss.parts["generator_loss"], loss.parts["discriminator_loss"]]
+    parts = [loss.values()["generator_loss"], loss.values()["discriminator_loss"]]
     at_shared, at_residual = (
         [torch.autograd.grad(part, table, retain_graph=True, allow_unused=True)[0] for part in parts]
         for table in (shared, residual)
@@ -118,7 +118,7 @@ def test_disentangled_tables_are_trained_by_one_loss_each() -> None:
     table = objective.encoder.table.weight.detach()
     parametrize.remove_parametrizations(objective.encoder.table, "weight")
     torch.testing.assert_close(objective.encoder.table.weight, table, rtol=0, atol=0)
-    (own,) = torch.autograd.grad(objective(batch).parts["discriminator_loss"], objective.encoder.table.weight)
+    (own,) = torch.autograd.grad(objective(batch).values()["discriminator_loss"], objective.encoder.table.weight)
     torch.testing.assert_close(at_residual[1], own)
 
 
@@ -157,7 +157,7 @@ def test_shared_tables_get_the_sum_of_both_gradients(tying: str) -> None:
     table, loss = objective.encoder.table.weight, objective(batch)
     one, other, total = (
         torch.autograd.grad(part, table, retain_graph=True)[0]
-        for part in (loss.parts["generator_loss"], loss.parts["discriminator_loss"], loss.total)
+        for part in map(loss.values().get, ("generator_loss", "discriminator_loss", "loss"))
     )
     torch.testing.assert_close(total, one + 50 * other, rtol=1e-4, atol=1e-5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -56,11 +57,11 @@ def test_rows_without_anything_to_pick_cost_nothing_and_break_nothing(name: str)
     spec = tiny(name)
     objective = shaken(spec)
     loss = objective(synthetic(spec, rows=3, lengths=(2, 2, 2)))
-    assert torch.isfinite(loss.total)
+    assert math.isfinite(loss.total)
     if "generator_loss" in loss.parts:
-        assert loss.parts["generator_loss"] == 0
+        assert loss.parts["generator_loss"].item() == 0
     if name not in ("rtd", "all-tokens-mlm"):
-        assert loss.total == 0
+        assert loss.total.item() == 0
     loss.total.backward()
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in objective.parameters())
 

@@ -90,12 +90,12 @@ def test_the_weight_of_a_position(recipe: str) -> None:
         objective.head.out.weight.zero_()
         objective.generator.head.norm.weight.zero_()
     seen = observe(objective, batch)
-    grads = torch.autograd.grad(seen.loss.parts["discriminator_loss"], [objective.head.out.bias], retain_graph=True)
+    grads = torch.autograd.grad(seen.loss.values()["discriminator_loss"], [objective.head.out.bias], retain_graph=True)
     real = list(real_places(batch))
     fakes = sum(seen.main_input[at] != int(batch.ids[at]) for at in real)
     assert grads[0].item() == pytest.approx(0.5 - fakes / len(real), abs=1e-6)
 
-    (grad,) = torch.autograd.grad(seen.loss.parts["generator_loss"], [objective.generator.head.bias])
+    (grad,) = torch.autograd.grad(seen.loss.values()["generator_loss"], [objective.generator.head.bias])
     picks, vocab = list(counted(seen)), spec.encoder.vocab
     targets = np.bincount([int(batch.ids[at]) for at in picks], minlength=vocab) / len(picks)
     np.testing.assert_allclose(grad.numpy(), 1 / vocab - targets, atol=1e-6)

@@ -20,9 +20,11 @@ from workbench.execution.request import host_of
 from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, Mean, StepLoss
 from workbench.training import steps
 from workbench.training.ranks import ALONE, Ranks, telling_of_loss
+
+UNEVEN = ("bert", "albert", "causal-lm", "a user's means")  # their rows differ in how many tokens they score
 
 
 def computed(folder: Path, count: int, steps: int, parts: int, *more: str) -> dict[str, torch.Tensor]:
@@ -39,10 +41,12 @@ def computed(folder: Path, count: int, steps: int, parts: int, *more: str) -> di
     return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in files[0].items()}
 
 
-def alike(folder: Path, count: int, steps: int, *more: str) -> None:
+def alike(folder: Path, count: int, steps: int, *more: str, parts: int | None = None) -> None:
+    """Compare steps of `count` processes with those of one, which takes their rows in as many parts unless told."""
     both = [word for word in more if word != "sharded"]
-    alone, together = computed(folder, 1, steps, count, *both), computed(folder, count, steps, count, *more)
-    assert alone.keys() == together.keys() == ({more[-1]} if "only" in more else CASES.keys())
+    alone = computed(folder, 1, steps, parts or count, *both)
+    together = computed(folder, count, steps, count, *more)
+    assert alone.keys() == together.keys() == ({*more[-1].split(",")} if "only" in more else CASES.keys())
     for name, expected in alone.items():
         assert torch.isfinite(expected[:, :2]).all()
         torch.testing.assert_close(
@@ -50,9 +54,14 @@ def alike(folder: Path, count: int, steps: int, *more: str) -> None:
         )
 
 
-def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
-    """RTD with dropout, in micro-batches; the slow test has all cases."""
-    alike(tmp_path, 2, 6, "only", "dropout")
+@pytest.mark.parametrize("how", ["whole", pytest.param("sharded", marks=pytest.mark.slow)])
+def test_two_processes_take_the_steps_of_one(how: str, tmp_path: Path) -> None:
+    """RTD with dropout in micro-batches, and undivided steps of rows that differ in how many tokens they score.
+
+    The slow test has all cases.
+    """
+    words = [*(["sharded"] if how == "sharded" else []), "only", ",".join(["dropout", *UNEVEN])]
+    alike(tmp_path, 2, 4, *words, parts=1)
 
 
 @pytest.mark.slow
@@ -135,7 +144,7 @@ class Linear(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.ones(3))
 
     def forward(self, batch: Batch) -> StepLoss:
-        return StepLoss(self.weight.sum() * batch.ids.float().mean(), {}, {})
+        return StepLoss(Mean(self.weight.sum() * batch.ids.float().mean(), len(batch.ids)), {}, {})
 
 
 class Rows:

@@ -22,7 +22,8 @@ from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, Mean, StepLoss
+from workbench.training.denominators import Hollow
 from workbench.training.loop import build, train
 from workbench.training.plan import Plan, plan
 from workbench.training.steps import gradients
@@ -100,7 +101,7 @@ class Dropped(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         self.seen.append(F.dropout(torch.ones(200), 0.5))
-        return StepLoss(self.weight + 1.0, {}, {})
+        return StepLoss(Mean(self.weight + 1.0, len(batch.ids)), {}, {})
 
 
 class Same:
@@ -113,7 +114,8 @@ class Same:
 def dropped(spec: RunSpec, step: int, micro: int) -> tuple[list[Tensor], float]:
     """What dropout kept in each micro-batch of a step, and the gradient of the whole step."""
     model = Dropped()
-    gradients(model, cast(Corpus, Same()), spec, step, micro, torch.device("cpu"), contextlib.nullcontext())
+    hollow, corpus = Hollow(model), cast(Corpus, Same())
+    gradients(model, corpus, spec, step, micro, torch.device("cpu"), contextlib.nullcontext(), hollow=hollow)
     assert model.weight.grad is not None
     return model.seen, float(model.weight.grad)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import cpu
-from workbench.tensors import Guess
+from workbench.tensors import Guess, Mean
 
 CHUNK = {"cpu": 3 * 2**23, "cuda": 2**29}  # bytes of logits that are held at once
 
@@ -40,10 +40,9 @@ def guess(
         assert copied is not None
         write, copy = F.logsigmoid(-gate.float()), F.logsigmoid(gate.float()).masked_fill(~copied, -torch.inf)
     apply: Any = _Vocabulary.apply
-    loss, correct, samples, sample_nll = apply(
-        features, table, bias, write, copy, targets, weights.float(), draws, temperature
-    )
-    return Guess(samples, loss, correct, sample_nll)
+    weights = weights.float()
+    loss, correct, samples, sample_nll = apply(features, table, bias, write, copy, targets, weights, draws, temperature)
+    return Guess(samples, Mean(loss, weights.sum()), correct, sample_nll)
 
 
 def log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> Tensor:

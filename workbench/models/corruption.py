@@ -18,7 +18,7 @@ from workbench.models.losses import gather, share
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, Corruption, Guess, ordinary, sample
+from workbench.tensors import Batch, Corruption, Guess, Mean, ordinary, sample
 
 
 def real_tokens(batch: Batch) -> Tensor:
@@ -91,7 +91,7 @@ def mask_tokens(
     ids = write_tokens(batch.ids, positions, tokens, written)
     picked = write_tokens(torch.zeros_like(batch.ids), positions, torch.ones_like(targets), weights > 0)
     metrics = {"mask_rate": share(picked, real_tokens(batch))}
-    return Corruption(ids, positions, weights, targets, weights.new_zeros(()), metrics)
+    return Corruption(ids, positions, weights, targets, Mean(weights.new_zeros(()), 1), metrics)
 
 
 def mask_for_generator(batch: Batch, spec: RunSpec) -> Corruption:

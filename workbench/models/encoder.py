@@ -33,10 +33,12 @@ class Encoder(nn.Module):
     """A backbone without pooler or head.
 
     `model` is an `Electra` for that family and Hugging Face's module for any other. On a CPU, `cpu/layers.py` computes
-    the families of BERT's design (`cpu/designs.py`); if `plain`, Hugging Face's module always does.
+    the families of BERT's design (`cpu/designs.py`); if `plain`, Hugging Face's module always does. If `hollow`, the
+    states are meta tensors, which have a shape and no values.
     """
 
     plain = False
+    hollow = False
     predicts_by_query = False  # whether heads were trained on the query stream, and not on `forward`
     _twin: tuple[Any, ...] = ()  # Hugging Face's module over the same weights; a tuple hides it from torch
 
@@ -56,6 +58,9 @@ class Encoder(nn.Module):
         ignores segments. With `queries`, whose masks take the place of attention, these are the states (B, M, D) of the
         query stream.
         """
+        if self.hollow:
+            places = ids if queries is None else queries.places
+            return torch.empty(*places.shape, self.spec.hidden, device="meta")
         if not self.has_segments:
             segments = None
         if queries is not None:

@@ -24,7 +24,7 @@ from workbench.models.losses import (
     token_log_likelihood,
     weighted_mean,
 )
-from workbench.tensors import Guess, sample
+from workbench.tensors import Guess, Mean, sample
 
 
 class MlmHead(nn.Module):
@@ -59,8 +59,8 @@ class MlmHead(nn.Module):
             return self.likelihood(hidden[None], targets[None])[0][0]
         return vocabulary_loss.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
 
-    def loss(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weighted mean cross-entropy (), and whether each target is the most probable token (B, N).
+    def loss(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Mean, Tensor]:
+        """Return the weighted mean cross-entropy, and whether each target is the most probable token (B, N).
 
         hidden (B, N, D), targets (B, N), weights (B, N).
         """
@@ -72,7 +72,7 @@ class MlmHead(nn.Module):
 
     def copy_loss(
         self, hidden: Tensor, targets: Tensor, weights: Tensor, gate: Tensor, untouched: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Mean, Tensor]:
         """Return what `loss` returns, with the loss of the copy mixture (`losses.copy_mixture_loss`).
 
         gate (B, N) are the logits of copying, untouched (B, N) bool is true where the token shown is the original.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.checkpoint import checkpoint
 
-from workbench.tensors import Ratio
+from workbench.tensors import Mean, Ratio
 
 CHUNK = 2**26  # logits that `token_log_likelihood` holds at once: 256 MiB in fp32
 
@@ -23,14 +23,18 @@ def gather(values: Tensor, positions: Tensor) -> Tensor:
     return values.gather(1, positions[..., None].expand(-1, -1, values.shape[-1]))
 
 
-def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Return sum(weights * values) / sum(weights), (), of equal shapes; 0 if no weight counts (docs/electra.md 1.8)."""
+def weighted_mean(values: Tensor, weights: Tensor) -> Mean:
+    """Return sum(weights * values) / sum(weights) of equal shapes; 0 if no weight counts (docs/electra.md 1.8).
+
+    Of a step in several parts, both sums are over the whole step (`Mean`).
+    """
     weights = weights.float()
-    return (values.float() * weights).sum() / weights.sum().clamp(min=1e-6)
+    whole = weights.sum()
+    return Mean((values.float() * weights).sum() / whole.clamp(min=1e-6), whole)
 
 
-def binary_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted mean binary cross-entropy () of logits (B, N), given bool labels and weights (B, N)."""
+def binary_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Mean:
+    """Return the weighted mean binary cross-entropy of logits (B, N), given bool labels and weights (B, N)."""
     losses = F.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="none")
     return weighted_mean(losses, weights)
 
@@ -57,7 +61,7 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
     """
     flat, words = features.flatten(0, 1), targets.flatten()
     rows = max(1, CHUNK // len(table))
-    if len(words) <= rows:
+    if len(words) <= rows or flat.is_meta:  # a meta tensor takes no memory
         likelihood, right = _log_likelihood(flat, table, bias, words)
         return likelihood.view_as(targets), right.view_as(targets)
     pieces = [
@@ -109,9 +113,7 @@ def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) ->
     }
 
 
-def binary_loss_and_ratios(
-    name: str, logits: Tensor, labels: Tensor, weights: Tensor
-) -> tuple[Tensor, dict[str, Ratio]]:
+def binary_loss_and_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Mean, dict[str, Ratio]]:
     """Return `binary_loss` and `binary_ratios` of the same logits, labels and weights (B, N)."""
     return binary_loss(logits, labels, weights), binary_ratios(name, logits, labels, weights)
 

@@ -2,7 +2,7 @@
 
 An objective is a module with three names: `Options` (a subclass of `workbench.spec.parts.Part`), `cost(spec) -> Flops`,
 which returns the operations of one forward pass over one row, and `Objective(encoder, spec, options)`, a torch module
-from Batch to StepLoss whose attribute `encoder` is the exported encoder.
+from Batch to StepLoss, whose losses are means (`tensors.Mean`), and whose attribute `encoder` is the exported encoder.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from workbench.models.losses import (
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, Mean, StepLoss
 
 
 class Options(Part):
@@ -131,8 +131,8 @@ def detection_losses(logits: Tensor, replaced: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits.detach().float(), replaced.float(), reduction="none")
 
 
-def policy_loss(losses: Tensor, rewards: Tensor, guesses: Tensor, weights: Tensor) -> Tensor:
-    """Return the policy loss (), whose gradient is that of REINFORCE.
+def policy_loss(losses: Tensor, rewards: Tensor, guesses: Tensor, weights: Tensor) -> Mean:
+    """Return the policy loss, whose gradient is that of REINFORCE.
 
     It is the mean over picks of -log p(sample) * (reward - baseline). losses (B, K) are -log p(sample), rewards (B, K),
     guesses (B, K) the logits of the baseline. Its descent raises the probability of samples whose reward is above the
@@ -142,8 +142,8 @@ def policy_loss(losses: Tensor, rewards: Tensor, guesses: Tensor, weights: Tenso
     return weighted_mean(losses * (rewards - expected), weights)
 
 
-def baseline_loss(guesses: Tensor, rewards: Tensor, weights: Tensor) -> Tensor:
-    """Return the mean cross-entropy () of sigmoid(guesses) (B, K) with exp(-rewards).
+def baseline_loss(guesses: Tensor, rewards: Tensor, weights: Tensor) -> Mean:
+    """Return the mean cross-entropy of sigmoid(guesses) (B, K) with exp(-rewards).
 
     exp(-reward) is the probability that the discriminator gives to the correct label.
     """

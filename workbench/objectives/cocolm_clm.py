@@ -18,7 +18,7 @@ from workbench.models.losses import binary_loss_and_ratios, gather, share, weigh
 from workbench.models.sentence_scores import Scorer, copy_mixture
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, Mean, StepLoss
 
 
 class Options(Part):
@@ -51,8 +51,9 @@ class Objective(nn.Module):
         gate, untouched, real = self.gate(hidden), fake.ids == batch.ids, real_tokens(batch)  # (B, L) each
         copying, ratios = binary_loss_and_ratios("copy", gate, untouched, real)
         written = (-gather(gate, fake.positions)).detach().float().sigmoid()  # (B, K), the probability not to copy
-        loss, right = self.head.loss(gather(hidden, fake.positions), fake.targets, written * fake.weights)
-        loss = loss * weighted_mean(written, fake.weights)  # a mean over picks, and not over the probabilities
+        over_written, right = self.head.loss(gather(hidden, fake.positions), fake.targets, written * fake.weights)
+        # A mean over picks, and not over the probabilities.
+        loss = Mean(over_written.value * weighted_mean(written, fake.weights).value, fake.weights.sum())
         parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
         total = fake.loss + self.options.copy_loss * copying + loss
         return StepLoss(total, parts, fake.metrics | ratios | {"mlm_accuracy": share(right, fake.weights)})

@@ -24,6 +24,7 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Ratio, StepLoss
 from workbench.training.cuda_graph import RECORDED_AFTER, Recorded, on_device, record
+from workbench.training.denominators import Hollow
 from workbench.training.ranks import ALONE, Ranks
 
 log = logging.getLogger("workbench")
@@ -49,6 +50,7 @@ class Steps:
             add_in_one_order()
         if ranks.count > 1:
             set_aside_unused(model, corpus.batch(0, 1, device), autocast)
+        self.hollow = Hollow(model)
         compiled: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
         self.forward = ranks.parallel(compiled, optimizer, device)
         self.parameters = list(model.parameters())
@@ -72,7 +74,7 @@ class Steps:
             if self.recorded is not None:
                 return self.recorded(batch)
         sums = accumulate(
-            self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast, self.ranks
+            self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast, self.ranks, self.hollow
         )  # fmt: skip
         self.micro = sums.micro
         numbers = sums.stacked(self._update())
@@ -81,8 +83,12 @@ class Steps:
 
     def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
         """Take a step with all of its rows at once."""
+        with self.autocast:
+            loss: StepLoss = self.forward(batch)
+        loss.check_names("the objective")
+        loss.total.backward()
         sums = Sums(self.micro)
-        sums.add(_backward(self.forward, batch, 1.0, self.autocast), 1.0)
+        sums.add(loss.values(), loss.metrics)
         return sums, sums.stacked(self._update())
 
     def _update(self) -> Tensor:
@@ -119,20 +125,18 @@ def add_in_one_order() -> None:
 
 
 def accumulate(
-    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
-    device: torch.device, autocast: Autocast, ranks: Ranks = ALONE,
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
+    ranks: Ranks = ALONE, hollow: Hollow | None = None,
 ) -> Sums:  # fmt: skip
     """Accumulate the gradients of one step, and return its losses and metrics.
 
     If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows, unless other
-    processes wait for this one's gradients. The rows and random numbers of a step do not depend on the size of
-    micro-batches, except for dropout inside layers, so that without dropout only rounding differs. Losses are
-    means over a micro-batch, so that for padded rows, as pairs of segments are, the picks of short micro-batches have a
-    little more weight.
+    processes wait for this one's gradients. The rows, random numbers, losses and gradients of a step do not depend on
+    the size of micro-batches, except for dropout inside layers, so that without dropout only rounding differs.
     """
     while True:
         try:
-            return gradients(forward, corpus, spec, step, micro, device, autocast, ranks)
+            return gradients(forward, corpus, spec, step, micro, device, autocast, ranks, hollow)
         except (RuntimeError, MemoryError) as error:
             if micro == 1 or ranks.count > 1 or not is_memory(error):
                 raise
@@ -147,21 +151,53 @@ def accumulate(
 
 def gradients(
     forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = ALONE, hollow: Hollow | None = None,
 ) -> Sums:  # fmt: skip
     """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics.
 
-    The losses and metrics are those of this process's rows; the gradients are those of all rows, since the processes
-    average them in the backward pass of the last micro-batch. Each loss is multiplied by the number of processes, which
-    turns this average into the sum.
+    The losses and metrics are what this process's rows add to those of the step; the gradients are those of all rows,
+    since the processes average them in the backward pass of the last micro-batch. Each loss is multiplied by the number
+    of processes, which turns this average into the sum. Means are over the whole step: their denominators are added up
+    over micro-batches and processes before the first backward pass.
     """
-    sums, share, rows = Sums(micro), micro / spec.batch.size, spec.batch.size // ranks.count
-    first = ranks.first_row(spec.batch.size)
+    sums, rows, first = Sums(micro), spec.batch.size // ranks.count, ranks.first_row(spec.batch.size)
+    denominators = None
+    if micro < rows:
+        denominators = _denominators(forward, corpus, spec, step, micro, device, autocast, ranks, hollow)
+        ranks.add(denominators)
     for start in range(first, first + rows, micro):
         batch = _batch(corpus, spec, step, start, micro, device)
         with without_gradient_sync(forward, ranks) if start + micro < first + rows else contextlib.nullcontext():
-            sums.add(_backward(forward, batch, share * ranks.count, autocast), share)
+            with autocast:
+                loss: StepLoss = forward(batch)
+            loss.check_names("the objective")
+            if micro < spec.batch.size:
+                if denominators is None:
+                    ranks.add(denominators := loss.denominators(device))
+                values = loss.of_step(denominators)
+            else:
+                values = loss.values()
+            (values["loss"] * ranks.count).backward()
+        sums.add(values, loss.metrics)
     return sums
+
+
+def _denominators(
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
+    ranks: Ranks, hollow: Hollow | None,
+) -> Tensor:  # fmt: skip
+    """Return the denominators (n,) of the means of a step over the rows of this process.
+
+    Those that depend on weights, such as the number of tokens that a generator replaced, take a forward pass of each
+    micro-batch, with the random numbers of the pass that follows.
+    """
+    rows, first = spec.batch.size // ranks.count, ranks.first_row(spec.batch.size)
+    of_rows = hollow.denominators(_batch(corpus, spec, step, first, rows, device)) if hollow is not None else None
+    if of_rows is not None:
+        return of_rows
+    with torch.no_grad(), autocast:
+        batches = (_batch(corpus, spec, step, start, micro, device) for start in range(first, first + rows, micro))
+        return torch.stack([forward(batch).denominators(device) for batch in batches]).sum(0)
 
 
 def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None:
@@ -172,7 +208,9 @@ def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None
     with autocast:
         loss: StepLoss = model(batch)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    for weight, gradient in zip(weights, torch.autograd.grad(loss.total, weights, allow_unused=True), strict=True):
+    for weight, gradient in zip(
+        weights, torch.autograd.grad(loss.values()["loss"], weights, allow_unused=True), strict=True
+    ):
         weight.requires_grad_(gradient is not None)
 
 
@@ -200,18 +238,6 @@ def _batch(corpus: Corpus, spec: RunSpec, step: int, start: int, micro: int, dev
     return batch
 
 
-def _backward(forward: nn.Module, batch: Batch, share: float, autocast: Autocast) -> StepLoss:
-    """Add the gradient of a micro-batch's loss, times `share`, to the gradients; return its loss and metrics.
-
-    Raises InputError if the names of these cannot be logged.
-    """
-    with autocast:
-        loss: StepLoss = forward(batch)
-    loss.check_names("the objective")
-    (loss.total * share).backward()
-    return loss
-
-
 def total_norm(parameters: list[nn.Parameter]) -> Tensor:
     """Return the 2-norm () of all gradients taken as one vector."""
     gradients = [weight.grad for weight in parameters if weight.grad is not None]
@@ -236,11 +262,11 @@ class Sums:
     values: dict[str, Tensor] = field(default_factory=dict)
     ratios: dict[str, Ratio] = field(default_factory=dict)
 
-    def add(self, loss: StepLoss, share: float) -> None:
-        """Add the losses and metrics of a micro-batch, which is `share` of the step's rows."""
-        for name, value in {"loss": loss.total, **loss.parts}.items():
-            self.values[name] = self.values.get(name, 0.0) + value.detach().float() * share
-        for name, (hits, among) in loss.metrics.items():
+    def add(self, values: dict[str, Tensor], metrics: dict[str, Ratio]) -> None:
+        """Add what a micro-batch adds to the losses and metrics of the step."""
+        for name, value in values.items():
+            self.values[name] = self.values.get(name, 0.0) + value.detach().float()
+        for name, (hits, among) in metrics.items():
             old = self.ratios.get(name, (0.0, 0.0))
             self.ratios[name] = (old[0] + hits, old[1] + among)
 

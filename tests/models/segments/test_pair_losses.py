@@ -51,4 +51,4 @@ def test_only_the_state_of_cls_enters_the_pair_loss() -> None:
     loss.parts["sop_loss"].backward()
     used = (kept[0].grad != 0).any(-1)
     assert used[:, 0].all() and not used[:, 1:].any()
-    assert torch.equal(loss.total, loss.parts["mlm_loss"] + loss.parts["sop_loss"])
+    assert loss.total.item() == (loss.parts["mlm_loss"] + loss.parts["sop_loss"]).item()

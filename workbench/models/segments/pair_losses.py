@@ -12,7 +12,7 @@ from workbench.models.corruption import real_tokens
 from workbench.models.encoder import Encoder, initialise
 from workbench.models.heads import MlmHead
 from workbench.models.losses import binary_loss_and_ratios, gather, share
-from workbench.tensors import Batch, Corruption, Ratio, StepLoss
+from workbench.tensors import Batch, Corruption, Mean, Ratio, StepLoss
 
 
 class PairHead(nn.Module):
@@ -33,8 +33,8 @@ class PairHead(nn.Module):
         out: Tensor = self.out(torch.tanh(self.dense(hidden)))
         return out
 
-    def loss(self, hidden: Tensor, broken: Tensor, name: str) -> tuple[Tensor, dict[str, Ratio]]:
-        """Return the mean cross-entropy () of broken (B,) bool given the states of [CLS], hidden (B, D), and metrics.
+    def loss(self, hidden: Tensor, broken: Tensor, name: str) -> tuple[Mean, dict[str, Ratio]]:
+        """Return the mean cross-entropy of broken (B,) bool given the states of [CLS], hidden (B, D), and metrics.
 
         The metrics have names that begin with `name`: those of `binary_ratios`, and the share of broken pairs.
         """

@@ -71,7 +71,7 @@ class LanguageLoss(nn.Module):
         loss = vocabulary_loss.guess(
             features.flatten(0, 1), self.table.weight, self.bias, ids[:, 1:].flatten(), weights.flatten()
         ).loss
-        return loss
+        return loss.value
 
 
 def _head_of_run(folder: Path) -> dict[str, Tensor]:
