@@ -45,7 +45,7 @@ def test_a_missing_driver_is_named_with_what_installs_it(scheme: str, monkeypatc
     with pytest.raises(InputError) as caught:
         open_storage(Search(SPACE, 2, storage=f"{scheme}://me:{PASSWORD}@127.0.0.1:1/db"))
     said = str(caught.value)
-    assert "pip install 'workbench[postgres]'" in said and "\n" not in said and PASSWORD not in said
+    assert "pip install 'encoder-workbench[postgres]'" in said and "\n" not in said and PASSWORD not in said
 
 
 @pytest.mark.parametrize("scheme, module", [("mysql", "MySQLdb"), ("mysql+pymysql", "pymysql")])

@@ -146,7 +146,7 @@ def _pieces(lines: list[str], vocab: int, required: str) -> list[tuple[str, floa
     if importlib.util.find_spec("sentencepiece") is None:
         raise InputError(
             "data.tokenizer=unigram is trained by the package sentencepiece, which is not installed: pip install "
-            "'workbench[unigram]', or choose wordpiece or bpe"
+            "'encoder-workbench[unigram]', or choose wordpiece or bpe"
         )
     import sentencepiece
 

@@ -297,7 +297,7 @@ def load_published_tokenizer(folder: Path) -> Any:
         except ImportError as error:
             raise InputError(
                 f"{folder}: its tokenizer needs a package that is not installed ({message_of(error)[:60]}); those of "
-                f"Japanese models come with: pip install 'workbench[japanese]'"
+                f"Japanese models come with: pip install 'encoder-workbench[japanese]'"
             ) from None
         if "tokenizer.json" in files and _kind(tokenizer) not in (None, hugging_face.kind_in(files["tokenizer.json"])):
             tokenizer = _as_written(clean)

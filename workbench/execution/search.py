@@ -384,7 +384,7 @@ def open_storage(search: Search) -> None:
 def _driver(place: str, error: BaseException) -> str:
     """Return how to install the driver of a database address. `error` is what its import raised."""
     if place.startswith("postgres"):
-        return "pip install 'workbench[postgres]', and name no other driver"
+        return "pip install 'encoder-workbench[postgres]', and name no other driver"
     cause: BaseException | None = error
     while cause and not getattr(cause, "name", None):  # Optuna raises an error of its own from the one that has it
         cause = cause.__cause__ or cause.__context__
@@ -395,7 +395,7 @@ def _driver(place: str, error: BaseException) -> str:
 def database_address(place: str) -> str:
     """Return the address with psycopg named as the driver, where it is of PostgreSQL and names none.
 
-    SQLAlchemy would take psycopg2, which `workbench[postgres]` does not install.
+    SQLAlchemy would take psycopg2, which `encoder-workbench[postgres]` does not install.
     """
     scheme, _, rest = place.partition("://")
     return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else place

@@ -166,7 +166,7 @@ def _check_installed(optim: OptimSpec) -> None:
     if optim.kind == "lamb" and importlib.util.find_spec("pytorch_optimizer") is None:
         raise InputError(
             "optim.kind=lamb needs the package pytorch-optimizer, which is not installed: pip install "
-            "'workbench[lamb]', or choose optim.kind=adamw or muon"
+            "'encoder-workbench[lamb]', or choose optim.kind=adamw or muon"
         )
 
 

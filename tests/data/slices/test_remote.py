@@ -51,7 +51,7 @@ class Failing:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[tuple[Any, Failing]]:
     """A bucket `text` of an S3 server, and the switch of its failures."""
-    boto3 = pytest.importorskip("boto3", reason="needs boto3 and s3fs: pip install 'workbench[remote]' 'moto[server]'")
+    boto3 = pytest.importorskip("boto3", reason="needs boto3 and s3fs: make setup")
     pytest.importorskip("s3fs")
     moto = pytest.importorskip("moto.server")
     from werkzeug.serving import make_server
@@ -293,7 +293,7 @@ class Ranges(http.server.SimpleHTTPRequestHandler):
 @pytest.mark.parametrize("whole", [False, True])
 def test_text_on_a_web_server(whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client, unlike that of S3, repeats nothing by itself."""
-    pytest.importorskip("aiohttp", reason="needs aiohttp: pip install 'workbench[remote]'")
+    pytest.importorskip("aiohttp", reason="needs aiohttp: pip install 'encoder-workbench[remote]'")
     monkeypatch.setattr(Ranges, "whole", whole)
     monkeypatch.setattr(remote, "BLOCK", 5_000)
     monkeypatch.setattr(remote, "PAUSE", 0.01)

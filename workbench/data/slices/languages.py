@@ -50,4 +50,5 @@ def _model(language: str) -> Any:
 
 
 def _missing(language: str) -> InputError:
-    return InputError(f"data.language={language} needs the package {PACKAGE}; pip install 'workbench[language]'")
+    fix = "pip install 'encoder-workbench[language]'"
+    return InputError(f"data.language={language} needs the package {PACKAGE}; {fix}")

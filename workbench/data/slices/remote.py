@@ -159,7 +159,7 @@ def _system(url: str) -> tuple[Any, str]:
         system, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         raise InputError(
-            f"corpus {url!r}: {one_line(error)}; s3:// and https:// need pip install 'workbench[remote]'"
+            f"corpus {url!r}: {one_line(error)}; s3:// and https:// need pip install 'encoder-workbench[remote]'"
         ) from None
     except Exception as error:  # some systems connect, or read an archive, when they are made
         raise InputError(f"corpus {url!r} cannot be read: {one_line(error)}") from None

@@ -40,7 +40,7 @@ def bands_of(threshold: float) -> tuple[int, int]:
         from datasketch import MinHashLSH
     except ImportError:
         raise InputError(
-            f"data.near_duplicates={threshold:g} needs the package datasketch; pip install 'workbench[dedup]'"
+            f"data.near_duplicates={threshold:g} needs the package datasketch; pip install 'encoder-workbench[dedup]'"
         ) from None
     index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
     return index.b, index.r

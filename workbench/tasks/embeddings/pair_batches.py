@@ -19,7 +19,7 @@ def check_installed(spec: TasksSpec) -> None:
     if importlib.util.find_spec(LIBRARY) is None:
         raise InputError(
             f"tasks.embeddings={spec.embeddings} needs the package sentence-transformers, which is not installed: "
-            f"pip install 'workbench[embeddings]', or leave the setting out for frozen embeddings"
+            f"pip install 'encoder-workbench[embeddings]', or leave the setting out for frozen embeddings"
         )
 
 
