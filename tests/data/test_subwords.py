@@ -110,7 +110,9 @@ def test_no_text_is_read_as_a_special_token_of_unigram(lowercase: bool) -> None:
 
 def test_without_its_package_unigram_is_refused(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subwords.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"sentencepiece, which is not installed: pip install 'workbench\[unigram\]'"):
+    with pytest.raises(
+        InputError, match=r"sentencepiece, which is not installed: pip install 'encoder-workbench\[unigram\]'"
+    ):
         subwords.train(texts, SIZE, True, "unigram")
 
 

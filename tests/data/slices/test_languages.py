@@ -116,7 +116,7 @@ def test_without_the_package_the_command_says_what_to_install(
 
     languages._model.cache_clear()
     monkeypatch.setattr(builtins, "__import__", missing)  # as if its files were gone, but not its metadata
-    with pytest.raises(InputError, match=r"needs the package py3langid; pip install 'workbench\[language\]'"):
+    with pytest.raises(InputError, match=r"needs the package py3langid; pip install 'encoder-workbench\[language\]'"):
         prepare(spec(path, language="en"), silent, tmp_path)
 
 
@@ -127,5 +127,5 @@ def test_an_absent_package_is_noticed_before_any_text_is_read(
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", absent)
-    with pytest.raises(InputError, match=r"needs the package py3langid; pip install 'workbench\[language\]'"):
+    with pytest.raises(InputError, match=r"needs the package py3langid; pip install 'encoder-workbench\[language\]'"):
         already(spec(path, language="en"), tmp_path)

@@ -101,5 +101,5 @@ def test_without_datasketch_the_command_says_what_to_install(monkeypatch: pytest
         return real(name, *more, **others)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match=r"data.near_duplicates=0.8 needs .* pip install 'workbench\[dedup\]'"):
+    with pytest.raises(InputError, match=r"data.near_duplicates=0.8 needs .* pip install 'encoder-workbench\[dedup\]'"):
         signatures.bands_of(0.8)
