@@ -193,17 +193,17 @@ class StepLoss:
         """Return the values () of the total, under the name "loss", and of its parts, over the batch."""
         return {name: mean.value for name, mean in self.means().items()}
 
-    def denominators(self, device: Any) -> Tensor:
+    def denominators(self, device: Any, objective: str = "this objective") -> Tensor:
         """Return the denominator of each term of the total and of the parts, (n,) fp32, on a device.
 
-        Raises InputError if one is not known.
+        Raises InputError if one is not known; `objective` is what the message calls the objective.
         """
         denominators = []
         for name, mean in self.means().items():
             for _, _, among in mean.terms:
                 if among is None:
                     raise InputError(
-                        f"the loss {name!r} of this objective is no sum of means with known denominators, so it cannot "
+                        f"the loss {name!r} of {objective} is no sum of means with known denominators, so it cannot "
                         "be added up from micro-batches or devices; make it of "
                         "workbench.models.losses.weighted_mean(values, weights) times numbers, or compute each step "
                         "in one piece on one device, without --micro-batch"

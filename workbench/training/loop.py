@@ -154,9 +154,10 @@ def _gather(model: nn.Module, whole: nn.Module, ranks: Ranks) -> None:
 
 
 def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
-    """Raise InputError if the names of an objective's losses and metrics cannot be logged; two rows are computed.
+    """Raise InputError if an objective's losses cannot be logged, or not be added up over the parts of a step.
 
-    Other errors of the objective are left to its training, which fails alone. Raises OSError if the disk fails.
+    Their names may be taken, and their denominators not known (`StepLoss`). Two rows are computed. Other errors
+    of the objective are left to its training, which fails alone. Raises OSError if the disk fails.
     """
     file = objectives.file_of(objectives.load(spec))
     try:
@@ -172,6 +173,8 @@ def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
         return
     if isinstance(loss, StepLoss):
         loss.check_names(file)
+        if host.rows_at_once(spec.batch.size) < spec.batch.size:
+            loss.denominators(device, file)
 
 
 def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) -> None:
