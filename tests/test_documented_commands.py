@@ -116,6 +116,7 @@ def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("reader")
     for name in ("my_idea.py", "shuffled_tokens.py"):
         (folder / name).write_text(OBJECTIVE, encoding="utf-8")
+    shutil.copytree(ROOT / "examples", folder / "examples")
     for experiment in KEPT.rglob("*.py"):
         target = folder / experiment.relative_to(ROOT)
         target.parent.mkdir(parents=True)
@@ -230,12 +231,17 @@ def test_no_command_line_of_a_page_is_left_out(page: Path) -> None:
     assert [line for line in lines if not re.match(ours, line) and not line.startswith(tuple(OTHERS))] == []
 
 
+def test_the_objective_in_the_readme_is_the_file_that_its_command_names() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (ROOT / "examples/half_masked.py").read_text(encoding="utf-8") in text
+
+
 def test_commands_are_found_in_the_pages() -> None:
     """The patterns above still match: the README's first commands, and one in the middle of a sentence, are there."""
     words = {each.words for each in COMMANDS}
     assert ("list", "encoders") in words
     assert any(each[:2] == ("sweep", "tune") for each in words)
-    assert any(each[:2] == ("run", "ablation") and "./my_idea.py" in each for each in words)
+    assert any(each[:2] == ("run", "ablation") and "examples/half_masked.py" in each for each in words)
 
 
 def test_documented_make_targets_exist() -> None:

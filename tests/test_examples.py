@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.name != "half_masked.py"]  # an objective
 MADE = {
     "compare_objectives": ("reports/compare-objectives/index.html", "electra-15 minus bert-mlm"),
-    "own_objective": ("half_masked.py", "half-masked minus bert-mlm"),
+    "own_objective": ("reports/ablation-*/index.html", "half-masked minus bert-mlm"),
     "read_a_store": ("losses.svg", "torch.Size([1, "),
 }
 
@@ -31,4 +31,4 @@ def test_an_example_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, env=os.environ | rehearsal, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     file, told = MADE[path.stem]
-    assert (tmp_path / file).is_file() and told in done.stdout, done.stdout
+    assert list(tmp_path.glob(file)) and told in done.stdout, done.stdout
