@@ -104,7 +104,7 @@ def test_of_measures_that_treat_all_alike_the_one_named_first_decides_and_contra
 
 
 def test_what_would_decide_is_said_with_what_it_costs() -> None:
-    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 61.0}
+    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 64.0}
     frames = measured({"linear": level}, seeds=4, sd=2.0)
     (found,) = judged(frames)
     (board,) = boards(frames)
@@ -125,6 +125,13 @@ def test_what_would_decide_is_said_with_what_it_costs() -> None:
 def test_too_few_seeds_are_said(seeds: int, told: str) -> None:
     (found,) = judged(measured({"linear": DOWN}, seeds=seeds))
     assert found.kind == "undecided" and told in str(found) and str(found).endswith("four seeds would.")
+
+
+def test_a_gap_that_takes_hundreds_of_seeds_is_no_plan() -> None:
+    frames = measured({"linear": {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 61.0}}, seeds=4, sd=2.0)
+    (found,) = judged(frames)
+    assert found.kind == "undecided" and found.needed_seeds is None
+    assert "no practical number of seeds would show" in found.sentence and "days" not in found.sentence
 
 
 def test_an_arm_that_beats_others_but_not_its_untrained_encoder_is_not_recommended() -> None:

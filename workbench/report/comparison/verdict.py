@@ -31,6 +31,7 @@ from workbench.spec.scoring import spoken
 # the runs were known. alone: no second arm to compare it with.
 Kind = Literal["take", "higher", "doubted", "disagree", "undecided", "exploratory", "alone"]
 MOST_WORDS = 30
+PRACTICAL_SEEDS = 100  # a verdict proposes no design of more seeds than this
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -178,7 +179,8 @@ def _needed(board: Board, pair: Pair) -> int | None:
         return None
     arms = {cell.arm: cell.scores for cell in board.at(board.budget)}
     own = own_noises(arms).get(frozenset((pair.a, pair.b)))
-    return needed_seeds(e.mean, noise, len(arms), family_of(list(arms), board.family.pairs), own)
+    needed = needed_seeds(e.mean, noise, len(arms), family_of(list(arms), board.family.pairs), own)
+    return needed if needed is not None and needed <= PRACTICAL_SEEDS else None
 
 
 def _seconds(cells: Sequence[Cell], seeds: int) -> float | None:
