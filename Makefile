@@ -1,4 +1,4 @@
-# `make demo` sets everything up and runs the five objectives on this machine. See README.md.
+# `make demo` installs what running needs and runs the five objectives on this machine. See README.md.
 #
 # PYTHON     the interpreter the environment is made from, 3.11 or newer
 # DEMO_ARGS  what the demo is given besides, as in  make demo DEMO_ARGS="--seeds 3 --budget tokens=2e7"
@@ -14,6 +14,7 @@ GPU_ARGS ?=
 MUTANTS ?= --sample 200
 VENV := .venv
 READY := $(VENV)/.ready
+DEV_READY := $(VENV)/.ready-dev
 UNFINISHED := $(VENV)/.unfinished
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 
@@ -27,6 +28,7 @@ endif
 
 help:
 	@echo "make demo       pre-train, measure and compare the five objectives on this machine"
+	@echo "make setup      an environment for changing the code; the targets below make it by themselves"
 	@echo "make test       the tests that take minutes at most"
 	@echo "make test-slow  the tests that train for longer"
 	@echo "make gpu-check  the tests that need a GPU, then the speed of training on it"
@@ -39,40 +41,41 @@ help:
 demo: $(READY)
 	$(VENV)/bin/workbench run ablation $(DEMO_ARGS)
 
-setup: $(READY)
+setup: $(DEV_READY)
 
-test: $(READY)
+test: $(DEV_READY)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest $(TEST_ARGS)
 
-test-slow: $(READY)
+test-slow: $(DEV_READY)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m "slow and not gpu" $(TEST_ARGS)
 
-gpu-check: $(READY)
+gpu-check: $(DEV_READY)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m gpu $(TEST_ARGS)
 	mkdir -p build
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/gpu.py build/gpu.json $(GPU_ARGS)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/scaling.py build/scaling.json $(GPU_ARGS)
 
-mutants: $(READY)
+mutants: $(DEV_READY)
 	$(VENV)/bin/python -m tests.mutation $(MUTANTS)
 
-lint: $(READY)
+lint: $(DEV_READY)
 	$(VENV)/bin/python -m ruff check .
 	$(VENV)/bin/python -m ruff format --check .
 	$(VENV)/bin/python -m mypy
 
-docs: $(READY)
+docs: $(DEV_READY)
 	$(VENV)/bin/python docs/generate.py
 	$(VENV)/bin/python -m sphinx -W --keep-going -q -c docs -b html . build/site
 	@echo "site: build/site/docs/index.html"
 
-format: $(READY)
+format: $(DEV_READY)
 	$(VENV)/bin/python -m ruff check --fix .
 	$(VENV)/bin/python -m ruff format .
 
-# An install that was cut short leaves UNFINISHED behind, and the next `make` starts over. torch goes first and alone:
-# it is by far the largest, and pip takes a local build of the pinned version (such as a CPU one) where it finds one.
-# --use-pep517: older versions of pip would build seqeval, which has no wheel, with build tools that lack their own
+# The environment has two stages: READY has what running needs, DEV_READY also the tools of tests, checks and docs. An
+# install of either that was cut short leaves UNFINISHED behind, and the next `make` starts over. torch goes first and
+# alone: it is by far the largest, and pip takes a local build of the pinned version (such as a CPU one) where it finds
+# one. --use-pep517: older versions of pip would build seqeval, which has no wheel, with build tools that lack their own
 # dependencies.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -85,8 +88,14 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing torch; where no build is at hand this loads one, up to gigabytes"
 	@$(PIP) install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	@echo "installing the rest, a few hundred megabytes"
-	@$(PIP) install -q --use-pep517 -c constraints.txt -e ".[dev]"
+	@$(PIP) install -q --use-pep517 -c constraints.txt -e .
 	@rm -f $(UNFINISHED); printf '%s\n' '$(CURDIR)' > $(READY)
+
+$(DEV_READY): $(READY)
+	@mv $(READY) $(UNFINISHED)
+	@echo "installing the tools of tests, checks and docs"
+	@$(PIP) install -q --use-pep517 -c constraints.txt -e ".[dev]"
+	@mv $(UNFINISHED) $(READY); touch $(READY) $(DEV_READY)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis mutants mutants.log

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -70,6 +72,42 @@ def test_everything_that_gets_installed_is_pinned() -> None:
     # Packages that only a build of torch for GPUs brings are pinned by torch itself.
     missing = {canonical(name) for name in done} - set(pins())
     assert not {name for name in missing if not re.match(r"nvidia-|cuda-|triton", name)}
+
+
+# An interpreter that logs what pip is to install, and fails where the install of the file FAIL's content is asked for.
+PYTHON = """#!/bin/sh
+case "$*" in
+  *"-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python && echo venv >> log ;;
+  *" install "*) for last; do :; done; echo "$last" >> log; [ "$last" != "$(cat FAIL 2>/dev/null)" ] ;;
+esac
+"""
+
+
+def test_make_installs_for_running_what_running_needs_and_for_tests_the_rest(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    log, torch = tmp_path / "log", f"torch=={pins()['torch']}"
+
+    def installed(target: str, fails: str = "") -> list[str]:
+        log.write_text("")
+        (tmp_path / "FAIL").write_text(fails)
+        command = ["make", target, "PYTHON=./python"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode == 0) == (not fails), done.stderr
+        return log.read_text().splitlines()
+
+    ready, development = ".venv/.ready", ".[dev]"
+    assert installed(ready) == ["venv", torch, "."] and installed(ready) == []
+    assert installed("test") == [development] and installed("lint") == installed(ready) == []
+    os.utime(tmp_path / "pyproject.toml")
+    assert installed(ready, fails=".") == [torch, "."]
+    assert installed("test", fails=development) == ["venv", torch, ".", development]  # a torn install is made anew
+    assert installed(ready) == ["venv", torch, "."] and installed("setup") == [development]
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    log, tmp_path = moved / "log", moved
+    assert installed("test") == ["venv", torch, ".", development]
 
 
 @pytest.mark.slow
