@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
+from huggingface_hub import EvalResult, ModelCard
 
 from workbench.data import tokenizer
+from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
-from workbench.models.export import card, export, limit_length
+from workbench.models.export import export, limit_length
+from workbench.models.model_card import LANGUAGES, Terms, encoder_card, page
 from workbench.spec.run_spec import RunSpec, parse
 
 FACTS = {"steps": 5, "tokens": 640, "flops": {"paper": 1e6}}
@@ -52,22 +54,66 @@ def test_a_shorter_limit_of_the_tokenizer_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_card_states_what_the_folder_contains(tmp_path: Path) -> None:
-    from workbench.models.export import card
-
-    text = card(tiny(), FACTS)
-    facts = yaml.safe_load(text.split("---")[1])
-    assert facts["pipeline_tag"] == "feature-extraction" and facts["tags"] == ["feature-extraction", "electra"]
+    text = encoder_card(tiny(), FACTS)
+    assert ModelCard(text).data.to_dict() == {
+        "language": ["en"], "license": "unknown", "library_name": "transformers", "pipeline_tag": "feature-extraction",
+        "tags": ["feature-extraction", "electra"],
+    }  # fmt: skip
     assert "fill-mask" not in text and "no head" in text
     assert "A text encoder of 1 layer x 16 (electra)" in text and "5 steps, 640 tokens, " in text
     assert "up to 20 tokens" in text and "positions from 16 on never occurred" in text
-    assert "never occurred" not in card(tiny(positions=16), FACTS)
+    assert "never occurred" not in encoder_card(tiny(positions=16), FACTS)
 
 
 def test_a_card_has_no_markup_and_no_secret_of_a_name() -> None:
     """Runs of older versions may have such names of their text."""
     names = ("<img src=x onerror=y>", "[a](javascript:z)", "https://me:Pl4nted@h/x?sig=Pl4ntedS3cret", "b\n# c\x1b[2J")
     spec = tiny().changed({"data.corpus": names, "data.tokenizer": "<b>`w`"}).replace(objective="o`\n<script>")
-    text = card(spec, FACTS)
+    text = encoder_card(spec, FACTS)
     assert "<img" not in text and "&lt;img src=x onerror=y&gt;" in text and "\\[a\\](javascript:z)" in text
     assert "Pl4nted" not in text and "\n# c" not in text and "\x1b" not in text and "<b>" not in text
     assert "`o' <script>`" in text  # as code, in which nothing is interpreted
+    assert ModelCard(text).data.get("datasets") is None
+
+
+NAMES: dict[str, tuple[dict[str, object], str, list[str] | None, list[str] | None]] = {
+    "nothing is known of a file": ({"data.corpus": ("my.txt",)}, "", None, None),
+    "what a text was filtered for": ({"data.corpus": ("my.txt",), "data.language": "da"}, "", ["da"], None),
+    "what its publisher states": ({"data.corpus": ("my.txt",), "data.language": "da"}, "nb,nn", ["nb", "nn"], None),
+    "built-in text beside code": ({"data.corpus": ("docs", "python-code")}, "", [*LANGUAGES.values()], None),
+    "built-in text beside a file": ({"data.corpus": ("docs", "my.txt")}, "", None, None),
+    "data sets of the hub": (
+        {"data.corpus": ("o/set:config", "hf://datasets/o/other/a/*.parquet", "o/set:two", "s3://b/c")}, "", None,
+        ["o/set", "o/other"],
+    ),
+    "a folder of such a name": ({"data.corpus": ("own/folder",)}, "", None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_language_and_data_are_stated_where_they_are_known(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, stated, languages, sets = NAMES[case]
+    (tmp_path / "own" / "folder").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    terms = Terms("cc-by-4.0", tuple(stated.split(","))) if stated else None
+    data = ModelCard(page(tiny().changed(changes), "# A model", "fill-mask", terms=terms)).data
+    assert (data.get("language"), data.get("datasets")) == (languages, sets)
+    assert data.get("license") == ("cc-by-4.0" if stated else "unknown")
+
+
+def test_scores_and_what_training_went_on_from_survive_the_card() -> None:
+    scores = [
+        EvalResult("text-classification", "glue", name, "accuracy", 61.2345, dataset_config=name, metric_args={"n": 2})
+        for name in ("CoLA", "a: [b] 'ø' | # x")
+    ]
+    card = ModelCard(page(tiny(), "# A\n---\ntext\n", "fill-mask", (), None, scores, "run: 1 #2", "owner/model"))
+    assert card.data.get("eval_results") == scores and card.data.get("model_name") == "run: 1 #2"
+    assert card.data.get("base_model") == "owner/model" and card.text == "# A\n---\ntext\n"
+
+
+@pytest.mark.parametrize("terms", [("MIT License",), ("",), ("mit", ("English",)), ("mit", ("",)), ("mit", ("en de",))])
+def test_terms_that_the_hub_does_not_take_are_refused(terms: tuple[str, tuple[str, ...]]) -> None:
+    with pytest.raises(InputError, match=r"--(license|language) '.*' is not"):
+        Terms(*terms)

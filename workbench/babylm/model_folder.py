@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import nn
 
 from workbench.data.hugging_face import TOKENIZER_FILES
+from workbench.models import model_card
 from workbench.models.export import add_origin, export_masked_lm, masked_lm, save_tensors
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
@@ -69,13 +70,10 @@ def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
             + (", where h = gelu(dense.weight h + dense.bias)" if head.dense is not None else "")
             + " for each state h; a logit above 0 means replaced"
         )
-    return f"""---
-library_name: transformers
-pipeline_tag: {"fill-mask" if language_model is not None else "feature-extraction"}
----
-# {for_markdown(spec.name)}, revision {for_markdown(revision)}
+    body = f"""# {for_markdown(spec.name)}, revision {for_markdown(revision)}
 
 Pre-trained with the objective {objective} on {corpus}; rows of {spec.data.length} tokens.
 
 {chr(10).join(lines)}
 """
+    return model_card.page(spec, body, "fill-mask" if language_model is not None else "feature-extraction")

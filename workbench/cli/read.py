@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,11 +14,20 @@ from workbench.errors import DAMAGE, InputError
 from workbench.execution.request import report_folder, writable
 from workbench.memory import FOR_STATISTICS, check_address_space
 
+if TYPE_CHECKING:
+    from workbench.models.model_card import Terms
+
 NoVerify = Annotated[
     bool,
     typer.Option(
         "--no-verify", help="Skip the comparison of every file with its hash, which takes long for large runs."
     ),
+]
+License = Annotated[
+    str | None, typer.Option(help="Licence that the model cards state, as the hub names it: apache-2.0, other ...")
+]
+Language = Annotated[
+    str | None, typer.Option(help="Languages of the text that the model cards state, as in da or en,de.")
 ]
 
 
@@ -178,17 +187,23 @@ def export(
             callback=typed_path, help="New folder for the models of one run, with their heads, for transformers."
         ),
     ] = None,
+    license: License = None,
+    language: Language = None,
 ) -> None:
     """Write every score as one long table; each row has run, seeds, spec, data fingerprint and code version.
 
     With --babylm, write models by words seen, predictions and scores in the layout of BabyLM's evaluation pipeline.
     With --checkpoint, write the discriminator and the generator of a run as ElectraForPreTraining and
-    ElectraForMaskedLM, each with its head, its tokenizer and a model card.
+    ElectraForMaskedLM, each with its head, its tokenizer and a model card, which states --license and --language.
     """
+    if checkpoint is None and (license is not None or language is not None):
+        raise InputError(
+            "--license and --language are stated by the model cards of --checkpoint DIR; give it, or leave them out"
+        )
     if checkpoint is not None:
         if out is not None or form != "csv" or babylm is not None:
             raise InputError("--checkpoint DIR writes folders of models; remove --out, --format and --babylm")
-        _export_checkpoint(experiment, runs, checkpoint)
+        _export_checkpoint(experiment, runs, checkpoint, license, language)
         return
     if babylm is not None:
         if out is not None or form != "csv":
@@ -228,6 +243,9 @@ def push(
     name: Annotated[str, typer.Argument(help="OWNER/NAME on the Hugging Face hub.")],
     runs: Runs = Path("runs"),
     private: Annotated[bool, typer.Option("--private", help="Make new models on the hub private.")] = False,
+    license: License = None,
+    language: Language = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print names, files and cards, and send nothing.")] = False,
 ) -> None:
     """Upload the models of a run to the Hugging Face hub, with heads, tokenizer and model card.
 
@@ -237,19 +255,28 @@ def push(
     from workbench.report.load import ledger
     from workbench.store.run_store import RunStore
 
-    store = RunStore.existing(runs)
-    emit("\n".join(model_folders.push(ledger.find_run(store, run), name, private)), False, kept=True)
+    terms, store = _terms(license, language), RunStore.existing(runs)
+    lines = model_folders.push(ledger.find_run(store, run), name, private, terms, dry_run)
+    emit("\n".join(lines), False, kept=not dry_run)
 
 
-def _export_checkpoint(word: str, runs: Path, out: Path) -> None:
+def _terms(license: str | None, language: str | None) -> Terms:
+    """Return what the publisher of a model states. Raises InputError for no identifier of a licence or a language."""
+    from workbench.models.model_card import Terms
+
+    codes = tuple(code.strip() for code in language.split(",")) if language is not None else ()
+    return Terms(languages=codes) if license is None else Terms(license, codes)
+
+
+def _export_checkpoint(word: str, runs: Path, out: Path, license: str | None, language: str | None) -> None:
     """Write the models of one run, and print their folders."""
     writable(out.parent, "--checkpoint")
     from workbench.execution import model_folders
     from workbench.report.load import ledger
     from workbench.store.run_store import RunStore
 
-    run = ledger.find_run(RunStore.existing(runs), word)
-    emit("\n".join(map(str, model_folders.write(run, out))), False, kept=True)
+    terms, run = _terms(license, language), ledger.find_run(RunStore.existing(runs), word)
+    emit("\n".join(map(str, model_folders.write(run, out, terms))), False, kept=True)
 
 
 def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.data.hugging_face import TOKENIZER_FILES, hub
 from workbench.errors import InputError, plural
+from workbench.models import model_card
 from workbench.models.export import add_origin, export_discriminator, export_masked_lm, masked_lm
 from workbench.models.heads import BinaryHead
+from workbench.models.model_card import Terms
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
-from workbench.store.redact import code_in_markdown, for_markdown
+from workbench.store.redact import code_in_markdown, for_markdown, on_one_line
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import check_outside
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 DISCRIMINATOR, GENERATOR, MASKED_LM = "discriminator", "generator", "masked-lm"
 CLASSES = {DISCRIMINATOR: "ElectraForPreTraining", GENERATOR: "ElectraForMaskedLM", MASKED_LM: "ElectraForMaskedLM"}
 TASKS = {DISCRIMINATOR: "feature-extraction", GENERATOR: "fill-mask", MASKED_LM: "fill-mask"}
+SUITES = {
+    "tagging": "token-classification",
+    "squad": "question-answering",
+    "similarity": "sentence-similarity",
+    "retrieval": "text-ranking",
+}  # the hub's names of what a suite tests; all others are text-classification
+METRICS = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # the hub's names
 USES = {
     DISCRIMINATOR: "It detects replaced tokens, and is what to fine-tune.",
     GENERATOR: "It fills masks. It was the generator of its run, whose encoder is what to fine-tune.",
@@ -29,11 +42,12 @@ USES = {
 }
 
 
-def write(run: RunDir, out: Path) -> list[Path]:
+def write(run: RunDir, out: Path, terms: Terms | None = None, hub_name: str = "") -> list[Path]:
     """Write the models of a trained run into the new folder `out`, and return their folders.
 
     These are a discriminator and its generator, or one masked language model, each with head, tokenizer and model card.
-    Raises InputError if the run is damaged or not trained, or its objective has no such part, and OSError.
+    The cards state the `terms`, and load each model from the hub if `hub_name` is the name to push them under. Raises
+    InputError if the run is damaged or not trained, or its objective has no such part, and OSError.
     """
     from workbench.tasks.zero_shot.scorer import put_together
 
@@ -47,7 +61,7 @@ def write(run: RunDir, out: Path) -> list[Path]:
     draft = draft_in(above)
     try:
         with disk_errors(out):
-            names = _fill(draft, run, spec, model)
+            names = _fill(draft, run, spec, model, terms, hub_name)
             sync_tree(draft)
             out.absolute().parent.mkdir(parents=True, exist_ok=True)
             if not place_first(draft, out.absolute()):
@@ -57,20 +71,35 @@ def write(run: RunDir, out: Path) -> list[Path]:
     return [out / name for name in names]
 
 
-def push(run: RunDir, name: str, private: bool) -> list[str]:
+def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_run: bool = False) -> list[str]:
     """Upload the models of a trained run to the hub, and return their addresses.
 
-    A discriminator and a generator become NAME-discriminator and NAME-generator, a single model NAME. Raises
-    InputError.
+    A discriminator and a generator become NAME-discriminator and NAME-generator, a single model NAME. With `dry_run`,
+    nothing is sent; what would be is returned, the name, files and card of each model. Raises InputError.
     """
     hub.check_new(name)
     with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
-        folders = write(run, Path(temporary) / "models")
-        single = len(folders) == 1
-        return [hub.upload(folder, name if single else f"{name}-{folder.name}", private) for folder in folders]
+        folders = write(run, Path(temporary) / "models", terms, name)
+        names = {folder: _name_on_hub(name, folder.name, len(folders)) for folder in folders}
+        if dry_run:
+            return [_description(folder, names[folder], private) for folder in folders]
+        return [hub.upload(folder, names[folder], private) for folder in folders]
 
 
-def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any) -> list[str]:
+def _name_on_hub(name: str, model: str, models: int) -> str:
+    """Return the name on the hub of one of the models of a run that is pushed as `name`."""
+    return name if models == 1 else f"{name}-{model}"
+
+
+def _description(folder: Path, name: str, private: bool) -> str:
+    """Return what a push of a folder would send: the model's name, its files with their sizes, and its card."""
+    files = [f"  {file.stat().st_size:>13,} bytes  {file.name}" for file in sorted(folder.iterdir())]
+    seen = "private if it is new" if private else "public if it is new"
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    return "\n".join([f"{name} ({seen}) would get {plural(len(files), 'file')}:", *files, "", card])
+
+
+def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any, terms: Terms | None, hub_name: str) -> list[str]:
     """Write the models of an objective into a folder, and return their names."""
     language_model, head = masked_lm(model), getattr(model, "head", None)
     names = [DISCRIMINATOR] if isinstance(head, BinaryHead) else []
@@ -91,44 +120,134 @@ def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any) -> list[str]:
         for file in (run.path / "encoder").iterdir():
             if file.name in TOKENIZER_FILES:
                 shutil.copyfile(file, draft / name / file.name)
-        (draft / name / "README.md").write_text(card(run, spec, name), encoding="utf-8")
+        place = _name_on_hub(hub_name, name, len(names)) if hub_name else "."
+        (draft / name / "README.md").write_text(card(run, spec, name, terms, place), encoding="utf-8")
     return names
 
 
-def card(run: RunDir, spec: RunSpec, name: str) -> str:
-    """Return the model card of one exported model: what it is, its data, its compute and the scores of its run."""
-    done = run.read_json("done.json")
+def card(run: RunDir, spec: RunSpec, name: str, terms: Terms | None = None, place: str = ".") -> str:
+    """Return the model card of one exported model: what it is, its data, compute, scores, origin and limits.
+
+    Scores are those of the run's encoder, so the card of a generator has them in the page and not in its metadata.
+    `place` is what `from_pretrained` loads.
+    """
+    done, kind = run.read_json("done.json"), CLASSES[name]
     flops = ", ".join(f"{float(amount):.4g} ({convention})" for convention, amount in done["flops"].items())
-    corpus = for_markdown(", ".join(spec.data.corpus))
     before = f"\n- before: {for_markdown(spec.pair.spent_before())}" if spec.pair is not None else ""
-    return f"""---
-library_name: transformers
-pipeline_tag: {TASKS[name]}
-tags: [electra, {TASKS[name]}]
----
-# {for_markdown(run.run_id)}, {name}
+    measured = _by_measure(run.scores())
+    body = f"""# {for_markdown(run.run_id)}, {name}
 
-An `{CLASSES[name]}` with its head, pre-trained with the objective {code_in_markdown(spec.objective)}. {USES[name]}
+An `{kind}` with its head, pre-trained with the objective {code_in_markdown(spec.objective)}. {USES[name]}
 
-- text: {corpus} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
+- text: {model_card.corpus_line(spec)}
 - training: {plural(done["steps"], "step")}, {plural(done["tokens"], "token")}, seed {spec.seed}
 - training FLOPs, by convention: {flops}{before}
 
-{_scores(run.scores())}
+## Use
+
+```python
+from transformers import AutoTokenizer, {kind}
+
+model, tokenizer = {kind}.from_pretrained("{place}"), AutoTokenizer.from_pretrained("{place}")
+logits = model(**tokenizer("Some text.", return_tensors="pt")).logits
+```
+
+## Scores
+
+{_table(measured)}
+
+## How it was made
+
+{_origin(run.read_json("env.json"))}
+
+## Limits
+
+{_limits(spec, terms or Terms(), run.warnings())}
 """
+    base = None
+    if spec.pair is not None:
+        base = spec.pair.names[name == GENERATOR]
+    model = f"{run.run_id}-{name}" if place == "." else place.rpartition("/")[2]
+    results = [] if name == GENERATOR else _results(measured)
+    return model_card.page(spec, body, TASKS[name], ["electra", TASKS[name]], terms, results, model, base)
 
 
-def _scores(scores: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table of the scores of a run, means over fine-tuning seeds, or a sentence if there are none."""
-    values: dict[tuple[str, str], list[float]] = {}
+def _by_measure(scores: Mapping[str, Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the scores that have a value, together where they differ in the seed of fine-tuning alone."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for score in scores.values():
         if score["value"] is not None:
-            values.setdefault((score["task"], score["metric"]), []).append(score["value"])
-    if not values:
+            groups.setdefault((score["task"], score["metric"], score.get("digest", "")), []).append(score)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _mean(scores: Iterable[Mapping[str, Any]]) -> float:
+    values = [score["value"] for score in scores]
+    return math.fsum(values) / len(values)
+
+
+def _table(measured: list[list[Mapping[str, Any]]]) -> str:
+    """Return a table of the scores of a run, means over fine-tuning seeds, or a sentence if there are none."""
+    if not measured:
         return "Its run has no scores."
     rows = [
-        f"| {for_markdown(task)} | {for_markdown(metric)} | {math.fsum(v) / len(v):.2f} | {len(v)} |"
-        for (task, metric), v in values.items()
+        f"| {for_markdown(group[0]['task'])} | {for_markdown(group[0]['metric'])} | {_mean(group):.2f} | {len(group)} |"
+        for group in measured
     ]
     head = ["Scores of the run's encoder, times 100:", "", "| task | metric | mean | scores |", "|---|---|---|---|"]
-    return "\n".join([*head, *sorted(rows)])
+    return "\n".join([*head, *rows])
+
+
+def _results(measured: list[list[Mapping[str, Any]]]) -> list[EvalResult]:
+    """Return the scores for the hub's `model-index`; each names its data and settings by our fingerprints of them."""
+    from huggingface_hub import EvalResult
+
+    return [
+        EvalResult(
+            task_type=SUITES.get(group[0]["suite"], "text-classification"),
+            dataset_type=on_one_line(group[0]["suite"]),
+            dataset_name=on_one_line(group[0]["task"]),
+            dataset_config=on_one_line(group[0]["task"]),  # results are told apart by type, configuration and revision
+            dataset_revision=group[0].get("data"),
+            metric_type=METRICS.get(group[0]["metric"], group[0]["metric"]),
+            metric_name=f"{group[0]['metric']} x 100, mean over {plural(len(group), 'fine-tuning seed')}",
+            metric_value=round(_mean(group), 4),
+            metric_args={"settings": group[0].get("digest", ""), "scores": len(group)},
+        )
+        for group in measured
+    ]
+
+
+def _origin(environment: Mapping[str, Any]) -> str:
+    """Return the command, versions and processor of a training, as env.json has them."""
+    git = environment.get("git") or {}
+    commit = f" (commit {git['commit'][:10]}{', changed' if git.get('dirty') else ''})" if git.get("commit") else ""
+    versions = {"Python": environment.get("python"), **environment.get("versions", {})}
+    listed = ", ".join(for_markdown(f"{name} {version}") for name, version in versions.items() if version)
+    machine = environment.get("machine", {})
+    processor = (machine.get("gpu") or {}).get("name") or machine.get("cpu")
+    lines = [f"- versions: workbench {for_markdown(environment.get('workbench', 'unknown'))}{commit}, {listed}"]
+    if command := environment.get("command"):
+        lines.insert(0, f"- command: {code_in_markdown(shlex.join(command))}")
+    if processor:
+        lines.append(f"- computed on: {for_markdown(processor)}, {for_markdown(environment.get('precision', ''))}")
+    return "\n".join(lines)
+
+
+def _limits(spec: RunSpec, terms: Terms, warnings: Iterable[str]) -> str:
+    """Return what a user of a model has to know before they rely on it, as a list in Markdown."""
+    codes = ", ".join(model_card.languages(spec, terms)) or "not stated; those of its text"
+    licence = (
+        "not stated. The text may have terms of its own"
+        if terms.licence == Terms().licence
+        else f"{terms.licence}, as its publisher states; nothing here has compared it with the terms of the text"
+    )
+    lines = [
+        f"texts: {model_card.length_line(spec)}",
+        f"languages: {codes}",
+        f"licence: {licence}",
+        "it is one pre-training seed of a comparison: another seed of the same settings scores otherwise",
+        "nobody has looked for biased, false or personal content that it may have learnt from its text",
+        *(f"warning at the end of training: {for_markdown(warning)}" for warning in warnings),
+    ]
+    return "\n".join(f"- {line}" for line in lines)

@@ -10,19 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench import __version__
 from workbench.data.hugging_face import TOKENIZER_FILES
-from workbench.errors import InputError, plural
+from workbench.errors import InputError
 from workbench.models.corruption import Generator
 from workbench.models.counts.ngram import Ngrams
 from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder, plain_weights
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.model_card import encoder_card
 from workbench.spec.parts import TUNING_FIELDS
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
-from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.safetensors_writer import content, library_errors, save_copies
 
 WEIGHTS = "model.safetensors"
@@ -41,7 +40,7 @@ def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts
         if file.name in TOKENIZER_FILES:
             shutil.copyfile(file, folder / file.name)
     limit_length(folder / "tokenizer_config.json", spec.encoder.positions)
-    (folder / "README.md").write_text(card(spec, facts), encoding="utf-8")
+    (folder / "README.md").write_text(encoder_card(spec, facts), encoding="utf-8")
 
 
 def export_heads(objective: nn.Module, folder: Path) -> None:
@@ -82,47 +81,6 @@ def limit_length(settings: Path, positions: int) -> None:
     longest = min(longest, positions) if isinstance(longest, (int, float)) and longest > 0 else positions
     text = json.dumps(raw | {"model_max_length": int(longest)}, indent=2, ensure_ascii=False)
     settings.write_text(text + "\n", encoding="utf-8")
-
-
-def card(spec: RunSpec, facts: dict[str, Any]) -> str:
-    """Return the model card: what was trained, on which text, for how long, and how to load it."""
-    trained = (
-        f"It was pre-trained with the objective {code_in_markdown(spec.objective)} ({spec.recipe} recipe) for "
-        f"{plural(facts['steps'], 'step')}, {plural(facts['tokens'], 'token')}, "
-        f"{float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
-        if facts["steps"]
-        else "It holds the initial weights of its seed and was not trained: a baseline."
-    )
-    trained += f"\nBefore: {for_markdown(spec.pair.spent_before())}." if spec.pair is not None else ""
-    corpus = for_markdown(", ".join(spec.data.corpus))
-    size = f"{plural(spec.encoder.layers, 'layer')} x {spec.encoder.hidden}"
-    longer = spec.encoder.positions > spec.data.length
-    untrained = f"; positions from {spec.data.length} on never occurred in pre-training" if longer else ""
-    return f"""---
-library_name: transformers
-pipeline_tag: feature-extraction
-tags: [feature-extraction, {spec.encoder.family}]
----
-# {for_markdown(spec.name)}
-
-A text encoder of {size} ({spec.encoder.family}), seed {spec.seed}.
-{trained}
-
-- corpus: {corpus} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
-- tokenizer: {for_markdown(spec.data.tokenizer)}, {spec.encoder.vocab} entries
-- texts: up to {spec.encoder.positions} tokens, to which the tokenizer cuts with `truncation=True`{untrained}
-- no head: the heads of pre-training are not in here but in the folder `heads` of the run, so it fills no masks and
-  classifies nothing before fine-tuning
-- made by workbench {__version__}, after Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators
-  Rather Than Generators"
-
-```python
-from transformers import AutoModel, AutoTokenizer
-
-encoder, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrained(".")
-hidden = encoder(**tokenizer("Some text.", return_tensors="pt")).last_hidden_state
-```
-"""
 
 
 def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:

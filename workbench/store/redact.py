@@ -166,15 +166,16 @@ def redact_words(words: Iterable[str]) -> list[str]:
 
 def for_markdown(value: object) -> str:
     """Return a user's text for a page in Markdown: on one line, without secrets, and with its markup escaped."""
-    return re.sub(r"([\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", html.escape(_one_line(value), quote=False))
+    return re.sub(r"([\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", html.escape(on_one_line(value), quote=False))
 
 
 def code_in_markdown(value: object) -> str:
     """Return a user's text as code in a page in Markdown, in which no markup is interpreted."""
-    return "`{}`".format(_one_line(value).replace("`", "'"))
+    return "`{}`".format(on_one_line(value).replace("`", "'"))
 
 
-def _one_line(value: object) -> str:
+def on_one_line(value: object) -> str:
+    """Return a user's text on one line, without secrets and without characters that cannot be printed."""
     text = "".join(letter if letter.isprintable() else " " for letter in str(value))
     return " ".join(redact_addresses(text).split())
 
