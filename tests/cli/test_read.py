@@ -32,6 +32,8 @@ def store(tmp_path: Path) -> RunStore:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"license": "mit"}, "--license and --language are stated by the model cards of --checkpoint DIR"),
+        ({"babylm": Path("y"), "language": "da"}, "--license and --language are stated by the model cards of"),
         ({"checkpoint": Path("x"), "form": "latex"}, "--checkpoint DIR writes folders of models; remove --out,"),
         ({"checkpoint": Path("x"), "babylm": Path("y")}, "--checkpoint DIR writes folders of models"),
         ({"babylm": Path("x"), "out": Path("y.csv")}, "--babylm DIR writes a folder in a layout of its own"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 from workbench.tasks.zero_shot.scorer import put_together
 
@@ -62,12 +65,23 @@ def test_the_generator_fills_masks_and_cards_have_text_compute_and_scores(
 ) -> None:
     from transformers import pipeline
 
-    assert workbench("export", only(store, "rtd").name, "--checkpoint", tmp_path / "m", cwd=store).returncode == 0
+    words = ("export", only(store, "rtd").name, "--checkpoint", tmp_path / "m", "--license", "mit", "--language", "en")
+    assert workbench(*words, cwd=store).returncode == 0
     fill: Any = pipeline("fill-mask", model=str(tmp_path / "m" / "generator"))
     assert len(fill("the cat [MASK] a dog.")) == 5
     for name in ("discriminator", "generator"):
         card = (tmp_path / "m" / name / "README.md").read_text()
         assert "fingerprint" in card and "(matmul)" in card and "| animals | accuracy |" in card and "| 2 |" in card
+        assert "- command: `" in card and "- versions: workbench " in card and "\n## Limits\n" in card
+        data = ModelCard(card).data
+        assert (data.get("license"), data.get("language")) == ("mit", ["en"])
+        if name == "generator":
+            assert data.get("eval_results") is None  # the scores are of the encoder
+            continue
+        [result] = data.get("eval_results")
+        files = [json.loads(path.read_text()) for path in (only(store, "rtd") / "scores").glob("*.json")]
+        assert result.metric_value == pytest.approx(statistics.fmean(file["value"] for file in files), abs=1e-4)
+        assert (result.dataset_name, result.metric_type, result.metric_args["scores"]) == ("animals", "accuracy", 2)
 
 
 def test_what_was_exported_can_be_gone_on_from(store: Path, text: Path, workbench: Command, tmp_path: Path) -> None:

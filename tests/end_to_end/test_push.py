@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard
 
 from .conftest import SETS, Command, environment
 
@@ -138,15 +140,35 @@ def test_both_models_arrive_whole(store: Path, cache: Path, hub: Hub, workbench:
     for name in names:
         local = {file.name: file.read_bytes() for file in (tmp_path / "m" / name.rpartition("-")[2]).iterdir()}
         held = {file: content for file, content in hub.repositories[name].items() if file != ".gitattributes"}
+        loads = f'from_pretrained("{name}")'.encode()
+        assert held["README.md"].count(loads) == 2  # the card of a model on the hub loads it from there
+        held["README.md"] = held["README.md"].replace(loads, b'from_pretrained(".")')
         assert {file: hashlib.sha256(held[file]).hexdigest() for file in held} == {
             file: hashlib.sha256(local[file]).hexdigest() for file in local
         }
+
+
+def test_a_dry_run_prints_names_files_and_cards_and_sends_nothing(store: Path, cache: Path, hub: Hub) -> None:
+    [run] = (store / "runs").glob("rtd-*")
+    words = ("--dry-run", "--license", "cc-by-sa-4.0", "--language", "da,en")
+    done = push(store, cache, run.name, "owner/mine", *words, HF_ENDPOINT=hub.address, HF_TOKEN="", HF_HUB_OFFLINE="1")
+    assert done.returncode == 0 and not hub.repositories, done.stderr
+    first, second = re.split(r"(?=^owner/mine-\w+ \(public if it is new\))", done.stdout, flags=re.MULTILINE)[1:]
+    for name, text in (("owner/mine-discriminator", first), ("owner/mine-generator", second)):
+        listing, _, card = text.partition("\n\n---\n")
+        assert listing.startswith(f"{name} (public if it is new) would get {listing.count(' bytes  ')} files:")
+        assert re.search(r"^ +[\d,]+ bytes  model\.safetensors$", listing, flags=re.MULTILINE)
+        data = ModelCard(f"---\n{card}").data
+        assert data.get("license") == "cc-by-sa-4.0" and data.get("language") == ["da", "en"]
+        assert f'from_pretrained("{name}")' in card
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
     "a wrong token": (["owner/mine"], "could not be uploaded"),
     "no owner": (["mine"], "give OWNER/NAME"),
     "a bad name": (["owner/mi ne"], "give OWNER/NAME"),
+    "a licence by its title": (["owner/mine", "--license", "MIT License"], "not the hub's identifier of a licence"),
+    "a language by its name": (["owner/mine", "--language", "Danish", "--dry-run"], "is not a code of a language"),
 }
 
 
