@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 import workbench
@@ -37,6 +38,15 @@ html_show_sourcelink = False
 html_static_path = ["static"]
 html_css_files = ["theme.css"]
 
+# Pages of record, which have nearly every word and so would be found before the page that explains it.
+NOT_SEARCHED = ("docs/log", "docs/mutants", "docs/drills", "CHANGELOG")
+
+
+def leave_out_of_search(app: Sphinx, _: nodes.document) -> None:
+    """Mark a page of record as `nosearch`, which a line in the page itself would show wherever else it is read."""
+    if app.env.docname in NOT_SEARCHED:
+        app.env.metadata[app.env.docname]["nosearch"] = ""
+
 
 def copy_kept_reports(app: Sphinx, error: Exception | None) -> None:
     """Put the kept reports, which are whole pages of their own, where the links of reports/kept/README.md lead."""
@@ -47,5 +57,6 @@ def copy_kept_reports(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Register what is done after the build."""
+    """Register what is done to each page that is read, and after the build."""
+    app.connect("doctree-read", leave_out_of_search)
     app.connect("build-finished", copy_kept_reports)

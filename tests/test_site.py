@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
@@ -61,3 +62,14 @@ def test_the_site_is_built_without_a_warning(generated: dict[str, str], tmp_path
     assert all((tmp_path / "reports" / "kept" / name).is_file() for name in kept_pages())
     page = (tmp_path / "docs" / "reference" / "api.html").read_text(encoding="utf-8")
     assert "workbench.api.studies.run" in page and "workbench.api.stored.Store" in page
+
+    index = json.loads((tmp_path / "searchindex.js").read_text(encoding="utf-8")[len("Search.setIndex(") : -1])
+    pages = dict(zip(index["docnames"], range(len(index["docnames"])), strict=True))
+    left_out = {pages[name] for name in ("docs/log", "docs/mutants", "docs/drills", "CHANGELOG")}
+    found = {name: {each} if isinstance(each, int) else {*each} for name, each in index["terms"].items()}
+    assert len(found) > 1000 and not any(each & left_out for each in found.values())
+    headings = {title.lower(): {page for page, _ in places} for title, places in index["alltitles"].items()}
+    assert headings["learning rate"] == {pages["docs/howto/scales"]}  # a heading of the very words is found first
+    home = (tmp_path / "docs" / "index.html").read_text(encoding="utf-8").partition("<article")[2]
+    assert all(f'href="howto/{page.stem}.html"' in home for page in (ROOT / "docs/howto").glob("*.md"))
+    assert '_images/report.png"' in home
