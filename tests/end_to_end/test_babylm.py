@@ -59,14 +59,13 @@ def test_export_writes_models_predictions_and_scores(folder: Path, workbench: Co
     out = folder / "out"
     with open(out / "scores.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert sorted(row["backend"] for row in rows) == ["mlm", "originality"]
+    assert sorted(row["backend"] for row in rows) == ["electric", "mlm", "originality"]
     for row in rows:
         score = next(
             json.loads(path.read_text()) for path in folder.glob(f"runs/{row['run_id']}/scores/supplement*.json")
         )
-        of_detector = row["backend"] == "originality"
-        value = score["value"] if of_detector else score["values"]["generator-pll"]["accuracy"]
-        assert float(row["ours"]) == value
+        beside = score["values"].get({"mlm": "generator-pll"}.get(row["backend"], row["backend"]))
+        assert float(row["ours"]) == (score["value"] if row["backend"] == "originality" else beside["accuracy"])
         path = f"main/zero_shot/{row['backend']}/blimp/supplement_filtered/predictions.json"
         content = json.loads((out / "results" / row["run_id"] / path).read_text())
         shares = [
