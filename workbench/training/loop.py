@@ -153,10 +153,11 @@ def _gather(model: nn.Module, whole: nn.Module, ranks: Ranks) -> None:
             weight.copy_(weights[name])
 
 
-def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
-    """Raise InputError if the names of an objective's losses and metrics cannot be logged; two rows are computed.
+def check_losses(spec: RunSpec, corpus: Corpus, host: Host, in_parts: bool) -> None:
+    """Raise InputError if the losses and metrics of an objective cannot be logged, by their names; computes two rows.
 
-    Other errors of the objective are left to its training, which fails alone. Raises OSError if the disk fails.
+    Also if steps are computed `in_parts`, and the losses cannot be added up from parts. Other errors of the objective
+    are left to its training, which fails alone. Raises OSError if the disk fails.
     """
     file = objectives.file_of(objectives.load(spec))
     try:
@@ -172,6 +173,11 @@ def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
         return
     if isinstance(loss, StepLoss):
         loss.check_names(file)
+        if in_parts:
+            try:
+                loss.denominators(device)
+            except InputError as error:
+                raise InputError(f"{file}: {error}") from None
 
 
 def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) -> None:
