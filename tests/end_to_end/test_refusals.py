@@ -367,16 +367,19 @@ def test_a_command_of_the_package_itself_that_is_typed_by_hand(case: str, workbe
 
 
 @pytest.mark.parametrize(
-    ("parts", "metrics", "named"),
+    ("parts", "metrics", "given", "named", "advice"),
     [
-        ("{'focal_loss': loss, 'seconds': loss}", "{}", "'seconds', which is a column of every row"),
-        ("{'focal_loss': loss}", "{'run_id': (loss, loss)}", "'run_id', which is a column of every row"),
-        ("{'focal': loss}", "{'focal': (loss, loss)}", "both a loss and a metric named 'focal'"),
+        ("{'focal': loss, 'seconds': loss}", "{}", [], "'seconds', which is a column of every row", "rename"),
+        ("{'focal': loss}", "{'run_id': (loss, loss)}", [], "'run_id', which is a column of every row", "rename"),
+        ("{'focal': loss}", "{'focal': (loss, loss)}", [], "both a loss and a metric named 'focal'", "rename"),
+        ("{'focal': loss * loss}", "{}", ["--micro-batch", 2], "the loss 'focal'", "weighted_mean(values, weights)"),
+        ("{'focal': loss.detach()}", "{}", ["--devices", 2], "the loss 'focal'", "weighted_mean(values, weights)"),
     ],
 )
-def test_an_objective_whose_names_would_replace_columns_is_refused_before_training(
-    parts: str, metrics: str, named: str, workbench: Command, text: Path, tmp_path: Path
-) -> None:
+def test_an_objective_whose_losses_cannot_be_logged_is_refused_before_training(
+    parts: str, metrics: str, given: list[object], named: str, advice: str, workbench: Command, text: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     code = (
         OBJECTIVE.format(cost="return price(spec)")
         + f"""
@@ -390,11 +393,11 @@ class Objective(Objective):
     )
     (tmp_path / "idea.py").write_text(code)
     words = ["run", "ablation", "--objective", "bert-mlm", "--objective", "./idea.py", "--corpus", text]
-    words += ["--tasks", "none", "--budget", "steps=2", *SETS]
+    words += ["--tasks", "none", "--budget", "steps=2", *SETS, *given]
     for more in ([], ["--dry-run"]):
         done = workbench(*words, *more, cwd=tmp_path)
         last = done.stderr.splitlines()[-1]
-        assert done.returncode == 2 and named in last and "idea.py" in last and "rename" in last, done.stderr
+        assert done.returncode == 2 and named in last and "idea.py" in last and advice in last, done.stderr
         assert "Traceback" not in done.stderr and not (tmp_path / "runs").exists()
 
 

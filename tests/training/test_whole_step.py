@@ -179,6 +179,35 @@ def test_a_loss_without_a_denominator_is_refused_for_a_step_in_several_parts(kin
         taken(spec, model, corpus, 4, hollow=Hollow(model))
 
 
+class Drawing(nn.Module):
+    """A mean over tokens that are drawn by torch, or that depend on how often they were drawn before."""
+
+    def __init__(self, by_torch: bool) -> None:
+        super().__init__()
+        self.by_torch, self.calls, self.weight = by_torch, 0, nn.Parameter(torch.ones(()))
+
+    def forward(self, batch: Batch) -> StepLoss:
+        self.calls += 1
+        positions = torch.arange(batch.ids.shape[1]).expand_as(batch.ids)
+        picked = torch.rand(batch.ids.shape) < 0.3 if self.by_torch else positions < self.calls
+        return StepLoss(weighted_mean(self.weight * batch.ids, picked), {})
+
+
+def test_tokens_that_torch_draws_are_counted_in_the_micro_batches_that_draw_them() -> None:
+    spec, _, corpus = made("bert-mlm")
+    model = Drawing(by_torch=True)
+    agree(taken(spec, model, corpus, 4, hollow=Hollow(model)), taken(spec, model, corpus, 4))
+
+
+@pytest.mark.parametrize("hollow", [True, False])
+def test_a_loss_over_other_tokens_in_each_call_is_refused_for_a_step_in_several_parts(hollow: bool) -> None:
+    spec, _, corpus = made("bert-mlm")
+    model = Drawing(by_torch=False)
+    with pytest.raises(InputError, match=r"means over other tokens when the same rows are computed again"):
+        taken(spec, model, corpus, 4, hollow=Hollow(model) if hollow else None)
+    taken(spec, model, corpus, 12)
+
+
 def test_a_sum_of_means_has_the_value_of_the_expression() -> None:
     one, other = (Mean(torch.tensor(value), torch.tensor(3.0)) for value in (0.3, 1.7))
     total = sum([2 * one, other / 4]) - one + 1.0 - 0.25 * other

@@ -256,7 +256,7 @@ def _print_plan(
     text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
     prepared = already(job.base)
     if prepared is not None:
-        experiment_runner.check_names(job.specs, prepared, host)
+        experiment_runner.check_losses(job.specs, prepared, host)
     sentence, rows = experiment_runner.planned_points(job, prepared)
     tuning, fine_tunings = experiment_runner.planned_tuning(job, prepared, host, workers)
     trained = experiment_runner.trained_already(job, prepared, runs)

@@ -205,7 +205,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     RunStore.check(root)
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
-    check_names(job.specs, prepared, host)
+    check_losses(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
     if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
@@ -213,8 +213,11 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
 
 
-def check_names(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -> None:
-    """Raise InputError if an objective that is not part of the package has names of metrics that cannot be logged."""
+def check_losses(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -> None:
+    """Raise InputError if losses or metrics of an objective that is not part of the package cannot be logged.
+
+    Also if its losses cannot be added up from the micro-batches or devices in which the host computes its steps.
+    """
     from workbench.training import loop
 
     here = host if host.launch is None else Host(device="cpu")
@@ -227,7 +230,8 @@ def check_names(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -
     for spec in first.values():
         if spec.source:
             bound = bind(spec, prepared)
-            loop.check_names(bound, corpus_of(prepared, bound), here)
+            in_parts = host.rows_at_once(bound.batch.size) < bound.batch.size
+            loop.check_losses(bound, corpus_of(prepared, bound), here, in_parts)
 
 
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:

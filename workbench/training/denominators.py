@@ -84,6 +84,8 @@ class _Shapes(TorchDispatchMode):
         kwargs = kwargs or {}
         leaves = tree_leaves((args, kwargs))
         if not any(isinstance(each, Tensor) and each.is_meta for each in leaves):
+            if torch.Tag.nondeterministic_seeded in func.tags:  # micro-batches draw other numbers
+                raise NotImplementedError("torch draws random numbers for them")
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             raise NotImplementedError("a tensor is changed in place by one that depends on weights")

@@ -153,11 +153,11 @@ def _gather(model: nn.Module, whole: nn.Module, ranks: Ranks) -> None:
             weight.copy_(weights[name])
 
 
-def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
-    """Raise InputError if an objective's losses cannot be logged, or not be added up over the parts of a step.
+def check_losses(spec: RunSpec, corpus: Corpus, host: Host, in_parts: bool) -> None:
+    """Raise InputError if the losses and metrics of an objective cannot be logged, by their names; computes two rows.
 
-    Their names may be taken, and their denominators not known (`StepLoss`). Two rows are computed. Other errors
-    of the objective are left to its training, which fails alone. Raises OSError if the disk fails.
+    Also if steps are computed `in_parts`, and the losses cannot be added up from parts. Other errors of the objective
+    are left to its training, which fails alone. Raises OSError if the disk fails.
     """
     file = objectives.file_of(objectives.load(spec))
     try:
@@ -173,7 +173,7 @@ def check_names(spec: RunSpec, corpus: Corpus, host: Host) -> None:
         return
     if isinstance(loss, StepLoss):
         loss.check_names(file)
-        if host.rows_at_once(spec.batch.size) < spec.batch.size:
+        if in_parts:
             loss.denominators(device, file)
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data.corpus import Corpus
+from workbench.errors import InputError
 from workbench.memory import is_memory
 from workbench.rng import seed_of
 from workbench.spec.host import Host
@@ -161,10 +162,10 @@ def gradients(
     over micro-batches and processes before the first backward pass.
     """
     sums, rows, first = Sums(micro), spec.batch.size // ranks.count, ranks.first_row(spec.batch.size)
-    denominators = None
+    denominators, expected, counted = None, None, []
     if micro < rows:
-        denominators = _denominators(forward, corpus, spec, step, micro, device, autocast, ranks, hollow)
-        ranks.add(denominators)
+        expected = _denominators(forward, corpus, spec, step, micro, device, autocast, ranks, hollow)
+        ranks.add(denominators := expected.clone())
     for start in range(first, first + rows, micro):
         batch = _batch(corpus, spec, step, start, micro, device)
         with without_gradient_sync(forward, ranks) if start + micro < first + rows else contextlib.nullcontext():
@@ -175,10 +176,17 @@ def gradients(
                 if denominators is None:
                     ranks.add(denominators := loss.denominators(device))
                 values = loss.of_step(denominators)
+                counted.append(loss.denominators(device))
             else:
                 values = loss.values()
             (values["loss"] * ranks.count).backward()
         sums.add(values, loss.metrics)
+    if expected is not None and not torch.allclose(torch.stack(counted).sum(0), expected, rtol=1e-4):
+        raise InputError(
+            "the losses of this objective are means over other tokens when the same rows are computed again, so they "
+            "cannot be added up from micro-batches; draw random numbers with workbench.rng.uniform(batch.keys, ...), "
+            "keep nothing between calls of forward, or compute each step in one piece, without --micro-batch"
+        )
     return sums
 
 

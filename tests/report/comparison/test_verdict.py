@@ -26,7 +26,7 @@ OWN = {"rtd": "originality", "electra-15": "originality", "bert-mlm": "pll"}
 
 def measured(
     suites: Mapping[str, Mapping[str, float]], seeds: int = 5, scorers: Mapping[str, str] = OWN, sd: float = 0.5,
-    names: Sequence[str] = (), **record: Any,
+    names: Sequence[str] = (), words: float | None = None, **record: Any,
 ) -> Frames:  # fmt: skip
     """A study in memory: each suite has one task of its name, and the levels of its arms."""
     arms = list(next(iter(suites.values())))
@@ -40,8 +40,10 @@ def measured(
         for suite, levels in suites.items() for run in frames.rows("runs") if run["arm"] in levels
     ]  # fmt: skip
     other = pd.DataFrame(columns=["run_id", "task", "seed", "split", "metric", "value"])
+    bags = [{"run_id": "", "task": suite, "baseline": "bag-of-words", "value": words} for suite in suites]
+    baselines = pd.DataFrame(bags if words is not None else [], columns=["run_id", "task", "baseline", "value"])
     return replace(
-        frames, scores=pd.DataFrame(rows), other=other,
+        frames, scores=pd.DataFrame(rows), other=other, baselines=baselines,
         record={"axis": "objective", "tasks": {"names": list(names or suites)}, **record},
     )  # fmt: skip
 
@@ -76,6 +78,19 @@ def test_a_measure_by_own_scorers_recommends_nobody() -> None:
 def test_minimal_pairs_treat_arms_alike_where_one_scorer_scored_all(scorers: dict[str, str], alike: bool) -> None:
     (found,) = judged(measured({"blimp": UP}, scorers=scorers))
     assert found.alike is alike and (found.kind == "take") is alike
+
+
+@pytest.mark.parametrize(
+    ("axis", "alike"),
+    [("generator.width", False), ("tying, generator.depth", False), ("corruption.rate", False), ("optim.lr", True)],
+)
+def test_one_scorer_that_was_trained_on_other_corruptions_recommends_nobody(axis: str, alike: bool) -> None:
+    arms = {"untrained": 50.0, "0.25": 60.0, "0.5": 70.0}
+    frames = measured({"pairs": arms}, scorers=dict.fromkeys(arms, "originality"), axis=axis)
+    (found,) = judged(frames)
+    assert (found.kind, found.alike) == (("take", True) if alike else ("higher", False))
+    (board,) = boards(frames)
+    assert board.alike("0.25", "0.5") is alike
 
 
 def test_arms_of_one_scorer_can_be_compared_beside_others() -> None:
@@ -132,6 +147,24 @@ def test_a_gap_that_takes_hundreds_of_seeds_is_no_plan() -> None:
     (found,) = judged(frames)
     assert found.kind == "undecided" and found.needed_seeds is None
     assert "no practical number of seeds would show" in found.sentence and "days" not in found.sentence
+
+
+def test_an_undecided_comparison_of_arms_below_words_alone_says_so() -> None:
+    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 61.0}
+    for words, said in ((70.0, True), (60.5, False), (None, False)):
+        for seeds in (1, 4):
+            (found,) = judged(measured({"linear": level}, seeds=seeds, sd=2.0, words=words))
+            assert found.kind == "undecided"
+            assert ("by linear probes, and words without any encoder score higher: " in str(found)) is said
+    found = judged(measured({"linear": DOWN}, words=90.0))[0]
+    assert str(found).endswith("but words without any encoder score higher.")
+
+
+def test_a_design_that_shows_no_gap_between_percentages_says_so() -> None:
+    arms = {"untrained": 50.0, "a": 60.0, "b": 61.0, "c": 62.0, "d": 63.0}
+    (found,) = judged(measured({"linear": arms}, seeds=2, sd=20.0))
+    assert found.detectable is not None and found.detectable > 100
+    assert "two seeds would show no gap" in str(found) and "points" not in str(found)
 
 
 def test_an_arm_that_beats_others_but_not_its_untrained_encoder_is_not_recommended() -> None:

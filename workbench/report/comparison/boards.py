@@ -97,15 +97,19 @@ class Board:
     items: Mapping[str, Mapping[frozenset[str], ItemInterval]] = field(default_factory=dict)
     scorers: Mapping[str, Scorers] = field(default_factory=dict)  # arm -> task and scorer, where arms have their own
     beside: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)  # arm -> further scorer, largest budget
+    other_inputs: bool = False  # whether arms differ in the corruption that their objectives, and so scorers, learn on
 
     def alike(self, *arms: str) -> bool:
         """Return whether this measure treats these arms alike; without arguments, all arms at the largest budget.
 
-        A measure by the arms' own scorers does so only if every task was scored by one and the same scorer, and if
-        that scorer is recorded.
+        A measure by the arms' own scorers does so only if every task was scored by one and the same scorer, if that
+        scorer is recorded, and if it was trained on the same corruption: the detector of RTD calls other sentences
+        original after training with another generator.
         """
         if self.suite not in OWN_SCORERS:
             return True
+        if self.other_inputs:
+            return False
         each = [self.scorers.get(arm, frozenset()) for arm in arms or [cell.arm for cell in self.at(self.budget)]]
         tasks = [task for task, _ in each[0]] if each else []
         return len(set(each)) == 1 and len(set(tasks)) == len(tasks) > 0 and all(name for _, name in each[0])
@@ -202,6 +206,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         },
         scorers=_scorers(frames, suite, tasks),
         beside=_beside(frames, tasks, [c for c in trained if c.budget == budgets[-1]]) if suite in OWN_SCORERS else {},
+        other_inputs=any(key.strip().startswith(("generator.", "corruption.")) for key in frames.axis.split(",")),
     )
 
 

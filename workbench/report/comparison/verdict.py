@@ -274,18 +274,23 @@ def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
 def _undecided(verdict: Verdict, board: Board, pair: Pair) -> str:
     """Return `Not decided by GLUE: four seeds would show a gap of 7.5 points; 12 seeds, 3 h more, would show 4.0.`"""
     measure = verdict.measure.partition(" (")[0]
+    words = learned(board)
+    higher = all(beaten(cell, words) for cell in board.at(board.budget))
+    but = ", and words without any encoder score higher" if higher else ""
     among = [_name(verdict, arm) for arm in (verdict.best, *verdict.rivals)]
     which = f" {' or '.join(among)};" if len(among) == 2 < len(verdict.names) else ""
     n, gap = verdict.seeds, verdict.detectable
     if gap is None:
-        return f"Not decided by {measure}: {_too_few(verdict, board, pair)}."
+        return f"Not decided by {measure}{but}: {_too_few(verdict, board, pair)}."
     plan = board.family.plan
     design = f"looks at up to {plan.most} seeds" if plan is not None else _seeds(n)
-    shows = f"{design} would show a gap of {points(gap)} points"
+    shows = f"{design} would show a gap of {points(gap)} points" if gap < 100 else f"{design} would show no gap"
     texts = []
-    for start in (f"Not decided by {short(measure)}:{which}", f"Not decided by {short(measure)}:", "Not decided:"):
+    for start in (
+        f"Not decided by {short(measure)}{but}:{which}", f"Not decided by {short(measure)}{but}:", f"Not decided{but}:",
+    ):  # fmt: skip
         texts.append(f"{start} {shows}{_further(verdict, plan is not None)}.")
-    return _fitting(*texts, f"Not decided: {shows}.")
+    return _fitting(*texts, f"Not decided{but}: {shows}.")
 
 
 def _further(verdict: Verdict, planned: bool) -> str:
