@@ -30,11 +30,12 @@ LINES = (
     "errors",
 )
 REPORT_LINES = (
-    "speed",
+    "speed paper",
     "page",
+    "figures",
+    "results",
     "long_table",
     "csv_tables",
-    "figures",
     "comparison",
     "statistics",
     "load",

@@ -19,9 +19,9 @@ from workbench.execution.experiment_runner import Session
 from workbench.execution.run_list import Job, job_of
 from workbench.report.comparison import declared
 from workbench.report.comparison.boards import boards
+from workbench.report.comparison.verdict import of_board
 from workbench.report.load import frames
-from workbench.report.page.answer import answer
-from workbench.report.page.warnings import checks
+from workbench.report.page import warnings
 from workbench.report.statistics.paired_comparison import pairwise
 from workbench.spec import experiment
 from workbench.spec.host import Host
@@ -131,7 +131,8 @@ def test_what_is_clear_ends_at_the_first_look(machine: Callable[..., Machine]) -
     assert stands(record) == [(4, [("rtd", "bert-mlm", "decided")])]
     assert len(one.trained) == 12 and {int(name[-1]) for name in one.trained} == {0, 1, 2, 3}
     [board] = boards(frames.read(RunStore(one.root), record.name))
-    assert answer(board, "objective").sentence.startswith("rtd is ahead of bert-mlm by ")
+    verdict = of_board(board, "objective")
+    assert verdict.best == "rtd" and verdict.kind != "undecided" and not verdict.rivals
 
 
 def test_what_cannot_be_decided_ends_at_the_limit_at_the_latest(machine: Callable[..., Machine]) -> None:
@@ -247,7 +248,7 @@ def test_without_a_plan_the_record_keeps_which_seeds_were_reported(machine: Call
     assert reported(record) == [(4, [0, 1, 2, 3]), (6, [0, 1, 2, 3]), (4, [0, 1, 2, 3, 50, 51])]
     read = frames.read(RunStore(one.root), record.name)
     [said] = declared.reported_before(read)
-    assert said in checks.warnings(read, boards(read), {})
+    assert said in warnings.warnings(read, boards(read), {})
     day = record.reported[0]["at"][:10]
     assert f"at steps=4 were reported with 4 seeds ({day}) and 6 seeds ({day}). " in said and "up to 10 %" in said
     with pytest.raises(InputError, match="trained already"):
@@ -273,7 +274,7 @@ def test_gains_over_untrained_encoders_keep_to_the_looks(machine: Callable[..., 
     for arm, _ in pairs:
         gain, wanted = found[arm], expected_gains[arm, "untrained"]
         assert gain is not None and gain.difference == wanted.difference and gain.adjusted == wanted.adjusted
-    assert not [text for text in checks.uneven(board) if "untrained" in text]
+    assert not [text for text in warnings.uneven(board) if "untrained" in text]
 
 
 def job_of_other_tasks(most: int) -> Job:

@@ -10,9 +10,9 @@ import made
 import pandas as pd
 
 from workbench.report.comparison.boards import Board, board
+from workbench.report.comparison.verdict import Verdict, of_board
 from workbench.report.load.frames import Frames
-from workbench.report.page.answer import answer
-from workbench.report.page.warnings import checks
+from workbench.report.page import warnings
 
 
 def noise_of(levels: Mapping[str, float], study: int) -> Callable[..., float]:
@@ -27,8 +27,8 @@ def noise_of(levels: Mapping[str, float], study: int) -> Callable[..., float]:
     return truth
 
 
-def judged(levels: Mapping[str, float], bag: float | None = None, seeds: int = 5) -> tuple[Board, Frames, str, str]:
-    """A study, what its answer says, and what stands under "Before you rely on it"."""
+def judged(levels: Mapping[str, float], bag: float | None = None, seeds: int = 5) -> tuple[Board, Frames, Verdict, str]:
+    """A study, its verdict, and what stands under "Before you rely on it"."""
     arms = tuple(arm for arm in levels if arm != "untrained")
     frames = made.in_memory(noise_of(levels, 3), arms, seeds)
     if bag is not None:
@@ -36,4 +36,4 @@ def judged(levels: Mapping[str, float], bag: float | None = None, seeds: int = 5
         frames = replace(frames, baselines=pd.DataFrame(rows))
     found = board(frames, "probes")
     assert found is not None
-    return found, frames, answer(found, "objective").sentence, " ".join(checks.warnings(frames, [found], {}))
+    return found, frames, of_board(found, "objective"), " ".join(warnings.warnings(frames, [found], {}))

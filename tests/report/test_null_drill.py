@@ -23,7 +23,6 @@ from workbench.report.comparison.boards import boards
 from workbench.report.comparison.verdict import verdicts
 from workbench.report.load.frames import Frames
 from workbench.report.page import advice
-from workbench.report.page.answer import answer
 from workbench.report.statistics.group_sequential import schedule
 from workbench.report.statistics.power import family_of, unit_gap
 
@@ -51,9 +50,8 @@ def claims(frames: Frames) -> list[str]:
     boards_found = boards(frames)
     found += [str(verdict) for verdict in verdicts(boards_found, frames) if CLAIM.search(str(verdict))]
     for board in boards_found:
-        said = answer(board, "objective")
-        texts = [said.sentence, *said.further, advice.advise(board, frames, None, "paper")]
-        found += [text for text in texts if CLAIM.search(text)]
+        text = advice.advise(board, frames, None, "paper")
+        found += [text] if CLAIM.search(text) else []
         found += [f"{row['a']} ahead of {row['b']}" for row in csv_tables.pairs(board) if row["verdict"] == "ahead"]
     return found
 

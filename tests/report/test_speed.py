@@ -13,7 +13,6 @@ import parsed
 import pytest
 
 from workbench.report import speed
-from workbench.report.figures.arm_styles import styles
 
 PARTS = {"generator": 0.25, "discriminator": 0.5, "rest": 0.25}
 
@@ -36,12 +35,12 @@ def skipped(objective: str, why: str) -> dict[str, Any]:
 
 
 def bars(text: str, kind: str) -> list[tuple[float, float, float]]:
-    """Left, right and middle of the bars of a class, in pixels."""
+    """Left, right and middle of the bars (m) or lines (x), in pixels."""
     found = []
     for path in ElementTree.fromstring(text).iter("path"):
         if path.attrib.get("class") == kind:
-            numbers = [float(n) for n in re.findall(r"-?\d+\.?\d*", path.attrib["d"])]
-            found.append((min(numbers[::2]), max(numbers[::2]), (min(numbers[1::2]) + max(numbers[1::2])) / 2))
+            left, top, right, *bottom = (float(n) for n in re.findall(r"-?\d+\.?\d*", path.attrib["d"]))
+            found.append((left, right, (top + (bottom or [top])[0]) / 2))
     return found
 
 
@@ -61,13 +60,11 @@ def test_a_remark_on_all_rows_names_none() -> None:
 @pytest.mark.parametrize("tokens", [(40_000.0,), (40_000.0, 10_000.0, 25_000.0), (5.0, 5.0)])
 def test_bars_are_as_long_as_the_speeds_with_a_line_over_the_turns(tokens: tuple[float, ...]) -> None:
     names = ("rtd", "bert-mlm", "<mine>")[: len(tokens)]
-    text = speed.throughput([row(name, tokens=speed_) for name, speed_ in zip(names, tokens, strict=True)], "t")
-    looks, middles = styles(names), []
-    lines = sorted(bars(text, "k-ink"), key=lambda line: line[2])
-    for place, (name, value) in enumerate(zip(names, tokens, strict=True)):
-        [(left, right, middle)] = bars(text, f"f-{looks[name].name}")
+    text = speed.throughput([row(name, tokens=speed_) for name, speed_ in zip(names, tokens, strict=True)])
+    middles = []
+    lines, drawn = bars(text, "x"), bars(text, "m")
+    for (left, right, middle), (slow, fast, height), value in zip(drawn, lines, tokens, strict=True):
         per = (right - left) / value
-        slow, fast, height = lines[place]
         assert (slow, fast) == pytest.approx((left + per * value / 1.2, left + per * value / 0.9), abs=0.2)
         assert height == pytest.approx(middle, abs=0.2)
         middles.append((per, middle, left))
@@ -80,22 +77,21 @@ def test_bars_are_as_long_as_the_speeds_with_a_line_over_the_turns(tokens: tuple
 @pytest.mark.parametrize("parts", [PARTS, {"one": 1.0}, {f"part {i}": 0.1 for i in range(10)}, {"a": 1.0, "b": 0.0}])
 def test_parts_of_a_step_follow_each_other_up_to_the_whole(parts: dict[str, float]) -> None:
     """Ten parts take the eight colours in turn."""
-    text = speed.shares([row(shares=parts), row("bert-mlm", shares=parts)], "p")
-    root = ElementTree.fromstring(text)
-    legend = [t.text for t in root.iter("text") if t.text in parts]
-    assert sorted(legend) == sorted(parts)
-    found = [bar for kind in {f"f-s{i % 8}" for i in range(len(parts))} for bar in bars(text, kind)]
-    for height in sorted({round(middle) for _, _, middle in found})[-2:]:  # below those of the legend
-        mine = sorted((left, right) for left, right, middle in found if round(middle) == height)
+    text = speed.shares([row(shares=parts), row("bert-mlm", shares=parts)])
+    titles = [title.text or "" for title in ElementTree.fromstring(text).iter("title")]
+    assert [title.partition(":")[0] for title in titles] == [*parts, *parts]
+    found = bars(text, "m")
+    for mine in (found[: len(parts)], found[len(parts) :]):
+        assert len({middle for _, _, middle in mine}) == 1
         whole = mine[-1][1] - mine[0][0]
-        assert [right - left for left, right in mine] == pytest.approx([s * whole for s in parts.values()], abs=0.25)
-        assert [right for _, right in mine[:-1]] == pytest.approx([left for left, _ in mine[1:]], abs=0.11)
+        assert [right - left for left, right, _ in mine] == pytest.approx([s * whole for s in parts.values()], abs=0.25)
+        assert [right for _, right, _ in mine[:-1]] == pytest.approx([left for left, _, _ in mine[1:]], abs=0.11)
 
 
 def test_a_page_has_a_pair_of_figures_for_each_scale_that_was_measured(tmp_path: Path) -> None:
     rows = [row(), row("bert-mlm"), row("rtd", "mini", precision="bf16"), skipped("electra-15", "no memory")]
     page = parsed.page(speed.write(rows, tmp_path / "deep" / "out"))
-    captions = [caption.text for caption in page.find("figcaption")]
+    captions = [caption.text.partition(",")[0] for caption in page.find("figcaption")]
     assert captions == ["nano", "mini", "nano", "mini"] and len(page.find("svg")) == 4
     arms = [{"rtd", "bert-mlm"} & {text.text for text in figure.find("text")} for figure in page.find("svg")]
     assert arms == [{"rtd", "bert-mlm"}, {"rtd"}] * 2

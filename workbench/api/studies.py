@@ -143,7 +143,7 @@ class Study:
 
     def answer(self) -> str:
         """Return the verdict of the study in one sentence, as the report and `workbench status` give it."""
-        from workbench.report.page.experiment_facts import no_scores
+        from workbench.report.page.facts import no_scores
 
         return str(next(iter(self.verdicts()), no_scores(self._frames)))
 

@@ -32,20 +32,28 @@ Language = Annotated[
 
 
 def report(
-    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
+    experiment: Annotated[str | None, typer.Argument(help="Name of an experiment, or of one of its records.")] = None,
     runs: Runs = Path("runs"),
     out: Out = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="Draw the report in this folder again from its data files, without its runs."),
+    ] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option(help="Also write figures, LaTeX tables and an appendix for a paper into this folder."),
+    ] = None,
     order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
     budget: Annotated[str | None, typer.Option(help="Recommend an arm for this budget, as flops=1e18.")] = None,
     no_verify: NoVerify = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
-    """Write the HTML report and its CSV tables again, from the run directories alone.
+    """Write the HTML report and its CSV tables again, from the run directories or from the report's own data files.
 
     Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out,
     and the exit code is then 1.
     """
-    from workbench.report import find_record, write
+    from workbench.report import find_record, write, write_again, write_paper
     from workbench.report.report_options import ReportOptions
     from workbench.spec.run_spec import parse_budget
     from workbench.store.run_store import RunStore
@@ -53,9 +61,16 @@ def report(
     report_folder(out, runs)
     check_address_space(FOR_STATISTICS, "a report")
     options = ReportOptions(order, parse_budget(budget) if budget else None, not no_verify)
-    store = RunStore.existing(runs)
-    record = find_record(store, experiment)
-    page = write(store, record, out or Path("reports") / record, options=options)
+    if (experiment is None) == (from_ is None):
+        raise InputError("name either an experiment of a store or, with --from, the folder of a report")
+    if from_ is not None:
+        page = write_again(from_, out, options)
+    else:
+        store = RunStore.existing(runs)
+        record = find_record(store, str(experiment))
+        page = write(store, record, out or Path("reports") / record, options=options)
+    if paper is not None:
+        write_paper(page, paper)
     emit(page, False, kept=True)
     if open_:
         typer.launch(page.resolve().as_uri())

@@ -50,6 +50,27 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
     return f"{sentence} ({', '.join(codes)})" if codes else sentence
 
 
+def write_again(folder: Path, out: Path | None = None, options: ReportOptions | None = None) -> Path:
+    """Draw a report again from its data files alone, in its own folder or in `out`. Returns the path of the page.
+
+    Raises InputError if the folder has no data files of a report or they are damaged, OSError if the disk fails.
+    """
+    from workbench.report.page import document
+
+    return document.write_again(folder, out, options or ReportOptions())
+
+
+def write_paper(page: Path, folder: Path) -> Path:
+    """Write what a paper takes from the report at `page` into a folder: figures, LaTeX tables and an appendix.
+
+    Returns the path of the appendix. Raises InputError if the report has no data files, OSError if the disk fails.
+    """
+    from workbench.report import paper, results
+
+    prefix = "" if page.name == "index.html" else f"{page.stem}-"
+    return paper.write(results.from_folder(page.parent, prefix=prefix), folder)
+
+
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
     """Write the results of `workbench bench` as `out`/index.html and JSON. Raises OSError if the disk fails."""
     from workbench.report import speed
@@ -62,13 +83,11 @@ def write_plan(flops: Mapping[str, float], out: Path) -> Path:
 
     Returns the path of the figure. Raises OSError if the disk fails.
     """
-    from workbench.report.figures import planned, svg
-    from workbench.report.page import rendering
+    from workbench.report.figures import planned
     from workbench.store.atomic import write_atomic
 
     out.mkdir(parents=True, exist_ok=True)
-    figure = svg.standalone(planned.figure(flops), rendering.template("colours.css"))
-    write_atomic(out / "plan.svg", figure.encode("utf-8", "replace"))
+    write_atomic(out / "plan.svg", planned.figure(flops).encode("utf-8", "replace"))
     return out / "plan.svg"
 
 

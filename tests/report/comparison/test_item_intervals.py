@@ -16,7 +16,7 @@ from workbench.report import csv_tables
 from workbench.report.comparison.boards import Board, board
 from workbench.report.comparison.verdict import of_board
 from workbench.report.load.frames import Frames
-from workbench.report.page.phrases import covers
+from workbench.report.page.facts import covers
 from workbench.report.statistics.paired_comparison import t_quantile
 from workbench.report.statistics.resampling import drawn_again
 

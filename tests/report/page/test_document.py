@@ -8,17 +8,15 @@ import os
 import resource
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import made
 import parsed
 import pytest
-from by_hand import board, cell
 
-from workbench.report.figures.selection import BoardFigures
 from workbench.report.page import document
-from workbench.report.page.answer import Answer
-from workbench.report.page.section import Section
 from workbench.report.report_options import ReportOptions
+from workbench.report.results import results_of
 from workbench.store.atomic import STAGE
 from workbench.store.run_store import RunStore
 
@@ -36,48 +34,25 @@ RUNS = EMPTY.runs.assign(words=math.nan, epochs=math.nan, reason="")
 FRAMES = replace(EMPTY, record=RECORD, runs=RUNS, scores=EMPTY.scores.iloc[:0])
 
 
-def section(number: int) -> Section:
-    found = board([cell("rtd", [60.0])], label=f"measure {number}")
-    figures = BoardFigures(None, (), None, (), ())
-    return Section(number, found, Answer("", (), ""), "", figures, (), (), (), (), None, "", (), (), "", (), ())
-
-
-def page(**changes: object) -> document.Page:
-    return replace(document.page_of(FRAMES, [], {}, ReportOptions(), ""), **changes)  # type: ignore[arg-type]
+def page(runs: Any = None) -> document.Page:
+    return document.Page(results_of(replace(FRAMES, runs=FRAMES.runs if runs is None else runs), {}, ReportOptions()))
 
 
 def test_without_scores_the_page_says_so_and_lists_every_run() -> None:
     found = page()
-    assert found.sections == () and str(len(FRAMES.runs)) in found.no_scores
+    assert found.measures == [] and found.main is None and "no answer yet" in found.answer
     assert [run["run_id"] for run in found.runs] == list(FRAMES.runs["run_id"])
     assert found.rows == {run_id: row for row, run_id in enumerate(FRAMES.runs["run_id"])}
-    assert found.arms == "objectives" and list(found.keys) == ["rtd", "bert-mlm"]
-
-
-def test_contents_have_the_parts_that_are_there_in_order() -> None:
-    fixed = ["training", "setup", "runs"]
-    assert [fragment for fragment, _ in page().contents] == fixed
-    assert [fragment for fragment, _ in page(tuning=[{}]).contents] == ["tuning", *fixed]
-    one = page(sections=(section(1),)).contents
-    assert [fragment for fragment, _ in one] == ["compute-1", "table-1", "tasks-1", *fixed]
-    assert not any("measure" in title for _, title in one)
-
-
-def test_parts_of_several_measures_name_theirs() -> None:
-    found = page(sections=(section(1), section(2))).contents
-    titles = dict(found)
-    assert len(titles) == len(found) == 2 * 3 + 3
-    for number in (1, 2):
-        assert all(f"measure {number}" in titles[f"{part}-{number}"] for part in ("compute", "table", "tasks"))
+    assert list(found.looks) == ["rtd", "bert-mlm"]
+    assert [fragment for fragment, _ in found.contents] == ["answer", "spending", "settings", "runs", "method"]
 
 
 @pytest.mark.parametrize("state", ["interrupted", "damaged", "missing", "diverged", "failed", "running"])
 def test_runs_that_did_not_finish_are_in_no_average(state: str) -> None:
     runs = FRAMES.runs.copy()
     runs.loc[1, "state"] = state
-    found = document.page_of(replace(FRAMES, runs=runs), [], {}, ReportOptions(), "").absent
-    assert [run["run_id"] for run in found] == [runs.loc[1, "run_id"]]
-    assert page().absent == []
+    assert [run["run_id"] for run in page(runs).states] == [runs.loc[1, "run_id"]]
+    assert page().states == []
 
 
 def store_of(root: Path, seed: int) -> tuple[RunStore, str]:

@@ -94,19 +94,20 @@ def test_a_cell_is_known_where_it_holds_anything(value: Any, known: bool) -> Non
 
 
 def test_the_style_sheet_is_allowed_by_its_hash_and_no_other_is() -> None:
-    page = rendering.html("bench.html.j2", rows=[], notes=["a <b>"], ceilings={}, speed=[], parts=[], names=[],
+    page = rendering.html("bench.html.j2", ".a0{color:red}", rows=[], notes=["a <b>"], ceilings={}, figures=[],
+                          names=[], legend=[],
                           power=str, first={"started": "", "device": "cpu", "compile": False, "threads": 1,
                                             "machine": {"gpu": None, "cpu": "x", "cores": 1},
                                             "versions": {"torch": "2"}})  # fmt: skip
     [style] = re.findall("<style>(.*?)</style>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert re.findall("sha256-[^']+", page) == [f"sha256-{digest}"]
-    assert rendering.template("colours.css") in style and rendering.template("style.css") in style
+    assert ".a0{color:red}" in style and rendering.template("report.css") in style
     assert "a &lt;b&gt;" in page and workbench.__version__ in page
 
 
 def test_templates_are_files_of_the_package() -> None:
-    assert rendering.template("style.css") == (rendering.TEMPLATES / "style.css").read_text(encoding="utf-8")
+    assert rendering.template("report.css") == (rendering.TEMPLATES / "report.css").read_text(encoding="utf-8")
     with pytest.raises(FileNotFoundError):
         rendering.template("gone.css")
 

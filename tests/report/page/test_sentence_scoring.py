@@ -13,7 +13,7 @@ from by_hand import cell
 
 from workbench.report.comparison.boards import Board
 from workbench.report.load.frames import Frames
-from workbench.report.page.sentence_scoring import notes
+from workbench.report.page.facts import scoring_notes as notes
 from workbench.spec.published import BABYLM
 from workbench.spec.scoring import SUITES, ZERO_SHOT
 

@@ -17,7 +17,7 @@ from scipy import stats
 
 from workbench.report.comparison.boards import Board, board
 from workbench.report.comparison.declared import Family, compare
-from workbench.report.page.answer import answer
+from workbench.report.comparison.verdict import of_board
 from workbench.report.statistics.group_sequential import (
     Look,
     Plan,
@@ -173,16 +173,14 @@ def study(levels: dict[str, float], taken: int, most: int = 12, seeds: int = 12)
     return found
 
 
-def test_the_answer_tells_the_plan_and_what_each_look_found() -> None:
+def test_a_study_holds_its_plan_and_what_each_look_found() -> None:
     found = study(made.LEVELS | {"electra-15": 70.0}, 3)
-    said = answer(found, "objective")
-    text = " ".join([said.sentence, *said.further])
-    assert "1 of the 2 comparisons that were declared beforehand is decided: rtd is ahead of bert-mlm" in said.sentence
-    assert "looks are planned at 4, 6, 9 and 12 seeds, and 3 of these looks have been taken" in text
-    assert "their intervals are of 98.4 %" in text and "(paired, 9 seeds" in said.sentence
-    assert [look.seeds for look in found.looks] == [4, 6, 9]
-    none = answer(study(made.LEVELS, 0), "objective")
-    assert "is ahead" not in none.sentence and "none has been taken" in " ".join(none.further)
+    decided = {frozenset(pair) for pair, status in found.looks[-1].status.items() if status == "decided"}
+    assert decided == {frozenset(("rtd", "bert-mlm"))} and len(found.family.pairs) == 2
+    assert found.family.plan is not None and found.family.plan.seeds == (4, 6, 9, 12)
+    assert round(found.family.level, 1) == 98.4 and [look.seeds for look in found.looks] == [4, 6, 9]
+    none = of_board(study(made.LEVELS, 0), "objective")
+    assert none.kind == "undecided" and "is ahead" not in none.sentence
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,8 @@ def _undecided(verdict: Verdict, board: Board, pair: Pair) -> str:
 
 def _further(verdict: Verdict, planned: bool) -> str:
     """Return the clause on how many seeds would show a gap as large as the difference."""
-    assert verdict.difference is not None
+    if verdict.difference is None:  # before the first look of a plan
+        return ""
     gap, needed = points(verdict.difference), verdict.needed_seeds
     if gap == points(0.0):
         return "; the best two are level"

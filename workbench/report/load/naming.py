@@ -175,3 +175,16 @@ def code_of(env: Mapping[str, Any]) -> str:
     git = part(env, "git")
     words = [str(env.get("workbench") or ""), str(git.get("commit") or "")[:10], "changed" if git.get("dirty") else ""]
     return " ".join(word for word in words if word)
+
+
+def several(axis: str) -> str:
+    """Return the noun for all arms together: `objectives`, `settings of generator width`."""
+    return "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
+
+
+def named(axis: str, arm: str) -> str:
+    """Return the name of an arm in a sentence: `rtd`, `generator width 0.25`, `a unigram generator`."""
+    if axis == "objective":
+        return arm
+    sizeless = arm.split(",")[0] in ("ngram", "unigram", "uniform") and axis.startswith("generator.")
+    return f"{'an' if arm.startswith('ngram') else 'a'} {arm} generator" if sizeless else f"{spoken(axis)} {arm}"

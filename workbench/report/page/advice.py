@@ -10,9 +10,10 @@ from workbench.report.comparison.boards import UNTRAINED, Board
 from workbench.report.comparison.compute import NEAR, Curves
 from workbench.report.comparison.extrapolation import REACH
 from workbench.report.comparison.spending import unequal
-from workbench.report.formatting import count, duration, interval, listing, power, seeds
+from workbench.report.formatting import count, duration, freedom, interval, listing, power, seeds
 from workbench.report.load.frames import Frames
-from workbench.report.page.phrases import how, named
+from workbench.report.load.naming import named
+from workbench.report.statistics.paired_comparison import Compared
 from workbench.spec.parts import Budget
 
 Scores = Mapping[str, Mapping[int, float]]  # arm -> seed -> score
@@ -72,6 +73,13 @@ def advise(board: Board, frames: Frames, budget: Budget | None, convention: str)
             f"({_range(wanted.column, low, largest)}), and no score shows which arm would be ahead there."
         )
     return _beyond(board, frames.axis, wanted, far)
+
+
+def _how(compared: list[Compared]) -> str:
+    """Return how the differences were measured: `paired, 3 seeds, 8 degrees of freedom`."""
+    freedoms = [c.estimate.df for c in compared if c.estimate.df is not None]
+    tail = f", {freedom(freedoms)}" if freedoms else ""
+    return f"paired, {seeds([c.estimate.n for c in compared])}{tail}"
 
 
 def _range(column: str, low: float, high: float) -> str:
@@ -160,7 +168,7 @@ def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, cavea
         near = pairs[first, order[1]]
         return (
             f"For {wanted}: take {named(axis, first)}. It is ahead of every other arm, of {named(axis, order[1])} by "
-            f"{interval(near.estimate.mean, near.estimate.half)} points of {board.label} ({how([near])}).{caveat}"
+            f"{interval(near.estimate.mean, near.estimate.half)} points of {board.label} ({_how([near])}).{caveat}"
         )
     among = listing([named(axis, arm) for arm in (first, *rivals)])
     behind = [arm for arm in order if arm not in (first, *rivals)]

@@ -1,165 +1,555 @@
-"""The report page: one HTML file with answers, figures and tables, which loads nothing from elsewhere."""
+"""The report page: one HTML file with the answer first, made from the report's results alone; it loads nothing."""
 
 from __future__ import annotations
 
 import csv
+import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.report import csv_tables
-from workbench.report.comparison.boards import Board, boards
-from workbench.report.comparison.reached import Reached, reached
-from workbench.report.comparison.spending import counted, question
-from workbench.report.comparison.verdict import Verdict, verdicts
-from workbench.report.figures import selection, svg, tuned
-from workbench.report.figures.panels import Training
-from workbench.report.figures.selection import Figure
-from workbench.report.load import frames
-from workbench.report.load.frames import Frames
-from workbench.report.load.naming import spoken
-from workbench.report.load.run_files import FINISHED
-from workbench.report.page import experiment_facts, rendering
-from workbench.report.page.phrases import several
-from workbench.report.page.section import Section, section
-from workbench.report.page.warnings import checks
+from workbench.errors import plural
+from workbench.report import formatting, results
+from workbench.report.comparison import extrapolation
+from workbench.report.comparison.boards import NO_BUDGET, UNTRAINED, Board, Cell, Pair
+from workbench.report.comparison.spending import counted, ratios
+from workbench.report.comparison.verdict import Verdict
+from workbench.report.figures import charts, drawing
+from workbench.report.figures.charts import Chart
+from workbench.report.load.naming import arm_name
+from workbench.report.load.run_files import FINISHED, flatten
+from workbench.report.page import facts, rendering, warnings
+from workbench.report.page.advice import advise
 from workbench.report.report_options import ReportOptions
-from workbench.report.statistics.noise import LEAST_DF
-from workbench.store.atomic import dumps, sweep_old, write_together
+from workbench.report.results import Results
+from workbench.report.statistics.noise import SHARE_IN_WORDS, moved_by_arithmetic
+from workbench.report.statistics.paired_comparison import Estimate
+from workbench.report.statistics.per_task import every_metric
+from workbench.spec.parts import CONVENTIONS
+from workbench.spec.published import finding, points_of
+from workbench.store.atomic import sweep_old, write_together
 
 if TYPE_CHECKING:
+    from workbench.report.load.frames import Frames
     from workbench.store.run_store import RunStore
 
 log = logging.getLogger("workbench")
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class Page:
-    """The content of the page: a section for each measure, and the parts that concern the whole experiment."""
-
-    record: Mapping[str, Any]
-    question: str
-    verdicts: Sequence[Verdict]  # of each measure; the first one decides
-    axis: str  # in words, such as generator width
-    arms: str  # the noun for all arms, such as objectives
-    prefix: str  # the beginning of the names of the CSV files beside the page
-    order: bool  # whether tables show the almost stochastic order
-    sections: tuple[Section, ...]
-    no_scores: str  # the answer if there is no section
-    facts: Sequence[tuple[str, str]]
-    warnings: Sequence[str]
-    keys: Mapping[str, str]  # arm -> its mark, as SVG
-    tuning: Sequence[Row]
-    tuning_figure: Figure | None
-    reached: Sequence[Reached]
-    training: Training
-    time_note: str
-    scale_note: str
-    settings: Mapping[str, Sequence[Any]]
-    environment: Mapping[str, Sequence[Any]]
-    states: tuple[Sequence[int], Sequence[tuple[str, str, Mapping[int, str]]]]  # seeds; arm, budget, state by seed
-    runs: Sequence[Row]
-    counted: str  # the convention under which the table of runs shows FLOPs
-    rows: Mapping[str, int]  # run id -> its row in the table of runs
-    least_df: int = LEAST_DF
-
-    @property
-    def absent(self) -> list[Row]:
-        """Return the runs that are in no average because their training is not finished."""
-        return [run for run in self.runs if run["state"] not in FINISHED]
-
-    @property
-    def contents(self) -> list[tuple[str, str]]:
-        """Return the fragment (of a link) and the title of each part of the page."""
-        parts = [part for one in self.sections for part in one.contents(len(self.sections) > 1)]
-        parts += [("tuning", "Tuning")] if self.tuning else []
-        return [*parts, ("training", "Training"), ("setup", "What was run"), ("runs", "Every run")]
+FIRST_ROWS = 5  # arms in the table of the first screen
+MOST_PAIRS = 200  # rows of pairs that were not declared; the file has all
+MOST_SECTIONS = 200  # runs with a section of their own
+WIDE, NARROW, PANEL = (700, 390), (358, 215), (330, 210)  # CSS pixels
+OPEN_CURVES = 6  # figures of training curves that are not folded
 
 
 def write(
-    store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], options: ReportOptions,
+    store: RunStore, record: str, out: Path, missing: Mapping[str, str], options: ReportOptions,
     loaded: Frames | None = None,
 ) -> Path:  # fmt: skip
-    """Write the page and its CSV files; the parameters and errors are those of `workbench.report.write`."""
-    if loaded is None:
-        loaded = frames.read_and_warn(store, record_name, options.verify)
-    results = boards(loaded, options.order)
+    """Write the page and its data files; the parameters and errors are those of `workbench.report.write`."""
+    made = results.from_store(store, record, missing, options, loaded)
+    page, prefix = _place(out)
+    _warn_of_replaced(page.parent / f"{prefix}runs.csv", made, store)
+    return write_results(made, out)
+
+
+def write_again(folder: Path, out: Path | None, options: ReportOptions) -> Path:
+    """Draw a report again from its data files, in its folder or in `out`. Raises InputError, OSError."""
+    return write_results(results.from_folder(folder, options), out or folder)
+
+
+def _place(out: Path) -> tuple[Path, str]:
+    """Return the path of the page, and the beginning of the names of the files beside it."""
     page = out if out.suffix == ".html" else out / "index.html"
-    prefix = "" if page.name == "index.html" else f"{page.stem}-"
+    return page, "" if page.name == "index.html" else f"{page.stem}-"
+
+
+def write_results(made: Results, out: Path) -> Path:
+    """Write the page and the data files of results. Returns the path of the page."""
+    page, prefix = _place(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(page.parent)
-    _warn_of_replaced(page.parent / f"{prefix}runs.csv", loaded, store)
-    content = page_of(loaded, results, missing, options, prefix)
-    tables = csv_tables.sheets(loaded, results, content.verdicts)
-    texts = {name: csv_tables.text(sheet) for name, sheet in tables.items()}
-    texts["verdict.json"] = f"{dumps(content.verdicts[0].to_json() if content.verdicts else {})}\n"
-    html = rendering.html("report.html.j2", page=content)
-    if results:
-        texts["compute.svg"] = picture(loaded, results[0])
-    files = {page.parent / f"{prefix}{name}": text for name, text in texts.items()} | {
-        page: html
-    }  # the page is last: after a kill it is missing, not old
-    write_together({path: text.encode("utf-8", "replace") for path, text in files.items()})
+    files = made.data_files()
+    if made.by_verdict:
+        files["compute.svg"] = picture(made).encode("utf-8", "replace")
+    html = render(made, prefix)
+    texts = {page.parent / f"{prefix}{name}": content for name, content in files.items()}
+    write_together(texts | {page: html.encode("utf-8", "replace")})  # the page is last: after a kill it is missing
     return page
 
 
-def _warn_of_replaced(table: Path, loaded: Frames, store: RunStore) -> None:
+def _warn_of_replaced(table: Path, made: Results, store: RunStore) -> None:
     """Log a warning if an existing report lists runs that this one does not, as a report on another store may."""
     before: set[Any] = set()
     # Nothing is read if there is no table, or if it is not one of a report.
     with suppress(OSError, ValueError, csv.Error), table.open(newline="", encoding="utf-8") as file:
         before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
-    if before - {run["run_id"] for run in loaded.rows("runs")}:
+    if before - {run["run_id"] for run in made.frames.rows("runs")}:
         log.warning(
             "the report in %s has runs that are not in %s, and is replaced by this one; give another folder with "
             "--out to keep both", table.parent, store.root,
         )  # fmt: skip
 
 
-def picture(loaded: Frames, board: Board) -> str:
-    """Return the main figure of a board as the text of an SVG file."""
-    return svg.standalone(selection.drawing(loaded).picture(board), rendering.template("colours.css"))
+def picture(made: Results) -> str:
+    """Return the main figure of the deciding measure as the text of an SVG file."""
+    styles = drawing.looks(made)
+    chart = charts.main(made, made.by_verdict[0], "picture")
+    return drawing.standalone(drawing.draw(chart, styles, 920, 440), drawing.colour_rules(styles))
 
 
-def render(
-    loaded: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str = ""
-) -> str:
-    """Return the page as HTML. `prefix` is the beginning of the names of the CSV files that it links to."""
-    return rendering.html("report.html.j2", page=page_of(loaded, results, missing, options, prefix))
-
-
-def page_of(
-    loaded: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str
-) -> Page:
-    """Return the content of the page on an experiment."""
-    drawing, found = selection.drawing(loaded), verdicts(results, loaded)
-    return Page(
-        record=loaded.record,
-        verdicts=found,
-        question=question(loaded),
-        axis=spoken(loaded.axis),
-        arms=several(loaded.axis),
-        prefix=prefix,
-        order=options.order,
-        sections=tuple(section(place, board, loaded, drawing, options, found) for place, board in enumerate(results)),
-        no_scores=experiment_facts.no_scores(loaded),
-        facts=experiment_facts.facts(loaded, results),
-        warnings=checks.warnings(loaded, results, missing),
-        keys={arm: look.swatch() for arm, look in drawing.looks.items()},
-        tuning=tuned.rows(loaded),
-        tuning_figure=drawing.tuning(),
-        reached=reached(loaded),
-        training=drawing.training(results),
-        time_note=experiment_facts.time_note(loaded),
-        scale_note=experiment_facts.scale_note(loaded),
-        settings=experiment_facts.settings(loaded),
-        environment=experiment_facts.environments(loaded),
-        states=checks.cells(loaded),
-        runs=loaded.rows("runs"),
-        counted=counted(loaded),
-        rows=drawing.rows,
+def render(made: Results, prefix: str = "") -> str:
+    """Return the page as HTML. `prefix` is the beginning of the names of the files that it links to."""
+    page = Page(made, prefix)
+    return rendering.html(
+        "report.html.j2", drawing.colour_rules(page.looks), rendering.template("report.js"), page=page
     )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its drawings: for a desk, and for a phone ("" if one drawing fits both)."""
+
+    chart: Chart
+    wide: str
+    narrow: str = ""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the page shows of one board: its verdict, and rows of its tables."""
+
+    number: int
+    board: Board
+    verdict: Verdict
+    limits: tuple[float, float]
+    cells: Sequence[Cell]
+
+
+class Page:
+    """The content of the page, in the order in which it is read."""
+
+    def __init__(self, made: Results, prefix: str = "") -> None:
+        self.results, self.frames, self.prefix = made, made.frames, prefix
+        self.looks = drawing.looks(made)
+        self.charts: dict[str, Chart] = {}
+
+    @property
+    def boards(self) -> tuple[Board, ...]:
+        """Return the measures, the deciding one first."""
+        return self.results.by_verdict
+
+    @cached_property
+    def measures(self) -> list[Measure]:
+        """Return what is shown of each measure, the deciding one first."""
+        return [
+            Measure(number, board, verdict, charts.forest(self.results, board, "").limits, board.at(board.budget))
+            for number, (board, verdict) in enumerate(zip(self.boards, self.results.verdicts, strict=True), start=1)
+        ]
+
+    @property
+    def answer(self) -> str:
+        """Return the answer in one sentence."""
+        return str(next(iter(self.results.verdicts), facts.no_scores(self.frames)))
+
+    def title(self, arm: str) -> str:
+        """Return the name of an arm that people say."""
+        return self.results.titles.get(arm, arm)
+
+    def look(self, arm: str) -> str:
+        """Return the CSS classes of an arm."""
+        look = self.looks.get(arm)
+        return look.classes if look else "q"
+
+    def bar(self, measure: Measure, estimate: Estimate, arm: str) -> str:
+        """Return the small drawing of a mean with its interval."""
+        return drawing.bar(estimate.mean, estimate.half, measure.limits, self.look(arm))
+
+    # -- the first screen
+
+    @cached_property
+    def main(self) -> Figure | None:
+        """Return the main figure: score against compute, or the forest of means."""
+        return self._figure(charts.main(self.results, self.boards[0], "main")) if self.boards else None
+
+    @cached_property
+    def forest(self) -> Figure | None:
+        """Return the forest of the deciding measure, unless it is the main figure with all arms."""
+        if self.main is None or (self.main.chart.kind == "forest" and not self.main.chart.left_out):
+            return None
+        return self._figure(charts.forest(self.results, self.boards[0], "forest"))
+
+    def _figure(self, chart: Chart) -> Figure:
+        self.charts[chart.name] = chart
+        return Figure(chart, drawing.draw(chart, self.looks, *WIDE), drawing.draw(chart, self.looks, *NARROW))
+
+    @cached_property
+    def sure(self) -> list[str]:
+        """Return how sure the answer is, in a few words each: seeds, compute, decided of declared, smallest gap."""
+        if not self.boards:
+            return []
+        board = self.boards[0]
+        cells = board.at(board.budget)
+        parts = [formatting.seeds([cell.estimate.n for cell in cells]), board.budget]
+        family = board.families.get(board.budget)
+        if family is not None and family.pairs:
+            pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
+            decided = sum(pair.compared.claimed for pair in pairs)
+            parts.append(f"{decided} of {plural(len(pairs), 'declared comparison')} decided")
+        elif len(cells) > 1:
+            pairs = list(board.pairs[board.budget])
+            decided = sum(pair.compared.claimed for pair in pairs)
+            parts.append(f"{decided:,} of {len(pairs):,} pairs told apart, none declared beforehand")
+        noise = board.noise[board.budget][0]
+        if noise.gap is not None:
+            parts.append(f"smallest gap it can show: {noise.gap:.1f} points")
+        return parts
+
+    @property
+    def about(self) -> str:
+        """Return scale and text in a few words."""
+        spec: Mapping[str, Any] = next((s for s in self.frames.settings.values() if s), {})
+        corpus = str(spec.get("data.corpus") or "").strip("()[]'\",")
+        words = [str(spec.get("scale") or ""), formatting.short(corpus.rpartition("/")[2], 32)]
+        return ", ".join(word for word in words if word and word != "None")
+
+    # -- comparisons
+
+    def pairs(self, board: Board, declared: bool) -> list[Row]:
+        """Return the rows of comparisons, the largest budget first: declared ones, or all others."""
+        rows = []
+        for budget in reversed(board.budgets):
+            family = board.families.get(budget)
+            has_family = family is not None and bool(family.pairs)
+            for pair in board.pairs[budget]:
+                if (has_family and pair.compared.declared) == declared:
+                    rows.append(self._pair(board, budget, pair))
+        return rows if declared else rows[:MOST_PAIRS]
+
+    def _pair(self, board: Board, budget: str, pair: Pair) -> Row:
+        compared, estimate = pair.compared, pair.compared.estimate
+        needed = None if compared.claimed else self.results.seeds_to_decide(board, budget, pair)
+        states = {"ahead": "yes", "behind": "yes", "open": "no"}
+        decided = states[compared.verdict] if compared.declared else "exploratory"
+        status = next((look.status.get((pair.a, pair.b)) or look.status.get((pair.b, pair.a))
+                       for look in reversed(board.looks)), None) if budget == board.budget else None  # fmt: skip
+        return {
+            "pair": pair, "budget": budget, "estimate": estimate, "p": compared.adjusted, "decided": decided,
+            "label": board.labels.get(frozenset((pair.a, pair.b)), ""), "needed": needed, "status": status,
+            "items": board.items.get(budget, {}).get(frozenset((pair.a, pair.b))),
+            "alike": board.alike(pair.a, pair.b), "flip": compared.flip, "order": compared.order,
+            "claimed": compared.claimed,
+        }  # fmt: skip
+
+    def gap_limits(self, rows: Sequence[Row]) -> tuple[float, float]:
+        """Return the range of the small drawings of differences."""
+        ends = [e.mean + sign * (e.half or 0.0) for row in rows if (e := row["estimate"]).n for sign in (-1, 1)]
+        return min([0.0, *ends]), max([1.0, *ends])
+
+    def gap_bar(self, row: Row, limits: tuple[float, float]) -> str:
+        """Return the small drawing of a difference with its interval and a line at zero."""
+        e = row["estimate"]
+        return drawing.bar(e.mean, e.half, limits, self.look(row["pair"].a), zero=True) if e.n else ""
+
+    @cached_property
+    def cautions(self) -> list[warnings.Caution]:
+        """Return the warnings, the gravest first."""
+        return warnings.cautions(self.frames, self.boards, self.results.missing)
+
+    # -- curves
+
+    @cached_property
+    def curves(self) -> tuple[list[Figure], list[Figure]]:
+        """Return the figures of training curves: the most telling ones, and the others, which are folded."""
+        made = []
+        for chart in charts.curves(self.results):
+            self.charts[chart.name] = chart
+            made.append(Figure(chart, drawing.draw(chart, self.looks, *PANEL)))
+        telling = [f for f in made if f.chart.name.removeprefix("curve-") in charts.FIRST][:OPEN_CURVES]
+        first = telling or made[:1]
+        return first, [figure for figure in made if figure not in first]
+
+    @cached_property
+    def tuning(self) -> Figure | None:
+        """Return the best score of each objective over the number of its trials; None without a search."""
+        chart = charts.tuning(self.results)
+        return self._figure(chart) if chart else None
+
+    @cached_property
+    def tuning_rows(self) -> list[Row]:
+        """Return for each objective of a search its number of trials, the best one, and the values that it tried."""
+        rows = []
+        for series in self.tuning.chart.series if self.tuning else ():
+            trials = [t for t in self.frames.record["tuning"] if arm_name(t.get("objective")) == series.arm]
+            scored = {int(t["trial"]) + 1: t for t in trials if t.get("score") is not None}
+            best = max(zip(series.x["trials"], series.y, strict=True), key=lambda pair: pair[1])
+            values = scored[int(best[0])].get("values") or {}
+            rows.append({
+                "arm": series.arm, "trials": len(series.y), "best": best[1], "at": int(best[0]),
+                "values": ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()),
+            })  # fmt: skip
+        return rows
+
+    # -- tasks
+
+    def task_rows(self, measure: Measure) -> list[Row]:
+        """Return a row for each task at the largest budget, with the estimate of every arm and the best one's name."""
+        board = measure.board
+        estimates = {(c.task, c.budget, c.arm): c for c in board.task_cells}
+        rows = []
+        for task, metric in board.metrics.items():
+            by_arm = {cell.arm: c.estimate if (c := estimates.get((task, board.budget, cell.arm))) else None
+                      for cell in measure.cells}  # fmt: skip
+            known = {arm: e.mean for arm, e in by_arm.items() if e is not None}
+            untrained = estimates.get((task, NO_BUDGET, UNTRAINED))
+            rows.append({
+                "task": task, "metric": metric, "counted": task in board.tasks, "by_arm": by_arm,
+                "best": max(known, key=lambda arm: known[arm]) if known else "",
+                "untrained": untrained.estimate if untrained else None,
+                "baselines": {name: values.get(task) for name, values in board.baselines.items()},
+            })  # fmt: skip
+        return rows
+
+    def metric_rows(self, measure: Measure) -> list[Any]:
+        """Return every metric on every split, of tasks that have more than one."""
+        board = measure.board
+        return every_metric(self.frames.rows("other"), measure.cells, board.metrics, board.statistic)
+
+    def scoring_notes(self, board: Board) -> list[str]:
+        """Return the sentences on what intervals cover, and on how sentences or tagged words were scored."""
+        return [facts.covers(board), *facts.scoring_notes(board, self.frames)]
+
+    def arithmetic_note(self, board: Board) -> str:
+        """Return how far means would move with the same seeds on other arithmetic; "" if the noise is unknown."""
+        noise = next(iter(board.noise.get(board.budget, ())), None)
+        if noise is None or not noise.paired or not noise.n:
+            return ""
+        moved = moved_by_arithmetic(noise.paired, noise.n)
+        return (
+            f"With the same {formatting.seeds([noise.n])} on another kind of arithmetic, such as another processor, "
+            f"the mean of an arm would move by about {moved:.2f} points and a difference by {math.sqrt(2) * moved:.2f} "
+            f"(one standard deviation; {SHARE_IN_WORDS}). The intervals contain this noise."
+        )
+
+    def published(self, board: Board) -> list[Row]:
+        """Return published scores that are comparable with a board."""
+        return [
+            {"name": p.name, "score": p.score, "flops": p.flops, "source": p.source}
+            for p in (*points_of(board.label, board.tasks), *board.measured)
+        ]
+
+    def finding(self) -> str:
+        """Return the paper's result on this axis; "" if it has none."""
+        found = finding(self.frames.axis.split(",")[0], self.results.arms)
+        return found.text.removeprefix("grey: ") if found is not None else ""
+
+    # -- spending
+
+    def spending(self, board: Board) -> list[Row]:
+        """Return what each arm spent at each budget, and each convention's ratio to the arm that spent least."""
+        rows = []
+        for budget in reversed(board.budgets):
+            by_convention = {c: ratios(board, budget, c) for c in CONVENTIONS}
+            for cell in board.at(budget):
+                rows.append({
+                    "cell": cell, "budget": budget,
+                    "ratios": {c: by_convention[c].get(cell.arm) for c in CONVENTIONS},
+                })  # fmt: skip
+        return rows
+
+    def advice(self, board: Board) -> str:
+        """Return the recommendation for the amount that the user named, or at and beyond the budgets."""
+        options = self.results.options
+        return advise(board, self.frames, options.budget_under(board.convention()), board.convention())
+
+    def bounds(self, board: Board) -> list[Row]:
+        """Return the bounds on the score of each arm at ten times its largest budget, if three budgets allow them."""
+        rows = []
+        for arm, measured in extrapolation.measured(board, f"flops_{board.convention()}").items():
+            extended = extrapolation.extension(measured)
+            if extended is None:
+                continue
+            amount = extrapolation.REACH * extended.end
+            low, high = extended.band(amount) if not extended.refusal else (math.nan, math.nan)
+            rows.append({"arm": arm, "amount": amount, "low": low, "high": high, "refusal": extended.refusal})
+        return rows
+
+    @property
+    def time_note(self) -> str:
+        """Return a sentence on the time that all runs took."""
+        return facts.time_note(self.frames)
+
+    # -- settings
+
+    @cached_property
+    def matrix(self) -> tuple[list[str], list[tuple[str, list[str]]], list[tuple[str, str]]]:
+        """Return the arms, the settings that differ between arms with each arm's value, and those all share.
+
+        Seeds and budgets are left out; a setting that differs within an arm shows all of its values.
+        """
+        runs = [r for r in self.frames.rows("runs") if r["role"] == "arm" and self.frames.settings.get(r["run_id"])]
+        arms = [arm for arm in self.results.arms if any(run["arm"] == arm for run in runs)]
+        keys = dict.fromkeys(key for run in runs for key in self.frames.settings[run["run_id"]])
+        differ: list[tuple[str, list[str]]] = []
+        same: list[tuple[str, str]] = []
+        for key in keys:
+            if key == "seed" or key.startswith(("tasks.", "budget.")):
+                continue
+            values: dict[str, dict[str, None]] = {arm: {} for arm in arms}
+            for run in runs:
+                value = self.frames.settings[run["run_id"]].get(key)
+                values[run["arm"]][_setting(value)] = None
+            texts = [" or ".join(values[arm]) for arm in arms]
+            if len(set(texts)) == 1 and " or " not in texts[0]:
+                same += [(key, texts[0])] if texts[0] != "–" else []
+            else:
+                differ.append((key, texts))
+        return arms, differ, same
+
+    @property
+    def tasks_settings(self) -> list[tuple[str, str]]:
+        """Return the settings of the measures."""
+        return [(k, _setting(v)) for k, v in flatten(self.frames.record["tasks"]).items() if v is not None]
+
+    @cached_property
+    def environments(self) -> dict[str, list[Any]]:
+        """Return the entries of env.json that all runs share, and those that differ."""
+        return facts.environments(self.frames)
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the facts of the whole study."""
+        return facts.facts(self.frames, list(self.boards))
+
+    # -- runs
+
+    @cached_property
+    def runs(self) -> list[Row]:
+        """Return the rows of the table of runs."""
+        return self.frames.rows("runs")
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Return the number of each run in the table."""
+        return {run["run_id"]: number for number, run in enumerate(self.runs)}
+
+    @property
+    def counted(self) -> str:
+        """Return the convention under which the table of runs shows FLOPs."""
+        return counted(self.frames)
+
+    @property
+    def sections(self) -> list[Row]:
+        """Return what the section of each run shows; none for very many runs."""
+        if len(self.runs) > MOST_SECTIONS:
+            return []
+        return [self._section(run) for run in self.runs]
+
+    def _section(self, run: Row) -> Row:
+        run_id = run["run_id"]
+        own = self.frames.settings.get(run_id, {})
+        logged = self.frames.logged.get(run_id) or []
+        last = {key: logged[-1][key] for key in ("step", *charts.METRICS) if logged and key in logged[-1]}
+        siblings = [
+            other["run_id"] for other in self.runs
+            if (other["arm"], other["budget"]) == (run["arm"], run["budget"]) and other["run_id"] != run_id
+        ]  # fmt: skip
+        differs = _differences(own, [self.frames.settings.get(one, {}) for one in siblings])
+        machine = _differences(
+            self.frames.environments.get(run_id, {}), [self.frames.environments.get(one, {}) for one in siblings]
+        )
+        return {
+            "run": run, "spark": drawing.spark(charts.sparkline(self.results, run_id), self.look(run["arm"])),
+            "last": last, "differs": [(k, v, o) for k, v, o in differs if k not in ("seed", "scale")] + machine,
+            "values": [(key, _setting(own.get(key))) for key, _ in self.matrix[1]],
+            "scores": [s for s in self._scores.get(run_id, [])],
+        }  # fmt: skip
+
+    @cached_property
+    def _scores(self) -> dict[str, list[Row]]:
+        scores: dict[str, list[Row]] = {}
+        for row in self.frames.rows("scores"):
+            scores.setdefault(row["run_id"], []).append(row)
+        return scores
+
+    @property
+    def states(self) -> list[Row]:
+        """Return the runs that are in no average."""
+        return [run for run in self.runs if run["state"] not in FINISHED]
+
+    @property
+    def contents(self) -> list[tuple[str, str]]:
+        """Return the fragment and the title of each part of the page."""
+        parts = [("answer", "Answer", True), ("comparisons", "Comparisons", bool(self.boards)),
+                 ("warnings", "Warnings", bool(self.cautions)), ("curves", "Curves", bool(self.curves[0])),
+                 ("tasks", "Tasks", bool(self.boards)), ("spending", "Spending", True), ("settings", "Settings", True),
+                 ("runs", "Runs", True), ("method", "Method", True)]  # fmt: skip
+        return [(name, title) for name, title, shown in parts if shown]
+
+    # -- for the script
+
+    def script_data(self) -> str:
+        """Return what the script draws, as JSON without any character that could end its element."""
+        shared: list[Any] = []
+        known: dict[str, int] = {}
+
+        def numbered(values: Sequence[float]) -> int:
+            text = json.dumps([_rounded(v) for v in values])
+            if text not in known:
+                known[text] = len(shared)
+                shared.append(json.loads(text))
+            return known[text]
+
+        made = []
+        for chart in self.charts.values():
+            digits = 5 if chart.name.startswith("curve-") else 9  # curves are many, and read from their lines
+            made.append({
+                "id": chart.name, "kind": chart.kind, "title": formatting.clean(chart.title), "unit": chart.unit,
+                "axes": list(chart.axes), "log": chart.log, "limits": [_rounded(v, 6) for v in chart.limits],
+                "levels": [[one.title, _rounded(one.value), one.half and _rounded(one.half)] for one in chart.levels],
+                "series": [{
+                    "a": self.looks[one.arm].number if one.arm in self.looks else -1,
+                    "t": formatting.clean(one.title),
+                    "x": {axis: numbered(values) for axis, values in one.x.items() if axis in chart.axes},
+                    "y": [_rounded(v, digits) for v in one.y],
+                    "h": [v if v is None else _rounded(v, digits - 2) for v in one.half],
+                    "s": {name: [v if v is None else _rounded(v) for v in row] for name, row in one.seeds.items()},
+                    **({"m": [formatting.clean(mark) for mark in one.marks]} if any(one.marks) else {}),
+                } for one in chart.series],
+            })  # fmt: skip
+        arms = {look.number: [self.title(arm), look.dash] for arm, look in self.looks.items()}
+        data = {"x": shared, "charts": made, "labels": charts.LABELS, "short": charts.SHORT, "arms": arms}
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _rounded(value: float, digits: int = 5) -> float | int:
+    """Return a number with so many digits, short in JSON; the CSV files have all digits."""
+    number = float(f"{value:.{digits}g}")
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def _setting(value: object) -> str:
+    if value is None or value == "":
+        return "–"
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def _differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return key, own value and most frequent other value, where a run differs from most runs of its arm."""
+    rows = []
+    for key in dict.fromkeys([*own, *(key for one in others for key in one)]):
+        if not others or key in warnings.PASSING:
+            continue
+        values = [_setting(one.get(key)) for one in others]
+        most = max(dict.fromkeys(values), key=values.count)
+        if _setting(own.get(key)) != most:
+            rows.append((key, _setting(own.get(key)), most))
+    return rows

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench.report import formatting
-from workbench.report.page.experiment_facts import known
+from workbench.report.figures import drawing
+from workbench.report.page.facts import known
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -17,12 +18,18 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def html(name: str, **context: Any) -> str:
-    """Return a page from a template. Its Content-Security-Policy allows its own style sheet alone, by hash."""
-    style = "\n" + template("colours.css") + template("style.css")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    whole = {"style": style, "style_hash": f"sha256-{digest}", "version": workbench.__version__}
-    return environment().get_template(name).render(whole | context)
+def html(name: str, colours: str, script: str = "", /, **context: Any) -> str:
+    """Return a page from a template, with the CSS rules of its arms' `colours` and its `script`.
+
+    Its Content-Security-Policy allows its own style sheet and script alone, by their hashes.
+    """
+    style = "\n" + template("report.css") + drawing.SHAPES + "\n" + colours
+    whole = {"style": style, "script": script, "style_hash": _hash(style), "script_hash": _hash(script)}
+    return environment().get_template(name).render(whole | {"version": workbench.__version__} | context)
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def template(name: str) -> str:
@@ -46,7 +53,7 @@ def environment() -> Environment:
         "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"),
         "freedom": lambda v: _number(v, ".3g"), "pvalue": lambda v: _number(v, ".3f", 0.001),
         "power": formatting.power, "count": formatting.count, "duration": formatting.duration,
-        "start": _start, "cap": formatting.capital,
+        "start": _start, "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
     }  # fmt: skip
     templates.tests["known"] = known
     return templates

@@ -1,0 +1,86 @@
+"""Reports drawn again from their data files: the same page, or one sentence on what is wrong with the files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import made
+import pytest
+
+from workbench.errors import InputError
+from workbench.report import write, write_again
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with two budgets, two measures, a failed run, and an arm whose name is a number."""
+    root = tmp_path_factory.mktemp("again")
+    store, name = made.study(
+        root / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), budgets=(30, 60), seeds=3,
+        tasks=("CoLA", "order", "next"),
+    )  # fmt: skip
+    broken = store.get(made.spec_of("rtd", 2, {"steps": 60}).name)
+    made.unfinish(broken)
+    broken.fail("diverged", '=loss, "nan" at step 7\n', step=7)
+    return write(store, name, root / "out").parent
+
+
+def test_it_is_the_same_page_and_the_same_files(report: Path, tmp_path: Path) -> None:
+    page = write_again(report, tmp_path / "again")
+    for path in sorted(page.parent.iterdir()):
+        assert path.read_bytes() == (report / path.name).read_bytes(), path.name
+    assert {path.name for path in page.parent.iterdir()} == {path.name for path in report.iterdir()}
+
+
+def test_it_is_drawn_in_its_own_folder_without_touching_what_was_measured(report: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(report, tmp_path / "copy")
+    (folder / "index.html").unlink()
+    (folder / "table.csv").unlink()
+    assert write_again(folder) == folder / "index.html"
+    assert all(path.read_bytes() == (report / path.name).read_bytes() for path in folder.iterdir())
+
+
+def test_what_the_files_lack_is_named_on_the_page(report: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(report, tmp_path / "copy")
+    facts = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps(facts | {"left_out": ["the <b>weather</b>"]}))
+    (folder / "curves.csv").unlink()
+    html = write_again(folder).read_text()
+    assert "which lack: the &lt;b&gt;weather&lt;/b&gt;" in html and "Training curves" not in html
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] + b'"')
+
+
+def _rows(text: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("report.json", Path.unlink, "there is no report.json"),
+        ("runs.csv", Path.unlink, "there is no runs.csv"),
+        ("report.json", _cut, "report.json cannot be read as JSON"),
+        ("report.json", _rows('{"format": 99}'), "is not of format 1"),
+        ("report.json", _rows('{"format": 1}'), "cannot be drawn again"),
+        ("runs.csv", _rows("a,b\n1\n2,3,4\n"), "cannot be read as a table|cannot be drawn again"),
+        ("scores.csv", _rows("run_id,seed\nx,y\n"), "cannot be drawn again"),
+        ("curves.csv", _rows("run_id,step\nx,many\n"), "cannot be drawn again"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_gets_one_sentence(
+    report: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], said: str
+) -> None:
+    folder = shutil.copytree(report, tmp_path / "copy")
+    damage(folder / name)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(InputError) as error:
+        write_again(folder)
+    assert re.search(said, str(error.value)) and "\n" not in str(error.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
