@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,7 @@ def test_text_under_many_names_is_read(tmp_path: Path, name: str, content: bytes
         ("pretty.json", b'{\n "text": "a"\n}'), ("array.json", b'[{"text": "a"}]'), ("meta.json", b'{"source": "s"}'),
         ("binary", b"\0\1"), ("latin", "æ ø å".encode("latin-1")), ("a.arrow", b"ARROW1"), ("b.txt.lz4", b"x"),
         ("c.tar.gz", gzip.compress(b"x")), (".DS_Store", b"x"), ("deep/.hidden.txt", b"x"), ("more", b"../elsewhere"),
+        ("a.txt~", b"first"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_read_is_named(tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture):
@@ -131,6 +135,42 @@ def test_folders_that_a_glob_matches_are_named_unless_their_files_match(
     assert f"{tmp_path}/in/AA, {tmp_path}/in/c.md are not read" in caplog.text
     assert read(tmp_path / "in/**") == ["b", "a"]
     assert f"'{tmp_path}/in/**': {tmp_path}/in/c.md is not read" in caplog.text
+
+
+def test_a_glob_follows_no_link_to_a_folder_above_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    put(tmp_path, {"in/a.txt": b"a", "in/deep/b.txt": b"b", "other/c.txt": b"c"})
+    (tmp_path / "in/deep/up").symlink_to("../..")
+    assert read(tmp_path / "in/**") == read(tmp_path / "in/**/*.txt") == ["a", "b"]
+    assert f"{tmp_path}/in/deep/up is not read" in caplog.text
+
+
+CLOSED = """
+import sys
+from workbench.data import sources
+from workbench.errors import InputError
+from workbench.spec.parts import DataSpec
+for name in sys.argv[1:]:
+    try:
+        print([source.path.name for source in sources.resolve(DataSpec(corpus=(name,)))])
+    except InputError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv, of util-linux, takes root's rights away")
+def test_a_folder_without_permission_is_refused_and_not_left_out(tmp_path: Path):
+    put(tmp_path, {"in/a.txt": b"a", "in/closed/b.txt": b"b", "c/closed/d.txt": b"d", "links/e.txt": b"e"})
+    (tmp_path / "links/link").symlink_to("../c/closed/d.txt")
+    for folder in ("in/closed", "c/closed"):
+        (tmp_path / folder).chmod(0)
+    root = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    names = [f"{tmp_path}/{name}" for name in ("in", "in/**", "in/**/*.txt", "in/*/*.txt", "in/*.txt", "links/*")]
+    done = subprocess.run([*root, sys.executable, "-c", CLOSED, *names], capture_output=True, text=True, check=False)
+    *closed, beside, linked = done.stdout.splitlines()
+    assert closed == [f"corpus folder {tmp_path}/in/closed cannot be read: Permission denied"] * 4, done.stderr
+    assert (beside, linked) == ("['a.txt']", "['e.txt']") and "links/link is not read" in done.stderr
+    for folder in ("in/closed", "c/closed"):
+        (tmp_path / folder).chmod(0o700)
 
 
 def test_slices_of_a_folder_give_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

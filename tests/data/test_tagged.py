@@ -194,7 +194,16 @@ def test_a_no_break_space_belongs_to_its_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "start", ["-DOCSTART- O", "-DOCSTART-\tO", "-DOCSTART-", " -DOCSTART- (1)", "-DOCSTART- -X- O O"]
+    "start",
+    [
+        "-DOCSTART- O",
+        "-DOCSTART-\tO",
+        "-DOCSTART-",
+        " -DOCSTART- (1)",
+        "-DOCSTART- -X- O O",
+        "1\t-DOCSTART-\tO",
+        "-docstart- o",
+    ],
 )
 def test_the_start_of_a_document_ends_a_sentence_and_is_no_word(start: str, tmp_path: Path) -> None:
     path = tmp_path / "t.conll"

@@ -107,6 +107,13 @@ def test_the_layout_of_converted_sets_is_read_too(hub: Callable[..., Path], tmp_
     assert (after.train, after.tests) == (before.train, before.tests)
 
 
+def test_a_split_of_which_a_file_is_missing_is_refused(hub: Callable[..., Path]) -> None:
+    folder = hub()
+    (folder / "data/train-00001-of-00002.parquet").unlink()
+    with pytest.raises(InputError, match=r"train-00001-of-00002\.parquet is missing, and train-00000-of-00002\.pa"):
+        load(f"tag:{folder}")
+
+
 def test_what_cannot_be_read_is_refused_with_its_place(hub: Callable[..., Path], tmp_path: Path) -> None:
     unnamed = hub(named=False)
     with pytest.raises(

@@ -44,6 +44,12 @@ def folder(path: Path, names: str) -> Path:
          "a.train.conll a.dev.conll a.test.gold", "set"),
         ("a.train.conll a.dev.conll a.test.conll a.test.gold", "a.test.conll",
          "a.train.conll a.dev.conll a.test.conll", "a"),
+        ("n-train.iob2 n-test.iob2 n-test.gold.iob2 n-test.pred.iob2", "", "n-train.iob2 - n-test.gold.iob2", "set"),
+        ("n-train.iob2 n-dev.iob2 n-test-news.iob2 m-test-web.iob2", "",
+         "n-train.iob2 n-dev.iob2 n-test-news.iob2", "set"),
+        ("x.train.conll x.val.conll latest.conll contest.conll", "", "x.train.conll x.val.conll", "x"),
+        ("x.train.conll x.val.conll latest.conll", "x.val.conll", "x.train.conll x.val.conll", "x"),
+        ("train.conll test.conll .test.conll ._train.conll train.conll~", "", "train.conll - test.conll", "set"),
         ("ner_train.bio latesttrain.md devel.bio thetest.bio thetest.py", "",
          "ner_train.bio devel.bio thetest.bio", "set"),
         ("thetrain.txt devset.txt testing.txt train.py=import_a", "", "thetrain.txt devset.txt testing.txt", "set"),
@@ -51,15 +57,21 @@ def folder(path: Path, names: str) -> Path:
 )  # fmt: skip
 def test_files_of_a_set_are_found(names: str, asked: str, parts: str, name: str, tmp_path: Path) -> None:
     files = files_of(folder(tmp_path / "set", names) / asked)
-    assert {part: file.name for part, file in files.items()} == dict(
-        zip(("train", "dev", "test"), parts.split(), strict=False)
-    )
+    given = zip(("train", "dev", "test"), parts.split(), strict=False)
+    assert {part: file.name for part, file in files.items()} == {part: file for part, file in given if file != "-"}
     assert title(files) == name
 
 
 def test_files_of_a_part_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files_of(folder(tmp_path / "set", WNUT))
-    assert "upcoming.test, upcoming.test.conll are not read, but train: news24train.conll, dev: upc" in caplog.text
+    unread = "README.md, upcoming.test, upcoming.test.conll are not read, but train: news24train.conll, dev: upc"
+    assert unread in caplog.text
+    path = folder(tmp_path / "other", "a.train.conll a.dev.conll b.conll .a.dev.conll")
+    (path / "more").mkdir()
+    files_of(path)
+    assert (
+        f"{path}: .a.dev.conll, b.conll, more are not read, but train: a.train.conll, dev: a.dev.conll" in caplog.text
+    )
 
 
 def test_sets_with_other_names_are_not_mixed(tmp_path: Path) -> None:
@@ -91,6 +103,10 @@ def test_a_file_that_is_no_part_stands_for_itself(tmp_path: Path) -> None:
             r"b1test.conll and b2test.conll are .* \(test\); .* tag:.*/b1test.conll",
         ),
         ("btrain.conll b.test.gold b.test.annotated", r"b.test.annotated and b.test.gold are the same part"),
+        (
+            "n-train.bio n-dev.bio n-test-news.bio n-test-web.bio",
+            "n-test-news.bio and n-test-web.bio are the same part",
+        ),
         ("notes.txt", "no file in this folder has a name that ends in train, dev or test"),
     ],
 )

@@ -31,6 +31,7 @@ WITH_SECRETS = [
     "https://me%3A%%2540h/x", "s3://b/k?X-Amz-Security-Token=%", "simplecache::https://h/x?sig=%", "ftp://me:%@h/x",
     "zip://a.txt::https://me:%@h/b.zip", "docs,https://h/x?sig=%", "https://h/a.txt,https://h/b?sig=%", "h/x?sig=%",
     "me:%@h/x.txt", "hf_%%@owner/name", "hf://hf_%%@datasets/o/n", "hf://me:%@datasets/o", "gs://b/x?access_token=%",
+    "https://h/x&sig=%", "https://h/x\uff1fsig=%", "https:/me:%@h/x", "https:/h/x?sig=%", "//me:%@h/x", "//h/x?k=%",
     "https://h/api_key=%/x", "https://h/x;token=%", "postgresql://me:%@h/d", "postgresql+psycopg://me:%@h/d",
     "postgresql://me@h/d?password=%", "mysql://me:%@h/d", "az://c/x?se=2026&sp=r&sig=%",
 ]  # fmt: skip
@@ -39,7 +40,8 @@ WITHOUT = [
     "http://127.0.0.1:80/a@v1/x.txt", "http://[::1]:80/x", "s3://b/part?.txt", "s3://b/year=2020/part-*.jsonl",
     "hf://datasets/o/n@refs%2Fconvert/x", "hf://gpt2@main/f", "postgresql://me@h/d?sslmode=require", "owner/name:c",
     "mysql+pymysql://me@h/d?read_default_file=/etc/my.cnf", "sqlite:///x.db?timeout=30", "data/part?/lang=da/*.txt",
-    "a?.txt", "choice:me@v1/x.jsonl", "spans:a/b@c.jsonl", "docs", "CoLA,RTE", "zip://a.txt::file:///x/a.zip",
+    "a?.txt", "s3://b/R&D/lang=da/x", "tag:/data/me@v1/x.conll#ner", "http:/x", "sk-news/2020.txt",
+    "choice:me@v1/x.jsonl", "spans:a/b@c.jsonl", "docs", "CoLA,RTE", "zip://a.txt::file:///x/a.zip",
 ]  # fmt: skip
 
 
@@ -69,6 +71,10 @@ def test_what_the_machine_holds_secret(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password planted-in-netrc\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     assert redact("a abcdefgh1234 b planted-in-netrc c") == "a *** b *** c"
+    monkeypatch.setenv(
+        "FSSPEC_S3", '{"secret": "planted/in+json", "client_kwargs": {"endpoint_url": "http://storage"}}'
+    )
+    assert redact("with planted/in+json from http://storage") == "with *** from http://storage"
     assert redact("Authorization: Bearer abc.def-123456").count("abc.def") == 0
     text = "loss nan at step 12 (rows 3 to 7); tokens: 4096, data.tokenizer='wordpiece', 5 tokens"
     assert redact(text) == text

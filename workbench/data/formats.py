@@ -13,9 +13,11 @@ import contextlib
 import csv
 import itertools
 import json
+import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from workbench.data.streams import (
     unpacked_suffix,
 )
 from workbench.errors import InputError, encodable
+from workbench.progress import warn_once
 
 Reader = Callable[[Place, str, Advance], Iterator[str]]
 LONGEST = 1 << 24  # characters; a longer document is cut, at a line end if it has one, so that memory stays bounded
@@ -44,7 +47,9 @@ WORD = 1 << 20  # characters without a blank; a longer run is not text, and a to
 ROWS = 256  # rows of Parquet that are read at once
 UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of a single one
 MOST_OF_A_TABLE = 4 << 30  # bytes of a table of all columns, which its reader holds in memory
+NUMBERED = re.compile(r"(.*)-\d{5,}-of-(\d{5,7})(\.\w+)")  # one of several files of a split
 LONGEST_LINK = 4096  # bytes of a path
+NAMED = 8  # files that a sentence names
 LFS = "version https://git-lfs.github.com/spec/"  # begins what git keeps in place of a large file
 JSON = ".json"
 BESIDE = re.compile(  # names of files beside the text of a repository or a data set
@@ -65,7 +70,8 @@ def kind_of(path: Place, column: str | None = None) -> str:
     if suffix in READERS:
         return suffix
     whole = path.path if isinstance(path, FilePart) else path
-    if suffix not in ("", JSON) or BESIDE.fullmatch(whole.name) or (isinstance(whole, Path) and not whole.is_file()):
+    beside = BESIDE.fullmatch(whole.name) or whole.name.endswith("~")  # an editor's copy of an earlier version
+    if suffix not in ("", JSON) or beside or (isinstance(whole, Path) and not os.path.isfile(whole)):
         return ""
     content = head(whole)
     first, *more = content.removeprefix(codecs.BOM_UTF8).strip().splitlines() or [b""]
@@ -178,6 +184,37 @@ def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
 def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Place) -> Iterator[str]:
     for where, row in rows:
         yield from cut(field(row[column], column, f"{path}, {where}"))
+
+
+def warn_of_unread(where: str, names: Sequence[str], total: int, why: str) -> None:
+    """Warn of those of `total` files at a place that are not read, with their names or the count of each suffix.
+
+    `why` ends the sentence.
+    """
+    if not names:
+        return
+    if len(names) <= NAMED:
+        shown = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+    else:
+        suffixes = Counter(Path(name).suffix for name in names).most_common(NAMED)
+        counts = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in suffixes)
+        shown = f"{len(names):,} of {total:,} files ({counts}), such as {', '.join(names[:NAMED])}, are"
+    warn_once(f"{where}: {shown} not read{why}")
+
+
+def whole_split(paths: Iterable[Path]) -> list[Path]:
+    """Return the files of a split in order. Their names may say how many they are, as in `train-00000-of-00002`.
+
+    Raises InputError if one of them is missing, as after an interrupted download.
+    """
+    files = sorted(paths)
+    for path in files:
+        if numbered := NUMBERED.fullmatch(path.name):
+            before, count, after = numbered.groups()
+            names = (f"{before}-{number:0{len(count)}}-of-{count}{after}" for number in range(int(count)))
+            if lacking := next((name for name in names if not path.with_name(name).is_file()), ""):
+                raise InputError(f"{path.with_name(lacking)} is missing, and {path.name} belongs to it; download it")
+    return files
 
 
 # ---- rows of corpora, and of the tables of tasks (`workbench.tasks.rows`) ----

@@ -12,8 +12,8 @@ import glob
 import os
 import re
 import stat
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from workbench.data.slices.remote import RemotePath, is_remote, listed
 from workbench.data.streams import PACKINGS, Advance, FilePart, ignore, unpacked_suffix
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
-from workbench.progress import warn_once
 from workbench.spec.parts import DataSpec
 from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root, user_path
@@ -37,7 +36,6 @@ TRAIN = ".train"  # suffix of BabyLM's files
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
 KINDS = ", ".join((*formats.READERS, "JSON Lines in .json, text without a suffix"))
 KINDS += f", each plain or with {', '.join(PACKINGS)}"
-NAMED = 8  # files that a sentence names
 AT_ONCE = 16  # requests to a server for the beginnings of files
 AnyPath = TypeVar("AnyPath", Path, RemotePath)
 
@@ -190,7 +188,7 @@ def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
         return [_file(path)]
     if any(sign in name for sign in "*?["):
         matches = sorted(map(Path, set(_matches(str(path)))))
-        within = {folder for match in matches if not match.is_dir() for folder in match.parents}
+        within = {folder for match in matches if not os.path.isdir(match) for folder in match.parents}
         shown = {str(match): match for match in matches if match not in within}
         if not (files := _readable(f"corpus {name!r}", shown, column)):
             raise InputError(
@@ -210,10 +208,15 @@ def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
 def _matches(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches. Below `**` each folder is entered once, however many links lead to it.
 
-    `glob` would follow links that lead back to a folder above them again and again.
+    `glob` would follow links that lead back to a folder above them again and again, and would leave out folders
+    without permission. Raises InputError for these.
     """
     parts = pattern.split(os.sep)
     if "**" not in parts:
+        for place in (place for place, part in enumerate(parts) if glob.has_magic(part)):
+            for folder in glob.iglob(os.sep.join(parts[:place]) or os.sep[: place > 0] or os.curdir):
+                if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
+                    _fail(PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder))
         yield from glob.iglob(pattern)
         return
     place = parts.index("**")
@@ -222,7 +225,8 @@ def _matches(pattern: str) -> Iterator[str]:
         del after[0]
     entered: set[tuple[int, int]] = set()
     for base in sorted(glob.iglob(before)) if before else [os.curdir]:
-        for folder, names, _ in os.walk(base, followlinks=True):
+        entered |= _above(Path(base))
+        for folder, names, _ in os.walk(base, onerror=_fail, followlinks=True):
             names[:] = sorted(name for name in names if not name.startswith("."))
             with contextlib.suppress(OSError):  # of a folder that has just been removed
                 info = os.stat(folder)
@@ -260,20 +264,26 @@ def _folder(path: Path, column: str) -> list[Source]:
     return [_file(leaf) for leaf in readable]
 
 
+def _above(folder: Path) -> set[tuple[int, int]]:
+    """Return the device and inode of each folder above one."""
+    return {(info.st_dev, info.st_ino) for info in map(os.stat, folder.resolve().parents)}
+
+
+def _fail(error: OSError) -> None:
+    raise InputError(f"corpus folder {error.filename} cannot be read: {error.strerror}")
+
+
 def _below(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder, and the subfolders that are not read: hidden ones, and links to one above.
 
     Each folder is entered once, at its own place if that is below `folder`, else at the place of a link to it.
     """
 
-    def fail(error: OSError) -> None:
-        raise InputError(f"corpus folder {error.filename} cannot be read: {error.strerror}")
-
     entered: set[tuple[int, int]] = set()
-    above = {(info.st_dev, info.st_ino) for info in map(os.stat, folder.resolve().parents)}
+    above = _above(folder)
     starts = deque([folder])  # the folder itself, then the links to others
     while starts:
-        for place, names, leaves in os.walk(starts.popleft(), onerror=fail):
+        for place, names, leaves in os.walk(starts.popleft(), onerror=_fail):
             info = os.stat(place)
             key = (info.st_dev, info.st_ino)
             if key in above:
@@ -297,7 +307,7 @@ def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: boo
     def kind(name: str) -> str:
         file = files[name]
         if (not hidden and any(part.startswith(".") for part in name.split("/"))) or (
-            isinstance(file, Path) and file.is_dir()
+            isinstance(file, Path) and os.path.isdir(file)
         ):
             return ""
         return formats.kind_of(file, column)
@@ -305,17 +315,8 @@ def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: boo
     with ThreadPoolExecutor(AT_ONCE) as threads:  # of a file on a server, the beginning may be needed
         kinds = dict(zip(files, threads.map(kind, files), strict=True))
     if unread := [name for name in files if not kinds[name]]:
-        warn_once(f"{named}: {_listed(unread, len(files))} not read: hidden, no text, or none of {KINDS}")
+        formats.warn_of_unread(named, unread, len(files), f": hidden, no text, or none of {KINDS}")
     return [file for name, file in files.items() if kinds[name]]
-
-
-def _listed(names: Sequence[str], total: int) -> str:
-    """Return a phrase with the names of files, or with some of them and the number of each suffix."""
-    if len(names) <= NAMED:
-        return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
-    suffixes = Counter(Path(name).suffix for name in names)
-    counts = ", ".join(f"{count:,} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common(NAMED))
-    return f"{len(names):,} of {total:,} files ({counts}), such as {', '.join(names[:NAMED])}, are"
 
 
 def is_babylm(data: DataSpec) -> bool:

@@ -10,7 +10,8 @@ no-break spaces separate nothing.
 The word is column 1, and the tag is the last column (CoNLL-2000 and -2003, WNUT). If column 1 numbers the words of each
 sentence from 1, the word is column 2, and the tag column 3 where that holds tags of spans (Universal NER).
 
-A blank line ends a sentence, and so does a line of columns that begins with `-DOCSTART-`, which is no word. Comments
+A blank line ends a sentence, and so does a line of columns that begins with `-DOCSTART-`, perhaps
+after a number, which is no word. Comments
 begin with `#`. In columns `#` may also be a word: there, a line is a comment if it has the form `# NAME = ...` (but not
 `#a=b` before a tab), or not the number of columns of the first word. Files may be compressed (.gz, .xz, .zst).
 """
@@ -35,6 +36,7 @@ CONLLU_TAGS = {"pos": UPOS, "upos": UPOS, "xpos": XPOS, "ner": MISC}
 LONGEST = 1000  # characters in a word or tag
 COMMENT = re.compile(r"#\s*\S+\s*=")
 OF_SENTENCE = re.compile(r"#\s*(sent_id|text)\s*=")
+DOCUMENT = re.compile(r"\s*(\d+\s+)?-DOCSTART-", re.IGNORECASE)
 NO_WORD = re.compile(r"\d+[-.]\d+")  # the number of a multiword token or of an empty node
 
 
@@ -207,7 +209,7 @@ def _split(line: str) -> list[str]:
 
 
 def _is_document(line: str) -> bool:
-    return line.lstrip().startswith("-DOCSTART-")
+    return DOCUMENT.match(line) is not None
 
 
 def _remarks(text: list[str]) -> Callable[[str], bool]:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.data.formats import parquet_rows
-from workbench.data.tagged import Sentence
+from workbench.data.formats import parquet_rows, whole_split
+from workbench.data.tagged import DOCUMENT, Sentence
 from workbench.errors import InputError, encodable
 
 SUFFIX = ".parquet"
@@ -24,7 +24,6 @@ SHARD = re.compile(rf"({'|'.join(SPLITS)})(?:-\d+-of-\d+)?")
 DEPTHS = ("", "*/", "*/*/")
 WORDS = ("tokens", "words")
 TAGS = ("ner_tags", "tags", "pos_tags", "chunk_tags")
-DOCSTART = ("-DOCSTART-",)
 
 
 def splits_of(folder: Path) -> dict[str, list[Path]]:
@@ -45,15 +44,19 @@ def splits_of(folder: Path) -> dict[str, list[Path]]:
     return {split: paths for (_, split), paths in by_split.items()}
 
 
+def shards(first: Path) -> list[Path]:
+    """Return the files of the split that a file begins."""
+    match = SHARD.fullmatch(first.stem)
+    beside = first.parent.glob(f"*{SUFFIX}")
+    return [path for path in beside if not match or ((m := SHARD.fullmatch(path.stem)) and m[1] == match[1])]
+
+
 def read_raw(first: Path, column: str = "") -> list[Sentence]:
     """Return the sentences of the split that a file begins, with the tags as they are written.
 
     The number of a row stands for the line of its words. Raises InputError naming the file and the row.
     """
-    match = SHARD.fullmatch(first.stem)
-    beside = first.parent.glob(f"*{SUFFIX}")
-    shards = [path for path in beside if not match or ((m := SHARD.fullmatch(path.stem)) and m[1] == match[1])]
-    sentences = [sentence for path in sorted(shards) for sentence in _sentences(path, column)]
+    sentences = [sentence for path in whole_split(shards(first)) for sentence in _sentences(path, column)]
     if not any(sentence.words for sentence in sentences):
         raise InputError(f"{first} holds no tagged sentences")
     return sentences
@@ -71,7 +74,7 @@ def _sentences(path: Path, column: str) -> Iterator[Sentence]:
         tokens, values = row[words], row[tags]
         if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
             raise InputError(f"{place}: {words!r} and {tags!r} are not two lists of the same length")
-        if tuple(tokens) == DOCSTART:
+        if len(tokens) == 1 and isinstance(tokens[0], str) and DOCUMENT.match(tokens[0]):
             continue
         for token in tokens:
             if not isinstance(token, str) or not token.strip() or not encodable(token):

@@ -14,17 +14,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from workbench.data import tagged, tagged_parquet
+from workbench.data.formats import warn_of_unread
 from workbench.data.streams import PACKINGS
 from workbench.errors import InputError
-from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.spec.scoring import TESTED
 
-PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "testa": "dev", "test": "test",
-         "testb": "test"}  # fmt: skip
+PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "testa": "dev",
+         "test": "test", "testb": "test"}  # fmt: skip
 PART = re.compile(rf"(?:^|[._-])({'|'.join(PARTS)})$", re.IGNORECASE)
-WORD = re.compile("train|dev|valid|test")  # of a part, anywhere in the name of a file
-ANNOTATED = re.compile(r"(?<![a-z])(annotated|gold|labell?ed|tagged)(?![a-z])", re.IGNORECASE)
+# Of a part, anywhere in the name of a file, but not in `latest`, `contest`, `device` and `invalid`.
+WORD = re.compile("train|dev(?!ic)|(?<!in)valid|(?<!la)(?<!con)test")
+ANNOTATED = re.compile(r"[._-]?(?<![a-z])(annotated|gold|labell?ed|tagged)(?![a-z])", re.IGNORECASE)
 MOST_TAGS = 10_000  # in training sentences; with more, the scores of all tags for a batch may not fit into memory
 TEST_SHARE = 5  # one sentence in so many is tested on if there is a single file
 
@@ -38,7 +39,14 @@ def files_of(path: Path) -> dict[str, Path]:
     """
     if not path.exists():
         raise InputError(f"--tasks {path}: there is no such file")
-    return _of_folder(path) if path.is_dir() else _of_file(path)
+    if not path.is_dir():
+        return _of_file(path)
+    files = _of_folder(path)
+    read = {file for each in files.values() for file in (tagged_parquet.shards(each) if _is_parquet(each) else [each])}
+    entries = sorted(path.iterdir())
+    unread = [entry.name for entry in entries if not any(entry in (file, *file.parents) for file in read)]
+    warn_of_unread(f"--tasks {path}", unread, len(entries), _but(files))
+    return files
 
 
 def _of_file(path: Path) -> dict[str, Path]:
@@ -77,7 +85,7 @@ def _of_folder(folder: Path) -> dict[str, Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.is_file())
+    return sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
 
 
 def of_hub(folder: Path) -> dict[str, Path]:
@@ -87,7 +95,7 @@ def of_hub(folder: Path) -> dict[str, Path]:
 
 def holds_set(folder: Path) -> bool:
     """Return whether a folder holds files that end like tagged sentences: a single one, or parts of a set."""
-    files = [file for file in folder.iterdir() if file.is_file() and tagged.format_of(file)]
+    files = [file for file in _files(folder) if tagged.format_of(file)]
     return len(files) == 1 or any(map(_part, files))
 
 
@@ -143,20 +151,40 @@ def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterabl
 
 
 def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict[str, Path]:
-    """Return the file to read of each part, of the files of a set and of those that are annotated `beside` them.
+    """Return the file to read of each part, of the files of a set.
 
-    A warning names those that are not read. Raises InputError if several files of a part could be meant.
+    Of the files `beside` them those count as well that are annotated, and those of a part that the set lacks.
+    Unless `path` is a folder, a warning names those that are not read. Raises InputError if several files of a part
+    could be meant.
     """
     stems = {_set(file)[0] for file in files}
-    files = [*files, *(f for f in beside if f not in files and _part(f) and _set(f)[0] in stems and _is_annotated(f))]
+    annotated = [file for file in beside if file not in files and _is_annotated(file)]
+    plain = {file: file.with_name(ANNOTATED.sub("", file.name)) for file in annotated}
+    there = {_part(file) for file in files}
+    files = [
+        *files,
+        *(file for file in annotated if _part(plain[file]) and _set(plain[file])[0] in stems),
+        *(
+            file for file in beside
+            if tagged.format_of(file) and file.name.startswith(tuple(stems)) and _worded_part(file) not in {*there, ""}
+        ),
+    ]  # fmt: skip
+    files = list(dict.fromkeys(files))
     by_part: dict[str, list[Path]] = {}
     for file in files:
         by_part.setdefault(_worded_part(file), []).append(file)
     chosen = {part: _only(path, part, by_part[part]) for part in by_part}
-    if unread := [file.name for file in files if file not in chosen.values()]:
-        read = ", ".join(f"{part}: {file.name}" for part, file in chosen.items())
-        warn_once(f"--tasks {path}: {', '.join(unread)} {'is' if len(unread) == 1 else 'are'} not read, but {read}")
+    if not path.is_dir():
+        unread = [file.name for file in files if file not in chosen.values()]
+        warn_of_unread(f"--tasks {path}", unread, len(files), _but(chosen))
     return chosen
+
+
+def _but(chosen: Mapping[str, Path]) -> str:
+    """Return the end of a sentence on files that are not read: those that are."""
+    return ", but " + ", ".join(
+        f"{part}: {chosen[part].name}".removeprefix(": ") for part in ("train", "dev", "test", "") if part in chosen
+    )
 
 
 def _complete(files: Iterable[Path]) -> bool:

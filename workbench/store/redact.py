@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import json
 import netrc
 import os
 import re
@@ -35,11 +36,12 @@ _RULES = (
 )
 _NAMES = re.compile(rf"{_SECRET}|_key$|^key$|_pass$|_pat$|dsn$|database_url", re.I)
 HARMLESS = ("download", "raw", "dl", "version", "versionid", "generation", "revision", "ref", "alt", "format")
-_SCHEME = re.compile(r"\b([a-z][a-z0-9+.-]{0,30})://", re.I)
+_SCHEME = re.compile(r"\b([a-z][a-z0-9+.-]{0,30}):/(?:/|(?<=http:/)|(?<=https:/))", re.I)
 _USER = re.compile(r"[^/?#@:]*(:(?!\d+[/?#])[^@]*)?@")  # a user and perhaps a password; `host:80/a@b` has neither
 _PARAMETER = re.compile(r"(?<=[?&;])([\w.%~+-]{1,100})=([^\s&;#\"'<>,)]{1,4000})")
-_WITHOUT_SCHEME = re.compile(rf"(?!{'|'.join(PATH_PREFIXES)})[^\s/@:]+:[^\s/@]+@[\w.-]+|[^?]*\?[\w.%~+-]+=")
-_TOKEN = re.compile(r"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|xox[abp]-|AKIA)[\w-]{12,}")
+_GIVEN = re.compile(r"[\w.%~+-]+=")  # begins a parameter
+_WITHOUT_SCHEME = re.compile(rf"(?!{'|'.join(PATH_PREFIXES)})/{{0,2}}[^\s/@:]+:[^\s/@]+@[\w.-]+|[^?]*\?[\w.%~+-]+=")
+_TOKEN = re.compile(r"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|xox[abp]-|AKIA|wandb_v\d_|sk-(?:ant|proj)-)[\w-]{12,}")
 _ADVICE = {
     "http": "put user and password into ~/.netrc, or a header into the environment variable FSSPEC_HTTP, as in "
             """FSSPEC_HTTP='{"headers": {"Authorization": "Bearer ..."}}'""",
@@ -66,7 +68,7 @@ def refuse_secrets(text: str, place: str) -> None:
             raise _refusal(place, f"{scheme}://...", problem, scheme)
     for word in text.split(",") if not starts else ():
         is_address = _WITHOUT_SCHEME.match(plain := _decoded(word)) and not os.path.lexists(word)
-        if is_address and (problem := _problem("https", plain)):
+        if is_address and (problem := _problem("https", plain.lstrip("/"))):
             raise _refusal(place, "...", problem, "https")
     if _TOKEN.search(text):
         raise _refusal(place, "...", "access token", "hf")
@@ -113,7 +115,8 @@ def _problem(scheme: str, rest: str) -> str:
     if (mark and kind in ("http", "https")) or "=" in fragment:
         return "fragment (#...)"
     path, _, query = before.partition("?")
-    for word in filter(None, re.split("[&;]", query)):
+    given = [word for word in re.split("[&;\uff1f]", path)[1:] if _GIVEN.match(word)]
+    for word in [*given, *filter(None, re.split("[&;]", query))]:
         name, equals, value = word.partition("=")
         if kind in _DATABASES:
             if _NAMES.search(name) or name.lower() in ("pass", "pwd"):
@@ -180,13 +183,25 @@ def on_one_line(value: object) -> str:
     return " ".join(redact_addresses(text).split())
 
 
+def _secrets_in(options: Any, secret: bool = False) -> Iterator[str]:
+    """Yield the texts in JSON under keys that are named like secrets."""
+    if isinstance(options, dict):
+        for name, value in options.items():
+            yield from _secrets_in(value, secret or _NAMES.search(name) is not None)
+    elif secret and isinstance(options, str) and len(options) >= 8:
+        yield options
+
+
 def _known() -> Iterator[str]:
     """Yield the values of environment variables named like secrets, and passwords in ~/.netrc.
 
-    Short ones are left out, since removing them would also remove ordinary words.
+    Short ones are left out, since removing them would also remove ordinary words. Options of fsspec are JSON.
     """
     for name, value in os.environ.items():
-        if _NAMES.search(name) and len(value) >= 8 and not os.path.exists(value):
+        if name.startswith("FSSPEC_") and value.startswith("{"):
+            with contextlib.suppress(ValueError, RecursionError):
+                yield from _secrets_in(json.loads(value))
+        elif _NAMES.search(name) and len(value) >= 8 and not os.path.exists(value):
             yield value
     with contextlib.suppress(OSError, netrc.NetrcParseError, RuntimeError):
         for _, _, password in netrc.netrc(os.environ.get("NETRC")).hosts.values():

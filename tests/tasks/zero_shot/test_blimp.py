@@ -32,6 +32,19 @@ def test_a_folder_of_json_lines_is_a_task_and_its_files_are_paradigms(tmp_path: 
     assert not blimp.holds_pairs(str(write_pairs(tmp_path / "t.jsonl", [{"text": "x", "label": 1}])))
 
 
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    row = {"sentence_good": "Good.", "sentence_bad": "Bad."}
+    write_pairs(tmp_path / "A.JSONL", [row])
+    (tmp_path / "more").mkdir()
+    for name in ("._A.jsonl", "b.json", "more/c.jsonl", "readme"):
+        write_pairs(tmp_path / name, [row])
+    assert blimp.load_path(str(tmp_path)).good == ("Good.",)
+    assert f"minimal pairs in {tmp_path}: ._A.jsonl, b.json, more, readme are not read: neither .jsonl" in caplog.text
+    (tmp_path / "x-00000-of-00002.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match=r"x-00001-of-00002.parquet is missing"):
+        blimp.load_path(str(tmp_path))
+
+
 def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

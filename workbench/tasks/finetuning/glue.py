@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.data.formats import whole_split
 from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
 from workbench.store.atomic import user_path
@@ -261,9 +262,9 @@ def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
 def hub_rows(folder: Path, config: str, split: str, columns: list[str]) -> Iterator[tuple[str, list[Any]]] | None:
     """Return (file and row, values of `columns`) of each row of a split; None if it has no files.
 
-    Raises InputError for a column that is not there.
+    Raises InputError for a column or a file that is not there.
     """
-    paths = sorted((folder / config).glob(f"{split}-*.parquet"))
+    paths = whole_split((folder / config).glob(f"{split}-*.parquet"))
     return _parquet_rows(paths, columns) if paths else None
 
 

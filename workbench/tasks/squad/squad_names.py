@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from workbench.data.formats import whole_split
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
 from workbench.errors import InputError, suggest
@@ -157,7 +158,7 @@ def _files(folder: Path, part: str, unanswerable: bool) -> list[Path]:
     for stem in (f"{part}-{VERSIONS[unanswerable]}.json", f"{FOLDERS[unanswerable]}/{part}.json"):
         if path := packed_or_not(folder / stem):
             return [path]
-    return sorted(_parquet(folder, SPLITS[part], unanswerable))
+    return whole_split(_parquet(folder, SPLITS[part], unanswerable))
 
 
 def _parquet(folder: Path, split: str, unanswerable: bool) -> Iterator[Path]:

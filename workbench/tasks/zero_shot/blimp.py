@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.formats import json_rows
+from workbench.data.formats import json_rows, warn_of_unread, whole_split
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import lines, packed_or_not, unpacked_suffix
 from workbench.errors import InputError, encodable
@@ -20,6 +20,7 @@ from workbench.tasks.rows import rows_of
 from workbench.tasks.zero_shot import zorro
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 
+KINDS = ".jsonl (plain or compressed) nor .parquet in this folder itself"
 HUB = "nyu-mll/blimp"
 LONGEST = 1 << 16  # characters of a sentence
 MOST = 1 << 20  # pairs of a task
@@ -79,7 +80,7 @@ def load(name: str, where: str | None) -> PairSet:
     downloaded = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
     if isinstance(downloaded, str):
         raise InputError(f"task {name} is not available: {downloaded}")
-    files = sorted(path for path in downloaded.rglob("*") if path.is_file() and _readable(path))
+    files = whole_split(path for path in downloaded.rglob("*") if path.is_file() and _readable(path))
     if not files:
         raise InputError(
             f"task {name} is not available: the data set {place} on the hub has no Parquet files and no JSON lines"
@@ -135,9 +136,16 @@ def read(name: str, suite: str, files: list[Path]) -> PairSet:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the readable files of a folder; for a file, the file itself or its compressed form."""
+    """Return the readable files of a folder, and warn of the others; for a file, itself or its compressed form."""
     if path.is_dir():
-        return sorted(each for each in path.iterdir() if each.is_file() and _readable(each))
+        entries = sorted(path.iterdir())
+        files = whole_split(
+            each for each in entries if each.is_file() and not each.name.startswith(".") and _readable(each)
+        )
+        if files:
+            unread = [each.name for each in entries if each not in files]
+            warn_of_unread(f"minimal pairs in {path}", unread, len(entries), f": neither {KINDS}, nor a file of Zorro")
+        return files
     file = packed_or_not(path)
     return [file] if file and _readable(file) else []
 
