@@ -159,7 +159,7 @@ def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict
     """
     stems = {_set(file)[0] for file in files}
     annotated = [file for file in beside if file not in files and _is_annotated(file)]
-    plain = {file: file.with_name(ANNOTATED.sub("", file.name)) for file in annotated}
+    plain = {file: file.parent / ANNOTATED.sub("", file.name) for file in annotated}
     there = {_part(file) for file in files}
     files = [
         *files,

@@ -113,6 +113,26 @@ def test_a_split_column_decides(tmp_path: Path) -> None:
     assert task.tests["dev"].first == [r["text"] for r in rows if r["split"] == "validation"]
 
 
+@pytest.mark.parametrize(
+    ("names", "read", "unread"),
+    [
+        ("Train.csv TEST.CSV more.csv", "Train.csv TEST.CSV", ""),
+        ("my.train.csv my.DEV.csv my.dev.csv my.validation.csv", "my.train.csv my.dev.csv",
+         "my.DEV.csv, my.validation.csv are not read, but my.train.csv, my.dev.csv"),
+        ("train.tsv test.csv dev.tsv.gz", "train.tsv", "dev.tsv.gz, test.csv are not read, but train.tsv"),
+        ("a_train.jsonl b_test.jsonl a_tested.jsonl", "a_train.jsonl", ""),
+    ],
+)  # fmt: skip
+def test_files_beside_a_table_are_read_or_named(
+    names: str, read: str, unread: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for each in names.split():
+        (tmp_path / each).touch()
+    files = table.siblings(tmp_path / names.split()[0])
+    assert [file.name for file in files.values()] == read.split()
+    assert f"csv: {unread}" in caplog.text or f"tsv: {unread}" in caplog.text if unread else not caplog.text
+
+
 @pytest.mark.parametrize(("train", "dev", "name"), [("my.train", "my.valid", "my"), ("my_train", "my_dev", "my")])
 def test_sibling_files(tmp_path: Path, train: str, dev: str, name: str) -> None:
     csv_file(tmp_path / f"{train}.csv", forty())

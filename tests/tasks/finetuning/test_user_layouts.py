@@ -46,7 +46,7 @@ def test_columns_without_a_header_are_found_and_named(
     rows = [f"{mark.join((f'text {n}', ('good', 'bad')[n % 2]))}\n" for n in range(40)]
     (tmp_path / name).write_text("".join(rows))
     task = load(tmp_path / name)
-    assert task.labels == ("bad", "good") and len(task.train) + len(task.tests["dev"]) == 40
+    assert task.labels == ("bad", "good") and len(task.train) + len(task.tests["test"]) == 40
     assert f"{name} has no header: column 2 is read as the label, 1 as text" in caplog.text
     (tmp_path / name).write_text(mark.join(("remark", "mood")) + "\n" + "".join(rows))
     with pytest.raises(InputError, match="has no column 'label'"):  # a header of other names stays one
@@ -56,7 +56,7 @@ def test_columns_without_a_header_are_found_and_named(
 def test_a_header_of_numbers_stays_a_header(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("1,2\n" + "".join(f"{n % 2},text {n}\n" for n in range(40)))
     task = load(tmp_path / "x.csv", label="1", text="2")
-    assert len(task.train) + len(task.tests["dev"]) == 40
+    assert len(task.train) + len(task.tests["test"]) == 40
 
 
 def test_trec_has_a_label_before_each_text(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_sick_is_classified_graded_or_compared(tmp_path: Path) -> None:
 def test_subj_has_no_header(tmp_path: Path) -> None:
     (tmp_path / "subj.tsv").write_text("".join(f'{n % 2}\tsome "text {n}\n' for n in range(60)))
     task = load(tmp_path / "subj.tsv", label="1", text="2")
-    assert task.labels == ("0", "1") and len(task.train) + len(task.tests["dev"]) == 60
+    assert task.labels == ("0", "1") and len(task.train) + len(task.tests["test"]) == 60
     assert load(tmp_path / "subj.tsv").fingerprint == task.fingerprint
     assert task.train.first[0].startswith('some "text')
 

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench.data.formats import warn_of_unread
 from workbench.errors import InputError, listed, suggest
 from workbench.progress import warn_once
 from workbench.rng import seed_of
@@ -51,6 +52,7 @@ PARTS = {
     "train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "trial": "dev",
     "test_annotated": "test", "test": "test",
 }  # fmt: skip
+TRAIN = re.compile(r"(|.*[._-])train", re.IGNORECASE)
 TREC = ("train_5500.label", "TREC_10.label")  # the two files as published
 
 
@@ -77,17 +79,27 @@ def load(path: Path, spec: TasksSpec) -> Task:
 
 
 def siblings(path: Path) -> dict[str | None, Path]:
-    """Return {part: file}, with the files beside a file whose name ends in `train`; else {None: path}."""
-    stem, suffix = path.stem, path.suffix
+    """Return {part: file}, with the files beside a file whose name ends in `train`; else {None: path}.
+
+    Names are equal in any case. A warning names the files of parts that are not read: of another format, or further
+    ones of the same part.
+    """
     if path.name == TREC[0] and (test := path.with_name(TREC[1])).is_file():
         return {"train": path, "test": test}
-    if not re.search(r"(^|[._-])train$", stem):
+    if not (name := TRAIN.fullmatch(path.stem)):
         return {None: path}
-    beside = [(part, path.with_name(stem[: -len("train")] + word + suffix)) for word, part in PARTS.items()]
+    before = name[1].lower()
+    beside = sorted(file for file in path.parent.iterdir() if file.name.lower().startswith(before) and file.is_file())
+    words = {file: file.name[len(before) :].lower().partition(".")[0] for file in beside}
+    beside.sort(key=lambda file: file.name != f"{name[1]}{words[file]}{path.suffix}")
+    of_parts = [file for word in PARTS for file in beside if words[file] == word]
     files: dict[str | None, Path] = {"train": path}
-    for part, file in beside:
-        if part != "train" and file.is_file():
-            files.setdefault(part, file)
+    for file in of_parts:
+        if PARTS[words[file]] != "train" and file.name.lower() == f"{before}{words[file]}{path.suffix.lower()}":
+            files.setdefault(PARTS[words[file]], file)
+    read = [file.name for file in files.values()]
+    unread = [file.name for file in of_parts if file.name not in read]
+    warn_of_unread(f"--tasks {path}", unread, len(of_parts), f", but {listed(read)}")
     return files if len(files) > 1 else {None: path}
 
 
