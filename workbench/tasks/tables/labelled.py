@@ -91,9 +91,9 @@ def kind_of(lines: Sequence[Line]) -> str:
 def unified(lines: Sequence[Line]) -> list[Line]:
     """Return the rows with one spelling of each label, the first in the rows to train on.
 
-    A whole number is the same label with and without a fractional part of zeros (`1` and `1.0`), `true` and `false` are
-    the same in any case, and equal characters are the same in any Unicode form. All other labels that are spelled
-    differently are different: `1` and `01`, `yes` and `Yes`.
+    A whole number is the same label with and without a plus or a fractional part of zeros (`1`, `+1` and `1.0`), `true`
+    and `false` are the same in any case, and equal characters are the same in any Unicode form. All other labels that
+    are spelled differently are different: `1` and `01`, `yes` and `Yes`.
     """
     spelled: dict[str, str] = {}
     for line in sorted(lines, key=lambda line: line.part not in (None, "train")):
@@ -109,8 +109,8 @@ def unified(lines: Sequence[Line]) -> list[Line]:
 
 def _canonical(word: str) -> str:
     """Return the form of a label that all its spellings share."""
-    if whole := re.fullmatch(r"(-?\d+)\.0+", word):
-        return whole[1]
+    if whole := re.fullmatch(r"([+-]?)(\d+)(?:\.0*)?", word):
+        return ("-" if whole[1] == "-" and whole[2].strip("0") else "") + whole[2]
     return word.lower() if word.lower() in ("true", "false") else unicodedata.normalize("NFC", word)
 
 
@@ -265,9 +265,9 @@ def _named(rows: Sequence[Line]) -> str:
 
 
 def number_of(label: Any) -> float | None:
-    """Return a label as a number; None if it is not one."""
+    """Return a label as a number; None if it is not one, as `1_0`, which Python would take for 10."""
     try:
-        number = float(label)
+        number = float(label if "_" not in str(label) else "")
     except (TypeError, ValueError):
         return None
     return number
