@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from text_files import WRITE
 
 from workbench.data import formats, sources, streams, subwords, tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
+from workbench.tasks.rows import rows_of
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress, ".xz": lambda raw: lzma.compress(raw, preset=0), ".zst": zstandard.ZstdCompressor().compress,
@@ -160,3 +162,15 @@ def test_a_table_has_a_limit_when_it_is_unpacked(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="x unpacks to more than"):
         list(formats.parquet_rows(tmp_path / "x.parquet", "x"))
     assert len(list(formats.parquet_rows(tmp_path / "x.parquet", "x", "text"))) == 300  # a corpus is not held in memory
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_a_table_has_a_limit_of_rows(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million equal rows take some kilobytes in a packed file."""
+    monkeypatch.setattr(formats, "MOST_ROWS", 300)
+    for count in (300, 301):
+        (path := tmp_path / f"{count}{suffix}").write_bytes(WRITE[suffix](["x"] * count))
+    assert len(list(rows_of(tmp_path / f"300{suffix}"))) == 300
+    with pytest.raises(InputError, match=f"301{suffix} has more than 300 rows"):
+        list(rows_of(path))
+    assert sum(1 for _ in sources.documents(DataSpec(corpus=(str(path),)))) == 301  # a corpus is not held in memory

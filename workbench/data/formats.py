@@ -47,6 +47,7 @@ WORD = 1 << 20  # characters without a blank; a longer run is not text, and a to
 ROWS = 256  # rows of Parquet that are read at once
 UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of a single one
 MOST_OF_A_TABLE = 4 << 30  # bytes of a table of all columns, which its reader holds in memory
+MOST_ROWS = 1 << 22  # of such a table: equal rows take no room in a packed file, and some hundred bytes in memory
 NUMBERED = re.compile(r"(.*)-\d{5,}-of-(\d{5,7})(\.\w+)")  # one of several files of a split
 LONGEST_LINK = 4096  # bytes of a path
 NAMED = 8  # files that a sentence names
@@ -296,6 +297,8 @@ def parquet_rows(
             if column is not None and column not in table.schema_arrow.names:
                 raise missing(column, table.schema_arrow.names, shown)
             unpackable(table.metadata, shown, column)
+            if column is None and table.metadata.num_rows > MOST_ROWS:
+                raise too_many_rows(shown)
             columns, in_all = None if column is None else [column], 0
             for batch in table.iter_batches(batch_size=ROWS, row_groups=range(first, end), columns=columns):
                 in_all += sum(map(_unpacked_size, batch.columns)) if column is None else 0
@@ -368,6 +371,11 @@ def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
                     f"{shown} decompresses to {unpacked >> 20} MiB in {rows.num_rows:,} rows of column {name!r}, "
                     f"from {packed:,} bytes, which no text does; split its documents"
                 )
+
+
+def too_many_rows(shown: str) -> InputError:
+    """Return the error for a table that its reader would hold in memory, and that has more rows than it can have."""
+    return InputError(f"{shown} has more than {MOST_ROWS:,} rows, the most that a table may have; name a smaller table")
 
 
 def missing(column: str, columns: Iterable[str], where: str) -> InputError:

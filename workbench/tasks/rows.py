@@ -6,7 +6,7 @@ as in TREC's `LOC:city What is ...`, where the column `coarse` is the label up t
 
 CSV fields may be quoted (RFC 4180); TSV fields never are. Files are UTF-8; ASCII with a few bytes of Latin-1, such as
 TREC's, is read too, after a warning. `workbench.data.formats` reads the files, as it does those of corpora. A table is
-held in memory, so it may have at most 1 GiB, and each row must have as many fields as the header.
+held in memory, so it may have at most 1 GiB and 4 million rows, and each row must have as many fields as the header.
 Raises InputError that names file and line.
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench.data import formats
 from workbench.data.formats import delimited_rows, json_rows, parquet_rows
 from workbench.data.streams import chunks, only_cr
 from workbench.errors import InputError, encodable, plural
@@ -41,6 +42,13 @@ def rows_of(path: Path, named: Sequence[str] = ()) -> Iterator[tuple[str, dict[s
     `named` are columns that a user named. If they are numbers that are not all in the first row of a CSV or TSV file,
     it has no header, and the columns are called 1, 2 and so on.
     """
+    for number, row in enumerate(_rows_of(path, named), 1):
+        if number > formats.MOST_ROWS:
+            raise formats.too_many_rows(str(path))
+        yield row
+
+
+def _rows_of(path: Path, named: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         _check_size(path)
