@@ -77,6 +77,12 @@ def test_a_file_that_is_not_read_is_named(tmp_path: Path, name: str, content: by
     assert f"corpus folder {tmp_path / 'in'}: {name} is not read" in caplog.text
 
 
+def test_a_file_whose_name_is_not_utf8_is_read_under_a_name_that_records_can_contain(tmp_path: Path):
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_bytes(b"text")
+    assert read(tmp_path) == ["text"]
+    assert [sources.name_of(each) for each in sources.resolve(DataSpec(corpus=(str(tmp_path),)))] == ["caf\ufffd.txt"]
+
+
 def test_many_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     names = [f"{number}.md" for number in range(10, 40)] + [f"{number}.arrow" for number in range(3)] + ["LICENSE"]
     put(tmp_path, {"a.txt": b"first", ".git/a.txt": b"x"} | dict.fromkeys(names, b"x"))

@@ -76,6 +76,7 @@ def test_what_the_machine_holds_secret(monkeypatch: pytest.MonkeyPatch, tmp_path
     )
     assert redact("with planted/in+json from http://storage") == "with *** from http://storage"
     assert redact("Authorization: Bearer abc.def-123456").count("abc.def") == 0
+    assert redact("{'Authorization': 'Token planted', \"X-Auth-Token\": \"ApiKey planted\"}").count("planted") == 0
     text = "loss nan at step 12 (rows 3 to 7); tokens: 4096, data.tokenizer='wordpiece', 5 tokens"
     assert redact(text) == text
 

@@ -158,9 +158,13 @@ def identity(source: Source) -> list[Any]:
 
 
 def name_of(source: Source) -> str:
-    """Return the name of a source for display, which is without the suffix of a compression."""
+    """Return the name of a source for display, which is without the suffix of a compression.
+
+    Bytes of a file name that are not UTF-8 are replaced by U+FFFD, since no record could contain them.
+    """
     if isinstance(source, File | Remote):
-        return source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
+        name = source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
+        return name.encode(errors="surrogateescape").decode(errors="replace")
     if isinstance(source, Hub):
         return f"{source.name}:{source.config}" if source.config else source.name
     return "docs" if isinstance(source, Docs) else "python-code"

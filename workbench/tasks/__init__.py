@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, encodable, suggest
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.spec.scoring import PROBES, SQUAD
 from workbench.store.atomic import user_path
@@ -291,8 +291,12 @@ def _unknown(name: str) -> str:
 
 
 def _distinct(tasks: list[Measure]) -> None:
-    """Raise InputError if two measures have the same name."""
+    """Raise InputError if two measures have the same name, or one has a name that no record can contain."""
     names = [task.name for task in tasks]
+    if invalid := next((name for name in names if not encodable(name)), ""):
+        raise InputError(
+            f"the task {invalid!r} is called after a file or folder whose name is not valid UTF-8; rename it"
+        )
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated:
         raise InputError(f"two tasks have the name {repeated!r}; rename one of the files")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,19 @@ def test_a_split_column_decides(tmp_path: Path) -> None:
     assert list(task.tests) == ["test", "dev"], "the headline is that of the first part"
     assert (len(task.train), len(task.tests["dev"]), len(task.tests["test"])) == (20, 10, 10)
     assert task.tests["dev"].first == [r["text"] for r in rows if r["split"] == "validation"]
+
+
+@pytest.mark.parametrize(("name", "row"), [("train.csv", "a b,x\nc b,y\n"), ("train.conll", "a O\nb B-X\n\n")])
+def test_a_task_is_not_called_after_a_folder_whose_name_is_not_utf8(
+    name: str, row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    rows = "".join(row.replace("b", f"b{number}") for number in range(30))
+    Path(name).write_text(("text,label\n" if name.endswith("csv") else "") + rows)
+    with pytest.raises(InputError, match=r"caf\\udce9' is called after a file or folder whose name is not valid UTF-8"):
+        tasks.read(TasksSpec(names=f"tag:{name}" if name.endswith("conll") else name, rows=4))
 
 
 @pytest.mark.parametrize(
