@@ -72,3 +72,13 @@ def test_packed_files_cut_short_or_damaged(tmp_path: Path, packing: str):
     path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) * 40 + whole[middle + 40 :])
     if packing != ".zst":  # zstd writes no checksum unless it is asked to
         assert "damaged" in refused(path)
+
+
+def test_a_second_form_of_a_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    for name in ("corpus.tsv", "corpus.jsonl.xz", "corpus.jsonl.gz"):
+        (tmp_path / name).touch()
+    found = streams.packed_or_not(tmp_path / "corpus.jsonl", tmp_path / "corpus.tsv")
+    assert found == tmp_path / "corpus.jsonl.gz" and streams.packed_or_not(tmp_path / "other") is None
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / name} is not read, but corpus.jsonl.gz" for name in ("corpus.jsonl.xz", "corpus.tsv")
+    ]

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from workbench.data.slices.remote import RemotePath
 from workbench.errors import InputError
+from workbench.progress import warn_once
 
 Advance = Callable[[int], None]  # called with the bytes of the file, before decompression, read since the last call
 LINE = 1 << 25  # bytes in the longest line of JSON or row of CSV
@@ -70,10 +71,16 @@ def unpacked_suffix(path: Place) -> str:
     return suffix if SUFFIX.fullmatch(suffix) else ""
 
 
-def packed_or_not(path: Path) -> Path | None:
-    """Return the path of a file, or that of its compressed form; None if there is neither."""
-    candidates = (path.with_name(path.name + ending) for ending in ("", *PACKINGS))
-    return next((each for each in candidates if each.is_file()), None)
+def packed_or_not(*paths: Path) -> Path | None:
+    """Return the first of some files that is there, itself or compressed; None if there is none.
+
+    A warning names the others that are there.
+    """
+    candidates = (path.with_name(path.name + ending) for path in paths for ending in ("", *PACKINGS))
+    there = [each for each in candidates if each.is_file()]
+    for other in there[1:]:
+        warn_once(f"{other} is not read, but {there[0].name}")
+    return there[0] if there else None
 
 
 def ignore(_: int) -> None:

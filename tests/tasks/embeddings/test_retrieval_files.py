@@ -22,7 +22,7 @@ def test_beirs_layout_is_read(collection: Path) -> None:
     assert task.baselines["tf-idf"] > 60 > 20 > task.baselines["chance"] > 0
 
 
-def test_tsv_and_packed_files_are_read_alike(collection: Path) -> None:
+def test_tsv_and_packed_files_are_read_alike(collection: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = load(f"retrieval:{collection}")
     corpus = collection / "corpus.jsonl"
     (collection / "corpus.jsonl.gz").write_bytes(gzip.compress(corpus.read_bytes()))
@@ -32,7 +32,10 @@ def test_tsv_and_packed_files_are_read_alike(collection: Path) -> None:
     (collection / "queries.jsonl").unlink()
     (collection / "qrels/test.tsv").rename(collection / "qrels.tsv")
     after = load(f"retrieval:{collection}")
-    assert after.fingerprint == before.fingerprint
+    assert after.fingerprint == before.fingerprint and "not read" not in caplog.text
+    (collection / "qrels/test.tsv").write_bytes((collection / "qrels.tsv").read_bytes())
+    assert load(f"retrieval:{collection}").fingerprint == before.fingerprint
+    assert f"{collection}/qrels.tsv is not read, but the files in {collection}/qrels" in caplog.text
 
 
 def test_what_is_odd_is_counted_and_named(collection: Path, caplog: pytest.LogCaptureFixture) -> None:

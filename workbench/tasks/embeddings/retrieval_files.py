@@ -19,6 +19,7 @@ from typing import Any
 from workbench.data.formats import delimited_rows, json_rows
 from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, plural
+from workbench.progress import warn_once
 from workbench.spec.scoring import TESTED
 from workbench.tasks.embeddings.embedding_task import Relevant
 from workbench.tasks.rows import checked_text, first_of
@@ -41,6 +42,8 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
     alone = packed_or_not(folder / "qrels.tsv")
     if not files and alone is None:
         raise InputError(f"{folder} has no qrels/test.tsv, qrels/dev.tsv or qrels.tsv, which say what is relevant")
+    if files and alone is not None:
+        warn_once(f"{alone} is not read, but the files in {folder / 'qrels'}")
     named = files or {"test": alone} if alone is not None else files
     if trained:
         named |= {"train": _training(folder)}
@@ -53,7 +56,7 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
 
 def _file(folder: Path, name: str) -> Path:
     """Return the file of texts of this name. Raises InputError if there is none."""
-    table = next((path for ending in (".jsonl", ".tsv") if (path := packed_or_not(folder / (name + ending)))), None)
+    table = packed_or_not(folder / f"{name}.jsonl", folder / f"{name}.tsv")
     if table is None:
         raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
     return table

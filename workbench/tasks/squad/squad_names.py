@@ -155,9 +155,9 @@ def _official(name: str) -> list[str]:
 
 def _files(folder: Path, part: str, unanswerable: bool) -> list[Path]:
     """Return the file of a part, or its Parquet files in the layout of the hub; empty if there are none."""
-    for stem in (f"{part}-{VERSIONS[unanswerable]}.json", f"{FOLDERS[unanswerable]}/{part}.json"):
-        if path := packed_or_not(folder / stem):
-            return [path]
+    names = (f"{part}-{VERSIONS[unanswerable]}.json", f"{FOLDERS[unanswerable]}/{part}.json")
+    if path := packed_or_not(*(folder / name for name in names)):
+        return [path]
     return whole_split(_parquet(folder, SPLITS[part], unanswerable))
 
 
