@@ -44,6 +44,14 @@ def test_it_is_drawn_in_its_own_folder_without_touching_what_was_measured(report
     assert all(path.read_bytes() == (report / path.name).read_bytes() for path in folder.iterdir())
 
 
+def test_a_page_of_another_name_has_its_own_files(report: Path, tmp_path: Path) -> None:
+    page = write_again(report, tmp_path / "mine.html")
+    table = (tmp_path / "mine-table.csv").read_bytes()
+    (tmp_path / "mine-table.csv").unlink()
+    assert write_again(page) == page and (tmp_path / "mine-table.csv").read_bytes() == table
+    assert not (tmp_path / "index.html").exists() and 'href="mine-table.csv"' in page.read_text()
+
+
 def test_what_the_files_lack_is_named_on_the_page(report: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(report, tmp_path / "copy")
     facts = json.loads((folder / "report.json").read_text())

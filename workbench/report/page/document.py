@@ -60,8 +60,9 @@ def write(
 
 
 def write_again(folder: Path, out: Path | None, options: ReportOptions) -> Path:
-    """Draw a report again from its data files, in its folder or in `out`. Raises InputError, OSError."""
-    return write_results(results.from_folder(folder, options), out or folder)
+    """Draw a report again from its data files, given by its folder or its page. Raises InputError, OSError."""
+    page, prefix = _place(folder)
+    return write_results(results.from_folder(page.parent, options, prefix), out or folder)
 
 
 def _place(out: Path) -> tuple[Path, str]:
