@@ -29,11 +29,16 @@ class Options(bert_mlm.Options):
 class Objective(bert_mlm.Objective):
     def __init__(self, encoder, spec, options):
         super().__init__(encoder, spec, bert_mlm.Options())
-        if next(encoder.parameters()).device.type != "meta":
-            if options.cell == 13:
-                raise RuntimeError("an unlucky cell")
+        self.cell, self.begun = options.cell, False
+        if options.cell == 13 and next(encoder.parameters()).device.type != "meta":
+            raise RuntimeError("an unlucky cell")
+
+    def forward(self, batch):
+        if not self.begun and len(batch.ids) > 2:  # the check of losses before training computes two rows
+            self.begun = True
             with open(os.environ["COUNT"], "a") as log:
-                log.write(f"{options.cell} {os.getpid()}\\n")
+                log.write(f"{self.cell} {os.getpid()}\\n")
+        return super().forward(batch)
 '''
 
 

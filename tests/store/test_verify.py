@@ -99,7 +99,16 @@ def test_a_record_stripped_of_its_hash_is_not_taken_for_one_of_an_older_version(
     path.write_text(json.dumps(raw))
     with pytest.raises(InputError, match=r"is damaged: .* hash is missing.*; move it away"):
         store.experiment("ablation-nano-1")
-    for key in ("contrasts", "design", "looks", "reported", "text"):  # older versions wrote none of these
+    for key in (
+        "contrasts",
+        "design",
+        "looks",
+        "reported",
+        "text",
+        "measures",
+        "first_score",
+        "verdict",
+    ):  # older versions wrote none of these
         del raw[key]
     path.write_text(json.dumps(raw))
     assert not store.experiment("ablation-nano-1").covered

@@ -26,6 +26,7 @@ from workbench.training.plan import Plan, spent_by
 from workbench.training.points import Point, step_of
 
 FORMAT = 1
+DESCRIPTIONS = 8192  # bytes of the JSON files of a point and of the heads of its two files of weights, at most
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Snapshots:
     def room(self, done: int, parameters: int) -> int:
         """Return the largest number of bytes that the points after step `done` take on disk."""
         tokenizer = sum(file.stat().st_size for file in self.tokenizer.iterdir() if file.is_file())
-        return sum(point.step > done for point in self.points) * (4 * parameters + 2 * tokenizer)
+        return sum(point.step > done for point in self.points) * (4 * parameters + 2 * tokenizer + DESCRIPTIONS)
 
     def keep(self, model: nn.Module, step: int, seconds: float) -> None:
         """Write the weights of a point. Raises LeaseLost if another process took the run over, or OSError."""
