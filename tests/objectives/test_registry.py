@@ -19,8 +19,40 @@ from workbench.spec.run_spec import RunSpec
 from workbench.training.plan import plan
 
 # An objective of a user: half of the picks are unchanged, and it has an option of its own.
-EXAMPLE = Path(__file__).parents[2] / "examples" / "own_objective.py"
-IDEA = EXAMPLE.read_text(encoding="utf-8").split("'''")[1]
+IDEA = '''"""Half-masked: predict the picked tokens, of which every other one is shown as it is."""
+
+from torch import nn
+
+from workbench.models import flops
+from workbench.models.corruption import mask_tokens
+from workbench.models.heads import MlmHead
+from workbench.models.losses import gather, share, weighted_mean
+from workbench.spec.parts import Part
+from workbench.tensors import StepLoss
+
+
+class Options(Part):
+    shown: float = 0.5
+
+
+def cost(spec):
+    head = flops.lm_head(spec.encoder, spec.data.length, spec.picks)
+    return flops.encoder(spec.encoder, spec.data.length) + head
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder, spec, options):
+        super().__init__()
+        self.encoder, self.spec, self.options = encoder, spec, options
+        self.head = MlmHead(encoder, encoder.table)
+
+    def forward(self, batch):
+        masked = mask_tokens(batch, self.spec, 1 - self.options.shown)
+        hidden = gather(self.encoder(masked.ids, batch.attention), masked.positions)
+        likelihood, right = self.head.likelihood(hidden, masked.targets)
+        loss = -weighted_mean(likelihood, masked.weights)
+        return StepLoss(loss, {"mlm_loss": loss}, {"mlm_accuracy": share(right, masked.weights)})
+'''
 
 
 def write(folder: Path, text: str = IDEA, name: str = "half_masked.py") -> Path:
