@@ -117,9 +117,10 @@ def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path
     for name in ("my_idea.py", "shuffled_tokens.py"):
         (folder / name).write_text(OBJECTIVE, encoding="utf-8")
     shutil.copytree(ROOT / "examples", folder / "examples")
+    shutil.copytree(KEPT / "ablation", folder / "reports/kept/ablation")
     for experiment in KEPT.rglob("*.py"):
         target = folder / experiment.relative_to(ROOT)
-        target.parent.mkdir(parents=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(experiment, target)
     (folder / "focal_mlm.py").write_text(tutorial_objective(), encoding="utf-8")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
