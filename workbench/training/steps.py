@@ -173,10 +173,10 @@ def gradients(
                 loss: StepLoss = forward(batch)
             loss.check_names("the objective")
             if micro < spec.batch.size:
-                if denominators is None:
-                    ranks.add(denominators := loss.denominators(device))
-                values = loss.of_step(denominators)
                 counted.append(loss.denominators(device))
+                if denominators is None:
+                    ranks.add(denominators := counted[0].clone())
+                values = loss.of_step(denominators)
             else:
                 values = loss.values()
             (values["loss"] * ranks.count).backward()
