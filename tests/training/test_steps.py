@@ -92,7 +92,10 @@ def test_gradients_are_averaged_over_micro_batches_and_clipped(tmp_path: Path, c
 
 
 class Dropped(nn.Module):
-    """Keeps what dropout does to a row of ones in passes with gradients; its loss is linear, with a gradient of 1 in each micro-batch."""
+    """Keeps what dropout does to a row of ones in passes with gradients.
+
+    Its loss is linear, with a gradient of 1 in each micro-batch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
