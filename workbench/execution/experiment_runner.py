@@ -61,7 +61,7 @@ class Outcome:
     runs: dict[str, tuple[str, str]]
     report: Path | None
     store: Path
-    verdict: Mapping[str, Any] = field(default_factory=dict)  # of the report, as plain data (`report.verdict.Verdict`)
+    verdict: Mapping[str, Any] = field(default_factory=dict)  # of the report, as plain data (`comparison.verdict`)
 
     @property
     def exit_code(self) -> int:
