@@ -129,7 +129,7 @@ def test_links_to_files_and_folders_are_followed_and_cycles_end(tmp_path: Path, 
 
 
 def test_the_layout_of_the_hubs_cache(tmp_path: Path):
-    """There, files are links to others, which are called by their hash."""
+    """In a folder of the hub's cache, each file is a link to a file that is named by its hash."""
     hub = put(tmp_path / "datasets--a--b", {"blobs/0a": gzip.compress(lines_of("a")), "refs/main": b"c0ffee"})
     snapshot = hub / "snapshots/c0ffee"
     (snapshot / "en").mkdir(parents=True)

@@ -15,7 +15,7 @@ WNUT = "news24train.conll upcoming.dev.conll upcoming.test=a upcoming.test.conll
 
 
 def folder(path: Path, names: str) -> Path:
-    """Make files of a tagged word each, or of the text after `=`."""
+    """Write the named files: NAME holds one tagged word, and NAME=TEXT holds the text."""
     path.mkdir(exist_ok=True)
     for name, _, text in (each.partition("=") for each in names.split()):
         (path / name).write_text(f"{text or 'a O'}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Kept reports whose runs no longer exist: drawn again from their data files, they are what is kept."""
+"""A kept report, drawn again from its data files without its runs, equals the page that is kept."""
 
 from __future__ import annotations
 

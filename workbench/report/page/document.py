@@ -148,7 +148,7 @@ class Page:
 
     @cached_property
     def measures(self) -> list[Measure]:
-        """Return what is shown of each measure, the deciding one first."""
+        """Return the texts, table and figures of each measure, the deciding measure first."""
         return [
             Measure(number, board, verdict, charts.forest(self.results, board, "").limits, board.at(board.budget))
             for number, (board, verdict) in enumerate(zip(self.boards, self.results.verdicts, strict=True), start=1)

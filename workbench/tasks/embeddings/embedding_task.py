@@ -16,7 +16,7 @@ from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 
 VERSION = 1  # increase it when the computation of a score changes
-POOLINGS = ("mean", "cls")  # the headline is that of the first
+POOLINGS = ("mean", "cls")  # the headline is the score by the first
 SIMILARITY, RETRIEVAL = "similarity", "retrieval"  # suites
 LOSSES = {SIMILARITY: "CoSENTLoss", RETRIEVAL: "MultipleNegativesRankingLoss"}
 SCALE = 20.0  # by which both losses multiply cosines, sentence-transformers' default
