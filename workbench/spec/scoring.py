@@ -29,8 +29,8 @@ SUITES = (
 # Suites whose tasks can be given as paths of files.
 FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table", "similarity", "retrieval")
 PATH_PREFIXES = ("tag:", "choice:", "spans:", "similarity:", "retrieval:")  # of names under --tasks, before a path
-# The parts that a task is tested on; the scores on both are kept. The headline is the score on test if the task has test
-# rows, and else on dev, since settings and epochs may have been chosen on dev.
+# The parts that a task is tested on; the scores on both are kept. The headline is the score on test if the task has
+# test rows, and else on dev, since settings and epochs may have been chosen on dev.
 TESTED = ("test", "dev")
 EMBEDDINGS = ("similarity", "retrieval")
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained
