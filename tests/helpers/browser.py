@@ -1,55 +1,76 @@
-"""Pages measured in a real browser: Chromium without a window, which lays a page out in frames of several widths."""
+"""Pages in a real browser: Chromium without a window, driven by Playwright."""
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
-import subprocess
-from html import unescape
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DARK = "--blink-settings=preferredColorScheme=0"
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
-RUN = """
-onload = async () => {
-  const found = {};
-  for (const frame of document.querySelectorAll("iframe")) {
-    const doc = frame.contentDocument, win = frame.contentWindow;
-    doc.querySelectorAll("details").forEach(each => { each.open = true; });
-    await new Promise(done => setTimeout(done, 300));
-    try { found[frame.id.slice(1)] = await measure(doc, win); } catch (error) { found.error = String(error.stack); }
-  }
-  document.getElementById("found").textContent = JSON.stringify(found);
-};
-"""
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MISSING = [
+    *([] if CHROMIUM else ["no Chromium on the PATH"]),
+    *(f"no Python package {name}" for name in ("playwright", "axe_playwright_python") if find_spec(name) is None),
+]
 
 
-def measured(page: Path, script: str, folder: Path, widths: tuple[int, ...], dark: bool = False) -> dict[str, Any]:
-    """Return by width what a script returns for a page in a frame of it; its arguments are `doc` and `win`.
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the browser. While it runs, no other event loop can be started in this thread."""
+    from playwright.sync_api import sync_playwright
 
-    All folded parts are open. Fails if the browser blocked anything or the page raised an error.
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(
+    browser: Browser, page: Path, width: int = 1440, height: int = 900, *, dark: bool = False, script: bool = True,
+    unfolded: bool = False,
+) -> Iterator[Page]:  # fmt: skip
+    """Open a page in a window of its own, with all folded parts open if `unfolded`.
+
+    Fails if the page raises an error or if its policy blocks anything.
     """
-    assert BROWSER is not None
-    wrapper = folder / "wrapper.html"
-    frames = "".join(
-        f"<iframe id=w{width} src='{page.as_uri()}' width={width} height=900></iframe>" for width in widths
-    )
-    wrapper.write_text(
-        f"<!doctype html><body>{frames}<pre id=found></pre><script>"
-        f"const measure = async (doc, win) => {{\n{script}\n}};\n{RUN}</script>"
-    )
-    command = [
-        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--dump-dom",
-        "--allow-file-access-from-files", "--enable-logging=stderr", "--virtual-time-budget=20000",
-        f"--user-data-dir={folder / 'profile'}", *([DARK] if dark else []), wrapper.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None and found[1], done.stderr[-2000:]
-    assert "Content Security Policy" not in done.stderr and "Uncaught" not in done.stderr, done.stderr[-2000:]
-    values: dict[str, Any] = json.loads(unescape(found[1]))
-    assert "error" not in values, values
-    return values
+    faults: list[str] = []
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light",
+        java_script_enabled=script, permissions=["clipboard-read", "clipboard-write"],
+    )  # fmt: skip
+    try:
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        tab.goto(page.as_uri())
+        if unfolded:
+            tab.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+        if script:  # without one, nothing is drawn again, and no timer runs
+            settle(tab)
+        yield tab
+    finally:
+        context.close()
+    assert not faults, faults
+
+
+def settle(tab: Page) -> None:
+    """Wait until figures are drawn at the size that they have now."""
+    tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20))))")
+
+
+def barriers(tab: Page) -> list[str]:
+    """Return what axe-core finds on a page: the rule, its importance, the first element and what is wrong there."""
+    from axe_playwright_python.base import AXE_SCRIPT
+
+    tab.evaluate(AXE_SCRIPT)
+    found: dict[str, Any] = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{each['id']} ({each['impact']}): {each['nodes'][0]['html'][:200]}: {each['nodes'][0]['failureSummary']}"
+        for each in found["violations"]
+    ]

@@ -1,57 +1,298 @@
-"""The report page in a browser: nothing overlaps or is cut at three widths in both schemes, and the script works."""
+"""The report page in a browser: its first screen holds the answer, nothing overlaps, and the script does what it offers.
+
+Pages with one measure and with two, decided and not, with 5 and with 40 arms are laid out at the widths of a phone, a
+tablet and a desk, in both colour schemes.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import struct
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import made
 import pytest
-from browser import BROWSER, measured
+from browser import MISSING, barriers, chromium, opened, settle
 
 from workbench.report import write, write_again
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here to lay the page out with")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"pages cannot be looked at: {', '.join(MISSING)}")
 KEPT = Path(__file__).parents[2] / "reports/kept"
-WIDTHS = (390, 768, 1440)
-LAYOUT, SCRIPT = (Path(__file__).with_name(f"page_{name}.js").read_text() for name in ("layout", "script"))
+LAYOUT = Path(__file__).with_name("page_layout.js").read_text()
+# The study of the demo; one measure with points of training; an ordered axis; two measures, three tasks; undecided; and
+# 40 arms with long names.
+PAGES = ("ablation", "ablation-mini-h100", "generator-size-micro", "ablation-micro-danish", "ablation-wikipedia", "many")
+DECIDED = "ablation-mini-h100"
+SCREENS = {390: 844, 768: 1024, 1440: 900}
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report on 40 arms with long names."""
-    root = tmp_path_factory.mktemp("many")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The page of a kept study, drawn again, or of 40 arms; each is drawn once."""
+    pages: dict[str, Path] = {}
+
+    def page(name: str) -> Path:
+        if name not in pages:
+            out = tmp_path_factory.mktemp(name)
+            pages[name] = _many(out) if name == "many" else write_again(KEPT / name, out)
+        return pages[name]
+
+    return page
+
+
+def _many(root: Path) -> Path:
     arms = tuple(f"my_objective_number_{number:02}.py" for number in range(40))
     store, name = made.study(root / "runs", made.noisy({"untrained": 50.0} | {a: 60.0 for a in arms}), arms, seeds=2)
     return write(store, name, root / "out")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", ["ablation-mini-h100", "generator-size-micro", "ablation-micro-danish", "many"])
-def test_nothing_overlaps_or_is_cut(name: str, dark: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    page = request.getfixturevalue("many") if name == "many" else write_again(KEPT / name, tmp_path / "out")
-    for width, found in measured(page, LAYOUT, tmp_path, WIDTHS, dark).items():
+# -- what is to be seen
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_overlaps_or_is_cut(name: str, browser: Browser, page_of: Callable[[str], Path]) -> None:
+    for width, height in SCREENS.items():
+        for dark in (False, True):
+            with opened(browser, page_of(name), width, height, dark=dark, unfolded=True) as tab:
+                found = tab.evaluate(LAYOUT)
+            assert found["faults"] == [], (width, dark, found["faults"][:20])
+            assert found["wide"] <= width and found["dark"] == dark
+
+
+@pytest.mark.parametrize("script", [True, False])
+@pytest.mark.parametrize("name", PAGES)
+def test_first_screen_holds_the_answer(
+    name: str, script: bool, browser: Browser, page_of: Callable[[str], Path]
+) -> None:
+    """Question, answer, figure, table and how sure it is, at a desk and on a phone."""
+    for width in (390, 1440):
+        with opened(browser, page_of(name), width, SCREENS[width], script=script) as tab:
+            found = tab.evaluate(LAYOUT)
         assert found["faults"] == [], (width, found["faults"][:20])
-        assert found["wide"] <= int(width), f"the page is wider than {width} pixels"
-        assert found["dark"] == dark
-        first_screen = 880 if name == "many" else 844
-        assert width == "768" or (found["figure"] < 300 and found["sure"] < first_screen)
+        assert found["words"] <= 60 and found["answer"] <= 30 and found["rows"] == 5
+        assert max(found["bottoms"].values()) <= SCREENS[width], (width, found["bottoms"])
 
 
-def test_the_script_switches_sorts_filters_and_copies(tmp_path: Path) -> None:
-    page = write_again(KEPT / "ablation-mini-h100", tmp_path / "out")
-    found = measured(page, SCRIPT, tmp_path, (1440,))["1440"]
-    assert found["lines"] == 5 and found["off"] == [4, 2, True]
-    assert found["axes"][:4] == ["flops_matmul", "tokens", "steps", "seconds"]
-    assert (found["label"], found["linear"]) == ("tokens, log scale", "tokens")
-    assert found["seeds"] == [20, 0] and "BERT MLM" in found["said"] and "±" in found["said"] and found["zoomed"]
-    assert found["best"].startswith("BERT MLM") and found["worst"].startswith("chance") and found["rows"] == 4
-    csv, markdown, latex = found["copied"]
-    _check_tables(csv, markdown, latex)
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_no_barrier(name: str, browser: Browser, page_of: Callable[[str], Path]) -> None:
+    for width, dark in ((1440, False), (390, True)) if name == "many" else ((w, d) for w in (390, 1440) for d in (0, 1)):
+        with opened(browser, page_of(name), width, SCREENS[width], dark=bool(dark), unfolded=True) as tab:
+            assert barriers(tab) == [], (width, dark)
 
 
-def _check_tables(csv: str, markdown: str, latex: str) -> None:
-    line: Any = next(line for line in csv.splitlines() if line.startswith("BERT MLM"))
-    assert csv.splitlines()[0].startswith("arm,score,score half width,seeds,gain over untrained")
-    assert line.split(",")[1].startswith("94.377008211") and "| BERT MLM bert-mlm | 94.4 ± 0.3 | 4 |" in markdown
-    assert "\\toprule" in latex and "BERT MLM bert-mlm & 94.4 $\\pm$ 0.3 & 4" in latex
+def test_folded_figures_and_every_table_are_on_paper(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    """The script leaves a drawing in each figure that was never opened, and print shows what is folded."""
+    with opened(browser, page_of(DECIDED)) as tab:
+        tab.emulate_media(media="print")
+        settle(tab)
+        empty = "[...document.querySelectorAll('figure')].filter(f => !f.querySelector('svg')?.getBoundingClientRect().width)"
+        assert tab.evaluate(f"{empty}.map(f => f.dataset.chart)") == []
+        hidden = "[...document.querySelectorAll('table')].filter(t => !t.getBoundingClientRect().height)"
+        assert tab.evaluate(f"{hidden}.map(t => t.dataset.name)") == []
+        assert not tab.locator("nav, .tools, .sort").locator("visible=true").count()
+
+
+# -- what the script offers
+
+
+def chart(tab: Page, name: str = "main") -> Locator:
+    return tab.locator(f"[data-chart={name}]")
+
+
+def texts(tab: Page, name: str = "main") -> list[str]:
+    return chart(tab, name).locator("svg text").all_text_contents()
+
+
+def lines(tab: Page, name: str = "main") -> int:
+    return chart(tab, name).locator("path.l").count()
+
+
+def test_arms_go_on_and_off_in_all_figures(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    with opened(browser, page_of(DECIDED)) as tab:
+        before = lines(tab), lines(tab, "curve-mlm_loss"), chart(tab, "forest").locator("circle").count()
+        assert before == (5, 3, 5)
+        tab.locator("#answer .short button", has_text="BERT MLM").click()
+        assert (lines(tab), lines(tab, "curve-mlm_loss"), chart(tab, "forest").locator("circle").count()) == (4, 2, 4)
+        assert "BERT MLM" not in texts(tab) and tab.locator("#curves .key.off").all_text_contents() == ["BERT MLM"]
+        key = tab.locator("#curves .key", has_text="BERT MLM")
+        assert key.get_attribute("aria-pressed") == "false"
+        key.press("Enter")
+        assert (lines(tab), lines(tab, "curve-mlm_loss")) == (5, 3) and key.get_attribute("aria-pressed") == "true"
+
+
+def test_axes_scales_and_seeds(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    with opened(browser, page_of(DECIDED)) as tab:
+        axis = chart(tab).locator("select")
+        assert axis.locator("option").all_text_contents()[:4] == ["FLOPs", "tokens", "steps", "time"]
+        for value, label in (("tokens", "tokens"), ("steps", "steps"), ("seconds", "seconds of training")):
+            axis.select_option(value)
+            assert f"{label}, log scale" in texts(tab)
+        chart(tab).get_by_role("button", name="log", exact=True).click()
+        assert "seconds of training" in texts(tab)
+        assert chart(tab).locator(".b").count() == 5 and not chart(tab).locator(".seed").count()
+        chart(tab).get_by_role("button", name="seeds").click()
+        assert chart(tab).locator(".seed").count() == 20 and not chart(tab).locator(".b").count()
+        assert chart(tab, "curve-mlm_loss").locator(".seed").count() == 12
+        tab.locator("#curves select").select_option("seconds")
+        assert "time" in texts(tab, "curve-mlm_loss") and "time" in texts(tab, "curve-generator_loss")
+
+
+def test_values_by_mouse_finger_and_keyboard(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    with opened(browser, page_of(DECIDED)) as tab:
+        plot, tip, said = chart(tab).locator(".plot"), chart(tab).locator(".tip"), chart(tab).locator("[aria-live]")
+        last = chart(tab).locator("circle.m").last.bounding_box()
+        assert last is not None
+        tab.mouse.move(last["x"] + 2, last["y"] + 30)
+        assert "BERT MLM  94.4 ± 0.3" in tip.inner_text() and "FLOPs" in tip.inner_text()
+        tab.mouse.move(0, 0)
+        assert not tip.count()
+        plot.focus()
+        for _ in range(20):
+            tab.keyboard.press("ArrowRight")
+        assert "BERT MLM 94.4 ± 0.3" in said.inner_text() and tip.count() == 1
+        tab.keyboard.press("Escape")
+        assert not tip.count() and said.inner_text() == ""
+        place = {"x": last["x"], "y": last["y"], "pointerType": "touch"}
+        plot.dispatch_event("pointerdown", {"clientX": place["x"], "clientY": place["y"], "pointerType": "touch"})
+        plot.dispatch_event("pointerleave", {"pointerType": "touch"})
+        assert "94.4" in tip.inner_text()
+
+
+def test_zoom_by_dragging_and_by_keys(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    with opened(browser, page_of(DECIDED)) as tab:
+        box, whole, reset = chart(tab).locator("svg").bounding_box(), texts(tab), chart(tab).get_by_text("reset zoom")
+        assert box is not None and not reset.is_visible()
+        tab.mouse.move(box["x"] + 300, box["y"] + 100)
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + 420, box["y"] + 110, steps=5)
+        assert chart(tab).locator("rect.zoom").count() == 1
+        tab.mouse.up()
+        assert texts(tab) != whole and reset.is_visible()
+        reset.click()
+        assert texts(tab) == whole and not reset.is_visible()
+        chart(tab).locator(".plot").focus()
+        tab.keyboard.press("+")
+        assert texts(tab) != whole
+        tab.keyboard.press("-")
+        assert texts(tab) == whole
+
+
+def test_tables_are_sorted_and_filtered(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    with opened(browser, page_of(DECIDED)) as tab:
+        scores = tab.locator("table[data-name=scores]").first
+        order = []
+        for _ in range(2):
+            scores.get_by_role("button", name="sort by score").click()
+            order.append([text.split()[0] for text in scores.locator("tbody th").all_text_contents()])
+        assert order[0][0] == "BERT" and order[1][0] == "chance" and order[0] == order[1][::-1]
+        assert scores.locator("[aria-sort]").get_attribute("aria-sort") == "ascending"
+        runs = tab.locator("table[data-name=runs]")
+        runs.locator("input").fill("replace 2")
+        assert {text.split()[0] for text in runs.locator("tbody tr:visible td:nth-child(2)").all_text_contents()} == {
+            "Replace"
+        }
+        runs.locator("input").fill("")
+        assert runs.locator("tbody tr:visible").count() == 24
+
+
+def test_links_lead_to_a_run_and_to_the_terms_and_contents_follow(
+    browser: Browser, page_of: Callable[[str], Path]
+) -> None:
+    with opened(browser, page_of(DECIDED)) as tab:
+        current = tab.locator("nav [aria-current]")
+        assert current.all_text_contents() == ["Answer"]
+        link = tab.locator("table[data-name=runs] a").nth(3)
+        link.click()
+        section = tab.locator(str(link.get_attribute("href")))
+        assert section.get_attribute("open") is not None and link.inner_text() in section.inner_text()
+        assert "metrics.jsonl" in section.inner_text() and section.locator("svg").is_visible()
+        tab.wait_for_timeout(100)
+        top, nav = section.bounding_box(), tab.locator("nav").bounding_box()
+        assert top is not None and nav is not None and nav["y"] == 0 and nav["height"] <= top["y"] < 900
+        assert current.all_text_contents() == ["Runs"]
+        tab.locator("#comparisons .term").first.click()
+        assert tab.locator("#m-gap").is_visible() and tab.locator("#terms").get_attribute("open") is not None
+
+
+# -- what can be taken along
+
+
+@pytest.mark.parametrize(("figure", "panel"), [("main", False), ("forest", False), ("curve-mlm_loss", True)])
+def test_figures_are_saved_as_svg_and_png(
+    figure: str, panel: bool, browser: Browser, page_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with opened(browser, page_of(DECIDED), dark=figure == "forest") as tab:
+        box = chart(tab, figure).locator("svg").bounding_box()
+        assert box is not None
+        paths = {}
+        for kind in ("SVG", "PNG"):
+            with tab.expect_download() as waiting:
+                chart(tab, figure).get_by_role("button", name=kind).click()
+            assert waiting.value.suggested_filename == f"{figure}.{kind.lower()}"
+            paths[kind] = tmp_path / waiting.value.suggested_filename
+            waiting.value.save_as(paths[kind])
+        with opened(browser, paths["SVG"]) as alone:  # it is drawn alike without the page
+            drawn = alone.locator("svg").bounding_box()
+    width, height = round(box["width"]), round(box["height"]) + 22 * panel
+    root = ElementTree.parse(paths["SVG"]).getroot()
+    assert (root.get("width"), root.get("height")) == (str(width), str(height))
+    shown = [node.text for node in root.iter() if node.tag.endswith("}text")]
+    title = "MLM loss of the encoder, nats" if panel else "Minimal pairs (pairs:replace), accuracy, %"
+    assert title in shown and (panel or "BERT MLM" in shown)
+    arms = [node for node in root.iter() if node.tag.endswith("}circle" if figure == "forest" else "}path")]
+    assert len(arms) >= 3 and "class=" not in paths["SVG"].read_text()
+    assert drawn is not None and (drawn["width"], drawn["height"]) == (width, height)
+    size, pixels = decoded(paths["PNG"].read_bytes())
+    assert size == (3 * width, 3 * height)
+    assert len({bytes(pixels[i : i + 3]) for i in range(0, len(pixels), 4)}) > 50  # lines, texts and their edges
+
+
+def decoded(png: bytes) -> tuple[tuple[int, int], bytearray]:
+    """Width and height, and the bytes of all pixels of a PNG file with 8 bits for each of four channels."""
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    place, body, size = 8, b"", (0, 0)
+    while place < len(png):
+        length, kind = struct.unpack(">I4s", png[place : place + 8])
+        content = png[place + 8 : place + 8 + length]
+        assert zlib.crc32(kind + content) == struct.unpack(">I", png[place + 8 + length : place + 12 + length])[0]
+        if kind == b"IHDR":
+            size = struct.unpack(">II", content[:8])
+            assert tuple(content[8:]) == (8, 6, 0, 0, 0)
+        body += content if kind == b"IDAT" else b""
+        place += 12 + length
+    raw, row = zlib.decompress(body), 4 * size[0]
+    assert len(raw) == size[1] * (row + 1)
+    return size, bytearray(b for y in range(size[1]) for b in raw[y * (row + 1) + 1 : (y + 1) * (row + 1)])
+
+
+def test_a_table_is_copied_as_csv_markdown_and_latex(browser: Browser, page_of: Callable[[str], Path]) -> None:
+    page = page_of(DECIDED)
+    with opened(browser, page) as tab:
+        table, copied = tab.locator("table[data-name=scores]").first, {}
+        for kind in ("CSV", "Markdown", "LaTeX"):
+            table.get_by_role("button", name=kind).click()
+            copied[kind] = tab.evaluate("navigator.clipboard.readText()")
+            assert table.get_by_text("copied").count() == 1
+    head, *rows = csv.reader(io.StringIO(copied["CSV"]))
+    assert head[:4] == ["arm", "score", "score half width", "seeds"]
+    with (page.parent / "table.csv").open(newline="") as file:
+        means = {row["name"]: float(row["mean"]) for row in csv.DictReader(file) if row["name"]}
+    of_page = {row[0]: float(row[1]) for row in rows}
+    assert of_page["BERT MLM bert-mlm"] == pytest.approx(means["bert-mlm"], abs=1e-9)
+    assert "| BERT MLM bert-mlm | 94.4 ± 0.3 | 4 |" in copied["Markdown"]
+    assert copied["LaTeX"].startswith("\\begin{tabular}{lrrrl}\n\\toprule\narm & score & seeds")
+    assert "BERT MLM bert-mlm & 94.4 $\\pm$ 0.3 & 4" in copied["LaTeX"]

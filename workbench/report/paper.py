@@ -131,7 +131,7 @@ def _lines(axes: Axes, chart: Chart, page: Page) -> None:
     if chart.log:
         axes.set_xscale("log")
     axes.set_xlabel(charts.LABELS[axis])
-    axes.set_ylabel(f"{chart.title}, {chart.unit}" if chart.unit else chart.title)
+    axes.set_ylabel(chart.label)
 
 
 def _forest(axes: Axes, chart: Chart, page: Page) -> None:
@@ -149,7 +149,7 @@ def _forest(axes: Axes, chart: Chart, page: Page) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(series) - 0.5, -0.6)
     axes.set_xlim(*chart.limits)
-    axes.set_xlabel(f"{chart.title}, {chart.unit}" if chart.unit else chart.title)
+    axes.set_xlabel(chart.label)
 
 
 # -- tables

@@ -14,9 +14,11 @@ from typing import Any, Literal
 from workbench.report.columns import AMOUNTS
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.comparison.training_points import lines as lines_of
+from workbench.report.formatting import capital
 from workbench.report.load.run_files import END
 from workbench.report.results import Results
 from workbench.report.statistics.paired_comparison import Estimate, t_interval
+from workbench.spec.scoring import spoken
 
 GRID = 32  # points of a training curve in a figure
 MOST_ARMS = 60  # lines or rows of one figure; more could not be told apart
@@ -109,6 +111,11 @@ class Chart:
     left_out: int = 0  # arms that are not drawn, the worst ones
 
     @property
+    def label(self) -> str:
+        """Return what is drawn, with its unit."""
+        return self.title if self.unit in ("", "score") else f"{self.title}, {self.unit}"
+
+    @property
     def limits(self) -> tuple[float, float]:
         """Return the lowest and highest value to show: all means, seeds and levels, and intervals up to a point.
 
@@ -144,6 +151,11 @@ def main(results: Results, board: Board, name: str) -> Chart:
     return forest(results, board, name, FIRST_SCREEN if len(board.at(board.budget)) > 16 else MOST_ARMS)
 
 
+def title_of(board: Board) -> str:
+    """Return the measure of a board as people say it."""
+    return capital(spoken(board.suite, board.tasks))
+
+
 def unit_of(board: Board) -> str:
     """Return the unit of the scores of a board in words."""
     metrics = {board.metrics[task] for task in board.tasks}
@@ -166,7 +178,7 @@ def forest(results: Results, board: Board, name: str, most: int = MOST_ARMS) -> 
         for cell in drawn
     )  # fmt: skip
     return Chart(
-        name, "forest", board.label, unit_of(board), series, levels=levels(board), left_out=len(cells) - len(drawn)
+        name, "forest", title_of(board), unit_of(board), series, levels=levels(board), left_out=len(cells) - len(drawn)
     )
 
 
@@ -213,7 +225,7 @@ def against(results: Results, board: Board, name: str) -> Chart:
     axes = tuple(dict.fromkeys(
         axis for axis in axes if all(math.isfinite(x) and x > 0 for one in series for x in one.x[axis])
     )) or (convention,)  # fmt: skip
-    return Chart(name, "lines", board.label, unit_of(board), tuple(series), axes, True, levels(board),
+    return Chart(name, "lines", title_of(board), unit_of(board), tuple(series), axes, True, levels(board),
                  max(0, len(arms) - MOST_ARMS))  # fmt: skip
 
 
@@ -240,7 +252,8 @@ def curves(results: Results) -> list[Chart]:
     runs = [run for run in runs if run["budget"] == budget] or runs
     best = [cell.arm for cell in results.by_verdict[0].at(budget)] if results.by_verdict else []
     arms = sorted(results.arms, key=lambda arm: best.index(arm) if arm in best else len(best))[:MOST_ARMS]
-    arms = [arm for arm in results.arms if arm in arms]
+    if len(arms) <= FEW_ARMS:
+        arms = [arm for arm in results.arms if arm in arms]
     places = table.groupby("run_id", sort=False).indices
     by_arm = {arm: [run for run in runs if run["arm"] == arm and run["run_id"] in places] for arm in arms}
     metrics = [str(name) for name in table.columns if _is_metric(str(name))]

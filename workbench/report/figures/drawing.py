@@ -48,11 +48,12 @@ class Look:
     light: str
     dark: str
     dash: int = 0
+    faint: bool = False  # one of very many arms, drawn thin and without a band
 
     @property
     def classes(self) -> str:
         """Return the CSS classes of the arm."""
-        return f"a{self.number}" + (f" d{self.dash}" if self.dash else "")
+        return f"a{self.number}" + (f" d{self.dash}" if self.dash else "") + (" faint" if self.faint else "")
 
 
 def looks(results: Results) -> dict[str, Look]:
@@ -92,7 +93,7 @@ def categorical(arms: Sequence[str], best: Sequence[str] = ()) -> dict[str, Look
     styles = {}
     for number, arm in enumerate(arms):
         if arm in grey:
-            styles[arm] = Look(number, *GREY)
+            styles[arm] = Look(number, *GREY, faint=True)
         elif arm in place:
             styles[arm] = Look(number, *PALETTE[place[arm]])
         else:
@@ -123,10 +124,13 @@ def width_of(text: str) -> float:
 
 
 def cut(text: str, pixels: float) -> str:
-    """Return the text, cut to a width."""
+    """Return the text, cut to a width in its middle: the ends of names differ more often than their beginnings."""
     text = clean(text)
+    if width_of(text) <= pixels:
+        return text
     most = max(3, int(pixels / CHARACTER))
-    return text if width_of(text) <= pixels else text[: most - 1].rstrip(" ,") + "…"
+    tail = (most - 1) // 3
+    return text[: most - 1 - tail].rstrip() + "…" + (text[-tail:] if tail else "").lstrip()
 
 
 def nice_ticks(low: float, high: float, most: int) -> list[float]:
@@ -210,7 +214,7 @@ def draw(chart: Chart, styles: Mapping[str, Look], width: int, height: int = 0, 
     else:
         body = _lines(chart, styles, width, height or 360, axis or chart.axes[0])
         height = height or 360
-    label = f"{chart.title}: {'means and intervals' if chart.kind == 'forest' else 'lines against training'}"
+    label = f"{chart.label}: {'means and intervals' if chart.kind == 'forest' else 'lines against training'}"
     return (
         f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
         f'aria-label="{escape(clean(label))}">{body}</svg>'
@@ -233,7 +237,8 @@ def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, ax
     low, high = chart.limits
     tick_texts = [(value, plain(value)) for value in nice_ticks(low, high, 4 if height < 240 else 6)]
     left = 10 + max((width_of(text) for _, text in tick_texts), default=20.0)
-    top, bottom = 10.0, 40.0
+    panel = chart.name.startswith("curve-")  # its heading stands above it
+    top, bottom = 10.0 if panel else 26.0, 40.0
     w, h = width - left - right, height - top - bottom
     xs = [x for one in chart.series for x in one.x[axis]]
     x_low, x_high = min(xs), max(xs)
@@ -251,6 +256,8 @@ def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, ax
     clip = f"k-{chart.name}-{width}"
     box = f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(w)}" height="{_n(h)}"/>'
     parts = [f'<clipPath id="{clip}">{box}</clipPath>']
+    if not panel:
+        parts.append(_text(2, 13, cut(chart.label, width - 4)))
     for value, text in tick_texts:
         y = py(value)
         parts.append(f'<path d="M{_n(left)} {_n(y)}h{_n(w)}" class="g"/>' + _text(left - 6, y + 4, text, anchor="end"))
@@ -270,8 +277,8 @@ def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, ax
             y_top, y_low = py(min(high, level.value + level.half)), py(max(low, level.value - level.half))
             drawn.append(f'<path d="M{_n(left)} {_n(y_top)}h{_n(w)}V{_n(y_low)}h{_n(-w)}z" class="u"/>')
         drawn.append(f'<path d="M{_n(left)} {_n(py(level.value))}h{_n(w)}" class="v"/>')
-    for one in reversed(chart.series):
-        drawn.append(_line(one, styles, axis, px, py, points_of=len(one.y) <= 16))
+    for one in reversed(chart.series):  # the first ones on top
+        drawn.append(_line(one, styles, axis, px, py, points_of=len(one.y) <= 16 and not panel))
     parts.append(f'<g clip-path="url(#{clip})">{"".join(drawn)}</g>')
     ends = [py(min(max(one.y[-1], low), high)) for one in named] + [py(level.value) for level in levels]
     for place, title, source in zip(spread(ends, top + 6, top + h), titles, [*named, *levels], strict=True):
@@ -361,7 +368,7 @@ def _forest(chart: Chart, styles: Mapping[str, Look], width: int) -> tuple[str, 
             f'<path d="M{_n(px(value))} {_n(top)}V{_n(end)}" class="g"/>'
             + _text(px(value), end + 16, plain(value), anchor="middle")
         )
-    label = cut(f"{chart.title}, {chart.unit}" if chart.unit else chart.title, width - 20)
+    label = cut(chart.label, width - 20)
     centre = min(left + w / 2, width - width_of(label) / 2 - 2)
     parts.append(_text(centre, end + 33, label, anchor="middle"))
     for level, (x, row, text) in zip(chart.levels, heads, strict=True):
@@ -459,6 +466,7 @@ SHAPES = (
     "svg .s{stroke:currentColor;stroke-width:1.2;opacity:.7;fill:none}svg .q,.q{color:var(--muted)}"
     "svg .d1 .l,svg .d1 .i{stroke-dasharray:7 3}svg .d2 .l,svg .d2 .i{stroke-dasharray:2 2.5}"
     "svg .d3 .l,svg .d3 .i{stroke-dasharray:9 3 2 3}"
+    "svg .faint .l{stroke-width:1;opacity:.5}svg .faint .b{display:none}"
 )
 
 

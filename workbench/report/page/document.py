@@ -6,9 +6,10 @@ import csv
 import json
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ Row = dict[str, Any]
 FIRST_ROWS = 5  # arms in the table of the first screen
 MOST_PAIRS = 200  # rows of pairs that were not declared; the file has all
 MOST_SECTIONS = 200  # runs with a section of their own
-WIDE, NARROW, PANEL = (700, 390), (358, 215), (330, 210)  # CSS pixels
+WIDE, NARROW, PANEL = (700, 400), (358, 225), (330, 210)  # CSS pixels
 OPEN_CURVES = 6  # figures of training curves that are not folded
 
 
@@ -132,6 +133,11 @@ class Measure:
     limits: tuple[float, float]
     cells: Sequence[Cell]
 
+    @property
+    def name(self) -> str:
+        """Return what people call the measure."""
+        return formatting.capital(self.verdict.measure)
+
 
 class Page:
     """The content of the page, in the order in which it is read."""
@@ -207,9 +213,9 @@ class Page:
             pairs = list(board.pairs[board.budget])
             decided = sum(pair.compared.claimed for pair in pairs)
             parts.append(f"{decided:,} of {len(pairs):,} pairs told apart, none declared beforehand")
-        noise = board.noise[board.budget][0]
-        if noise.gap is not None:
-            parts.append(f"smallest gap it can show: {noise.gap:.1f} points")
+        gap = self.results.verdicts[0].detectable
+        if gap is not None:
+            parts.append(f"smallest gap it can show: {f'{gap:.1f} points' if gap < 100 else 'none'}")
         return parts
 
     @property
@@ -217,7 +223,8 @@ class Page:
         """Return scale and text in a few words."""
         spec: Mapping[str, Any] = next((s for s in self.frames.settings.values() if s), {})
         corpus = str(spec.get("data.corpus") or "").strip("()[]'\",")
-        words = [str(spec.get("scale") or ""), formatting.short(corpus.rpartition("/")[2], 32)]
+        stem = re.sub(r"(\.(txt|jsonl?|parquet|csv|tsv|gz|xz|bz2|zst|zip))+$", "", corpus.rpartition("/")[2])
+        words = [str(spec.get("scale") or ""), formatting.short(stem, 32)]
         return ", ".join(word for word in words if word and word != "None")
 
     # -- comparisons
@@ -232,6 +239,13 @@ class Page:
                 if (has_family and pair.compared.declared) == declared:
                     rows.append(self._pair(board, budget, pair))
         return rows if declared else rows[:MOST_PAIRS]
+
+    def pair_count(self, board: Board, declared: bool) -> int:
+        """Return the number of comparisons, of which `pairs` returns the first ones."""
+        return sum(
+            bool(family and family.pairs and pair.compared.declared) == declared
+            for budget in board.budgets for family in (board.families.get(budget),) for pair in board.pairs[budget]
+        )  # fmt: skip
 
     def _pair(self, board: Board, budget: str, pair: Pair) -> Row:
         compared, estimate = pair.compared, pair.compared.estimate
@@ -260,8 +274,11 @@ class Page:
 
     @cached_property
     def cautions(self) -> list[warnings.Caution]:
-        """Return the warnings, the gravest first."""
-        return warnings.cautions(self.frames, self.boards, self.results.missing)
+        """Return the warnings, the gravest first, with measures and arms as people call them."""
+        names = {f"{measure.board.label}: ": f"{measure.name}: " for measure in self.measures}
+        names |= {f"{arm} ": f"{self.title(arm)} " for arm in self.results.arms}
+        made = warnings.cautions(self.frames, self.boards, self.results.missing)
+        return [replace(caution, short=_renamed(caution.short, names)) for caution in made]
 
     # -- curves
 
@@ -275,6 +292,13 @@ class Page:
         telling = [f for f in made if f.chart.name.removeprefix("curve-") in charts.FIRST][:OPEN_CURVES]
         first = telling or made[:1]
         return first, [figure for figure in made if figure not in first]
+
+    @property
+    def legend(self) -> tuple[list[str], list[str]]:
+        """Return the arms of the curves: those with a colour, and the grey ones of very many."""
+        drawn = {one.arm for figure in [*self.curves[0], *self.curves[1]] for one in figure.chart.series}
+        arms = [arm for arm in self.results.arms if arm in drawn]
+        return [arm for arm in arms if not self.looks[arm].faint], [arm for arm in arms if self.looks[arm].faint]
 
     @cached_property
     def tuning(self) -> Figure | None:
@@ -489,7 +513,7 @@ class Page:
         """Return the fragment and the title of each part of the page."""
         parts = [("answer", "Answer", True), ("comparisons", "Comparisons", bool(self.boards)),
                  ("warnings", "Warnings", bool(self.cautions)), ("curves", "Curves", bool(self.curves[0])),
-                 ("tasks", "Tasks", bool(self.boards)), ("spending", "Spending", True), ("settings", "Settings", True),
+                 ("tuning", "Search", bool(self.tuning)), ("tasks", "Tasks", bool(self.boards)), ("spending", "Spending", True), ("settings", "Settings", True),
                  ("runs", "Runs", True), ("method", "Method", True)]  # fmt: skip
         return [(name, title) for name, title, shown in parts if shown]
 
@@ -511,7 +535,7 @@ class Page:
         for chart in self.charts.values():
             digits = 5 if chart.name.startswith("curve-") else 9  # curves are many, and read from their lines
             made.append({
-                "id": chart.name, "kind": chart.kind, "title": formatting.clean(chart.title), "unit": chart.unit,
+                "id": chart.name, "kind": chart.kind, "title": formatting.clean(chart.label),
                 "axes": list(chart.axes), "log": chart.log, "limits": [_rounded(v, 6) for v in chart.limits],
                 "levels": [[one.title, _rounded(one.value), one.half and _rounded(one.half)] for one in chart.levels],
                 "series": [{
@@ -524,7 +548,7 @@ class Page:
                     **({"m": [formatting.clean(mark) for mark in one.marks]} if any(one.marks) else {}),
                 } for one in chart.series],
             })  # fmt: skip
-        arms = {look.number: [self.title(arm), look.dash] for arm, look in self.looks.items()}
+        arms = {look.number: [self.title(arm), look.classes] for arm, look in self.looks.items()}
         data = {"x": shared, "charts": made, "labels": charts.LABELS, "short": charts.SHORT, "arms": arms}
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -534,6 +558,14 @@ def _rounded(value: float, digits: int = 5) -> float | int:
     """Return a number with so many digits, short in JSON; the CSV files have all digits."""
     number = float(f"{value:.{digits}g}")
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a sentence with the first of the `names` that it begins with replaced, up to twice: measure, then arm."""
+    for code, name in names.items():
+        if text.startswith(code):
+            return name + _renamed(text.removeprefix(code), names)
+    return text
 
 
 def _setting(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from workbench.report.page.facts import known
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -53,7 +55,7 @@ def environment() -> Environment:
         "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"),
         "freedom": lambda v: _number(v, ".3g"), "pvalue": lambda v: _number(v, ".3f", 0.001),
         "power": formatting.power, "count": formatting.count, "duration": formatting.duration,
-        "start": _start, "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
+        "unbroken": _unbroken, "exponents": _exponents, "start": _start, "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
     }  # fmt: skip
     templates.tests["known"] = known
     return templates
@@ -69,6 +71,23 @@ def _score(mean: float | None, half: float | None, sign: bool = False, places: i
 def _half(half: float, mean: float) -> str:
     """Return half the width of an interval with as many decimals as its mean has."""
     return f"{half:.{formatting.places_for(mean, half)}f}"
+
+
+def _unbroken(text: str) -> Markup:
+    """Return a sentence as markup in which no line ends between a number and its unit."""
+    from markupsafe import Markup, escape
+
+    pattern = r"(\d[\d.]*(?: \u00b1 [\d.]+)? (?:%|points?|seeds?|h|min|days?)(?!\w))"
+    return Markup(re.sub(pattern, r'<span class="unit">\1</span>', str(escape(formatting.clean(text)))))
+
+
+def _exponents(text: str) -> str:
+    """Return a text with `6.5e14` written as `6.5×10¹⁴`."""
+    return re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(\d+)\b", _as_power, text)
+
+
+def _as_power(match: re.Match[str]) -> str:
+    return f"{match[1]}{formatting.TIMES}{formatting.ten_to(int(match[2]))}"
 
 
 def _number(value: float | None, form: str, least: float = 0.0) -> str:

@@ -41,10 +41,14 @@ const large = value => {
 const time = s => s < 60 ? trim(s, 3) + " s" : s < 3600 ? trim(s / 60, 3) + " min" : s < 172800 ? trim(s / 3600, 3) + " h" : trim(s / 86400, 3) + " d";
 const amount = (axis, value) => axis === "seconds" ? time(value) : axis.startsWith("flops") && value >= 1e4 ? power(value) : value < 1e4 ? trim(value, 4) : large(value);
 const plain = value => minus(value && (Math.abs(value) >= 1e4) ? large(value) : value && Math.abs(value) < 1e-3 ? value.toExponential(0) : trim(value, 8));
-const places = (mean, half) => half === null ? (Math.abs(mean) < 5 ? 3 : 1) : [1, 2, 3].find(p => half >= 0.5 / 10 ** p) || 4;
+const places = (mean, half) => half === null ? (Math.abs(mean) < 5 ? 3 : 1) : [1, 2, 3].find(p => Number(half.toFixed(p)) > 0 && (Math.abs(mean).toFixed(p) - half.toFixed(p) > 0) === (Math.abs(mean) > half)) || 4;
 const estimate = (mean, half) => minus(mean.toFixed(places(mean, half))) + (half === null ? "" : " ± " + half.toFixed(places(mean, half)));
 const widthOf = text => [...text].reduce((sum, c) => sum + (c > "\u2e80" ? 12 : CHARACTER), 0);
-const cut = (text, pixels) => widthOf(text) <= pixels ? text : text.slice(0, Math.max(2, Math.floor(pixels / CHARACTER) - 1)).replace(/[ ,]+$/, "") + "…";
+const cut = (text, pixels) => widthOf(text) <= pixels ? text : shortened(text, Math.max(3, Math.floor(pixels / CHARACTER)));
+const shortened = (text, most) => {
+  const tail = Math.floor((most - 1) / 3); // ends differ more often than beginnings
+  return text.slice(0, most - 1 - tail).trimEnd() + "…" + (tail ? text.slice(-tail) : "").trimStart();
+};
 
 const niceTicks = (low, high, most) => {
   const span = high - low;
@@ -78,10 +82,8 @@ const spread = (at, low, high) => {
 };
 
 // -- drawing
-const classOf = series => {
-  const arm = data.arms[series.a];
-  return arm ? `a${series.a}` + (arm[1] ? ` d${arm[1]}` : "") : "q";
-};
+const classOf = series => data.arms[series.a]?.[1] ?? "q";
+const isPanel = chart => chart.id.startsWith("curve-"); // its heading stands above it
 const text = (x, y, content, name = "t", anchor) => svg("text", {x, y, class: name, ...(anchor && {"text-anchor": anchor})}, content);
 const path = (d, name) => svg("path", {d, class: name});
 const limits = (chart, visible) => {
@@ -98,7 +100,7 @@ const axisOf = chart => {
   const wanted = state.axis.get(groupOf(chart));
   return chart.axes.includes(wanted) ? wanted : chart.axes[0];
 };
-const groupOf = chart => chart.id.startsWith("curve-") ? "curves" : chart.id;
+const groupOf = chart => isPanel(chart) ? "curves" : chart.id;
 const isLog = chart => state.log.has(groupOf(chart)) ? state.log.get(groupOf(chart)) : chart.log;
 
 const drawLines = (plot, chart, width, height) => {
@@ -110,7 +112,7 @@ const drawLines = (plot, chart, width, height) => {
   const [low, high] = limits(chart, visible);
   const ticks = niceTicks(low, high, height < 240 ? 4 : 6);
   const left = 10 + Math.max(20, ...ticks.map(v => widthOf(plain(v)))), right = titles.length ? 14 + BOLD * Math.max(...titles.map(widthOf)) : 12;
-  const top = 10, bottom = 40, w = width - left - right, h = height - top - bottom;
+  const top = isPanel(chart) ? 10 : 26, bottom = 40, w = width - left - right, h = height - top - bottom;
   const all = visible.flatMap(xs);
   let [from, to] = state.zoom.get(chart.id) || [Math.min(...all), Math.max(...all)];
   const log = isLog(chart) && from > 0 && to > from;
@@ -119,6 +121,7 @@ const drawLines = (plot, chart, width, height) => {
   const px = x => left + 6 + (w - 12) * share(x), py = y => top + h * (1 - (y - low) / (high - low));
   const back = p => { const t = (p - left - 6) / (w - 12); return log ? from * (to / from) ** t : from + t * (to - from); };
   const root = plot.root, id = `j-${chart.id}`;
+  if (!isPanel(chart)) root.append(text(2, 13, cut(chart.title, width - 4)));
   root.append(svg("clipPath", {id}, svg("rect", {x: left, y: top, width: w, height: h})));
   for (const v of ticks) root.append(path(`M${left} ${py(v)}h${w}`, "g"), text(left - 6, py(v) + 4, plain(v), "t", "end"));
   let end = 0;
@@ -141,7 +144,7 @@ const drawLines = (plot, chart, width, height) => {
     if (state.seeds) for (const row of Object.values(s.s)) g.append(path(line(x, row), "seed"));
     else if (banded.length > 1) g.append(path("M" + [...banded.map(i => `${px(x[i]).toFixed(1)} ${py(s.y[i] + s.h[i]).toFixed(1)}`), ...banded.reverse().map(i => `${px(x[i]).toFixed(1)} ${py(s.y[i] - s.h[i]).toFixed(1)}`)].join("L") + "z", "b"));
     g.append(path(line(x, s.y), "l"));
-    if (x.length <= 16) x.forEach((v, i) => g.append(svg("circle", {cx: px(v), cy: py(s.y[i]), r: i < x.length - 1 ? 2.6 : 3.8, class: "m"})));
+    if (x.length <= 16 && !isPanel(chart)) x.forEach((v, i) => g.append(svg("circle", {cx: px(v), cy: py(s.y[i]), r: i < x.length - 1 ? 2.6 : 3.8, class: "m"})));
     inner.append(g);
   }
   root.append(inner);
@@ -179,7 +182,7 @@ const drawForest = (plot, chart, width) => {
   });
   const top = 8 + 15 * taken.length, end = top + visible.length * pitch, root = plot.root;
   for (const v of niceTicks(low, high, Math.max(2, Math.floor(w / 60)))) root.append(path(`M${px(v)} ${top}V${end}`, "g"), text(px(v), end + 16, plain(v), "t", "middle"));
-  const label = cut(chart.unit ? `${chart.title}, ${chart.unit}` : chart.title, width - 20);
+  const label = cut(chart.title, width - 20);
   root.append(text(Math.min(left + w / 2, width - widthOf(label) / 2 - 2), end + 33, label, "t", "middle"));
   chart.levels.forEach(([, value, half], i) => {
     if (half) root.append(path(`M${px(value - half)} ${top}H${px(value + half)}V${end}H${px(value - half)}z`, "u"));
@@ -204,7 +207,7 @@ const drawForest = (plot, chart, width) => {
 const draw = plot => {
   const chart = charts.get(plot.id), width = Math.round(plot.area.clientWidth);
   if (width < 40) return;
-  const height = plot.id.startsWith("curve-") ? 210 : width < 480 ? 215 : 390;
+  const height = isPanel(chart) ? 210 : width < 480 ? 225 : 400;
   plot.root = svg("svg", {role: "img", "aria-label": `${chart.title}, ${chart.kind === "forest" ? "means and intervals" : "against " + data.labels[axisOf(chart)]}`});
   const any = chart.series.some(s => !state.off.has(s.a));
   const tall = !any ? height : chart.kind === "forest" ? drawForest(plot, chart, width) : (drawLines(plot, chart, width, height), height);
@@ -230,7 +233,7 @@ const show = (plot, at, say) => {
   for (const fact of values.facts || []) plot.tip.append(make("div", {}, fact));
   plot.area.append(plot.tip);
   const wide = plot.tip.offsetWidth, x = values.x + 14 + wide > plot.width ? values.x - wide - 14 : values.x + 14;
-  plot.tip.style.left = `${Math.max(0, x)}px`;
+  plot.tip.style.left = `${Math.max(0, Math.min(x, plot.width - wide))}px`;
   plot.tip.style.top = `${values.y + 4}px`;
   if (say) plot.live.textContent = [values.head, ...values.rows.map(([s, m, h]) => `${s.t} ${estimate(m, h)}`), ...(values.facts || [])].join("; ");
 };
@@ -244,7 +247,12 @@ const standalone = plot => {
     for (const key of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight", "font-family"]) to[i].setAttribute(key, style.getPropertyValue(key));
     to[i].removeAttribute("class");
   });
-  copy.prepend(svg("rect", {width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor}));
+  const chart = charts.get(plot.id), above = isPanel(chart) ? 22 : 0, [width, height] = ["width", "height"].map(side => Number(copy.getAttribute(side)));
+  const font = getComputedStyle(plot.area).fontFamily, fill = getComputedStyle(document.body).color;
+  if (above) copy.prepend(svg("text", {x: 2, y: -8, "font-size": "12px", "font-weight": 600, "font-family": font, fill}, chart.title));
+  copy.prepend(svg("title", {}, chart.title), svg("rect", {y: -above, width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor}));
+  copy.setAttribute("viewBox", `0 ${-above} ${width} ${height + above}`);
+  copy.setAttribute("height", height + above);
   copy.setAttribute("xmlns", NS);
   return new XMLSerializer().serializeToString(copy);
 };
@@ -287,8 +295,9 @@ const plotIn = figure => {
   const reset = button("reset zoom", () => { state.zoom.delete(plot.id); reset.hidden = true; draw(plot); });
   reset.hidden = true;
   const zoom = range => { state.zoom.set(plot.id, range); reset.hidden = false; draw(plot); };
-  const bar = plot.id.startsWith("curve-") ? make("div", {class: "tools"}) : controls(plot.id, chart, () => draw(plot));
+  const bar = isPanel(chart) ? make("div", {class: "tools"}) : controls(plot.id, chart, () => draw(plot));
   bar.append(button("SVG", () => saveSvg(plot)), button("PNG", () => savePng(plot)), reset);
+  area.append(...[...figure.children].filter(child => child !== caption)); // shown until it is drawn, as on paper where it is folded
   figure.replaceChildren(area, bar, plot.live, ...(caption ? [caption] : []));
   const place = event => { const box = plot.root.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   let start = null, band = null;
@@ -301,13 +310,16 @@ const plotIn = figure => {
       plot.root.append(band);
     } else show(plot, plot.nearest(x, y), false);
   });
-  area.addEventListener("pointerdown", event => { if (event.pointerType === "mouse") start = place(event)[0]; });
+  area.addEventListener("pointerdown", event => {
+    if (event.pointerType === "mouse") start = place(event)[0];
+    else if (plot.stops) show(plot, plot.nearest(...place(event)), false);
+  });
   area.addEventListener("pointerup", event => {
     const [x] = place(event);
     if (start !== null && plot.range && Math.abs(x - start) > 12) zoom(plot.range(start, x));
     start = null; band?.remove();
   });
-  area.addEventListener("pointerleave", () => { start = null; band?.remove(); show(plot, -1, false); });
+  area.addEventListener("pointerleave", event => { start = null; band?.remove(); if (event.pointerType === "mouse") show(plot, -1, false); });
   area.addEventListener("dblclick", () => reset.click());
   area.addEventListener("blur", () => show(plot, -1, true));
   area.addEventListener("keydown", event => {
@@ -323,8 +335,8 @@ const plotIn = figure => {
   new ResizeObserver(() => { if (Math.round(area.clientWidth) !== plot.width) draw(plot); }).observe(area);
 };
 document.querySelectorAll("figure[data-chart]").forEach(plotIn);
-const curve = data.charts.find(chart => chart.id.startsWith("curve-")), legend = document.querySelector("#curves .legend");
-if (curve && legend) legend.after(controls("curves", curve, () => plots.filter(plot => plot.id.startsWith("curve-")).forEach(draw)));
+const curve = data.charts.find(isPanel), panels = document.querySelector("#curves > .panels");
+if (curve && panels) panels.before(controls("curves", curve, () => plots.filter(isPanel).forEach(draw)));
 
 // -- arms on and off, in all figures
 const toggle = arm => {
@@ -348,7 +360,7 @@ document.querySelectorAll(".short tr[data-arm] th").forEach(head => {
 });
 
 // -- tables
-const clean = node => node.textContent.replace(/\s*[⇅▲▼]\s*$/, "").replace(/\s+/g, " ").trim();
+const clean = node => node.textContent.replace(/\s+/g, " ").trim();
 const heads = table => [...table.tHead.rows[0].cells];
 const shown = table => [...table.tBodies[0].rows].filter(row => !row.hidden);
 const drawn = table => heads(table).map((head, i) => !head.classList.contains("b") && i).filter(i => i !== false);
@@ -393,7 +405,7 @@ document.querySelectorAll("table.data").forEach(table => {
     bar.append(input);
   }
   bar.append("copy as", ...Object.keys(formats).map(name => button(name, node => copy(formats[name](table), node), {"aria-label": `copy ${table.dataset.name} as ${name}`})));
-  table.closest(".scroll").before(bar);
+  table.caption.append(bar);
   if (table.tBodies[0].rows.length > 1) heads(table).forEach((head, i) => {
     if (head.classList.contains("b")) return;
     const sort = () => {
@@ -404,7 +416,7 @@ document.querySelectorAll("table.data").forEach(table => {
       rows.sort(([a], [b]) => a === null || b === null ? (a === null) - (b === null) : sign * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", {numeric: true})));
       table.tBodies[0].append(...rows.map(([, row]) => row));
     };
-    head.append(" ", button("⇅", sort, {"aria-label": `sort by ${clean(head)}`}));
+    head.append(" ", button("", sort, {class: "sort", "aria-label": `sort by ${clean(head)}`}));
   });
 });
 
@@ -418,8 +430,8 @@ const unfold = () => {
 addEventListener("hashchange", unfold);
 unfold();
 const links = new Map([...document.querySelectorAll("nav a")].map(link => [link.getAttribute("href").slice(1), link]));
-const seen = new IntersectionObserver(entries => entries.forEach(entry => {
-  if (entry.isIntersecting) { links.forEach(link => link.classList.remove("here")); links.get(entry.target.id)?.classList.add("here"); }
-}), {rootMargin: "-15% 0px -75% 0px"});
+const here = id => links.forEach((link, each) => { if (each === id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); });
+const seen = new IntersectionObserver(entries => entries.forEach(entry => { if (entry.isIntersecting) here(entry.target.id); }), {rootMargin: "-15% 0px -75% 0px"});
+here([...links.keys()][0]);
 links.forEach((_, id) => { const section = document.getElementById(id); if (section) seen.observe(section); });
 })();
