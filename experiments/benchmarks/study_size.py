@@ -1,11 +1,12 @@
-"""What does a study of ten thousand runs cost to list and to report?
+"""What does a study of ten thousand runs cost to list and to report, and one of 24 runs?
 
-    workbench run ablation --scale nano --budget steps=200 --tasks pairs --runs small
-    python experiments/benchmarks/study_size.py small OUT.json [--runs 10000] [--folder STORE]
+    workbench run ablation --scale nano --budget steps=200 --tasks pairs --seeds 1 --runs small
+    python experiments/benchmarks/study_size.py small OUT.json [--runs 24 10500] [--folder FOLDER]
 
-The runs of a small store, which were really trained and scored, are copied under other seeds: with every file and
+The runs of one seed of a small store, which were really trained and scored, are copied under other seeds: with every file and
 hash that a run has, and with scores that scatter. Weights are hard links, so that the copies take little disk, and
-are read and hashed like any others. Commands are timed as processes, with their peak memory.
+are read and hashed like any others. Commands are timed as processes, with their peak memory; of a report, the sizes of
+its page and of all its files are recorded too.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ SCATTER = 0.5  # points between seeds
 def study(small: RunStore, root: Path, runs: int) -> int:
     """Make a store of about so many copies of the runs of the only record of a small store; return their number."""
     [record] = small.experiments()
-    own = [*record.runs, *record.untrained]
+    seeds = {run_id: small.get(run_id).spec().seed for run_id in (*record.runs, *record.untrained)}
+    own = [run_id for run_id, seed in seeds.items() if seed == min(seeds.values())]
     big = RunStore(root)
     names = {run_id: [copied(small.get(run_id), big, seed) for seed in range(runs // len(own))] for run_id in own}
-    trained = [name for run_id in record.runs for name in names[run_id]]
-    untrained = [name for run_id in record.untrained for name in names[run_id]]
+    trained = [name for run_id in record.runs for name in names.get(run_id, ())]
+    untrained = [name for run_id in record.untrained for name in names.get(run_id, ())]
     contrasts = [{**each, "runs_a": [], "runs_b": []} for each in record.contrasts]
     big.extend_experiment(dataclasses.replace(record, runs=trained, untrained=untrained, contrasts=contrasts))
     return len(trained) + len(untrained)
@@ -96,22 +98,38 @@ def timed(words: list[str]) -> dict[str, Any]:
             "peak_memory_bytes": 1024 * used.ru_maxrss}  # fmt: skip
 
 
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the bytes of the page of a report, and of all its files."""
+    return {"page_bytes": (folder / "index.html").stat().st_size,
+            "all_bytes": sum(path.stat().st_size for path in folder.iterdir())}  # fmt: skip
+
+
+def measured(small: RunStore, folder: Path, runs: int) -> dict[str, Any]:
+    """Return what the commands on a study of so many runs cost; the store is made in the folder if it is not there."""
+    root = folder / f"runs-{runs}"
+    made = study(small, root, runs) if not root.exists() else len(RunStore.existing(root).runs())
+    [record] = small.experiments()
+    commands = [timed([*words, "--runs", str(root)]) for words in (["status"], ["status"], ["runs"], ["runs"])]
+    for more in ([], ["--no-verify"]):
+        out = folder / f"report-{runs}"
+        cost = timed(["report", record.name, "--out", str(out), *more, "--runs", str(root)])
+        commands.append({**cost, "verify": not more, **sizes(out)})
+    return {"runs": made, "commands": commands}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("small", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--folder", type=Path, help="where the store is made and kept, on the disk of the small one")
+    parser.add_argument("--runs", type=int, nargs="+", default=[24, 10_500])
+    parser.add_argument("--folder", type=Path, help="where stores are made and kept, on the disk of the small one")
     chosen = parser.parse_args()
+    small = RunStore.existing(chosen.small)
     with tempfile.TemporaryDirectory(dir=chosen.small.resolve().parent) as name:
-        root = chosen.folder or Path(name) / "runs"
-        small = RunStore.existing(chosen.small)
-        runs = study(small, root, chosen.runs) if not root.exists() else len(RunStore.existing(root).runs())
-        [record] = small.experiments()
-        report = ["report", record.name, "--out", str(Path(name) / "report")]
-        commands = [timed([*words, "--runs", str(root)]) for words in (["status"], ["status"], ["runs"], ["runs"])]
-        commands += [timed([*report, *more, "--runs", str(root)]) for more in ([], ["--no-verify"])]
-    result = {**here(), "runs": runs, "commands": commands}
+        folder = chosen.folder or Path(name)
+        folder.mkdir(exist_ok=True)
+        studies = [measured(small, folder, runs) for runs in chosen.runs]
+    result = {**here(), "studies": studies}
     chosen.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 

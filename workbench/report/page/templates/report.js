@@ -151,7 +151,8 @@ const drawLines = (plot, chart, width, height) => {
   const ends = [...named.map(s => py(Math.min(Math.max(s.y[s.y.length - 1], low), high))), ...levels.map(l => py(l[1]))];
   spread(ends, top + 6, top + h).forEach((y, i) => root.append(i < named.length
     ? svg("g", {class: classOf(named[i])}, text(left + w + 8, y + 4, titles[i], "n")) : text(left + w + 8, y + 4, titles[i])));
-  const stops = [...new Set(visible.flatMap(xs))].filter(x => x >= from && x <= to).sort((a, b) => a - b);
+  const stops = []; // places to read at: points of different lines that stand side by side are one place
+  for (const x of visible.flatMap(xs).sort((a, b) => a - b)) if (x >= from && x <= to && (!stops.length || px(x) - px(stops[stops.length - 1]) > 6)) stops.push(x);
   plot.read = stop => {
     const x = stops[stop], rows = visible.map(s => {
       const near = xs(s).reduce((best, v, i) => Math.abs(share(v) - share(x)) < Math.abs(share(xs(s)[best]) - share(x)) ? i : best, 0);
@@ -323,7 +324,7 @@ const plotIn = figure => {
   area.addEventListener("dblclick", () => reset.click());
   area.addEventListener("blur", () => show(plot, -1, true));
   area.addEventListener("keydown", event => {
-    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
+    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -plot.stops, End: plot.stops}[event.key];
     if (step && plot.stops) { show(plot, Math.min(plot.stops - 1, Math.max(0, plot.at + step)), true); event.preventDefault(); }
     else if (event.key === "Escape") show(plot, -1, true);
     else if (plot.range && (event.key === "+" || event.key === "-")) {
