@@ -250,7 +250,9 @@ def test_two_suites_are_a_main_figure_and_a_card(tmp_path: Path) -> None:
     [card] = [e for e in tree.everything() if e.attributes.get("class") == "card"]
     assert second.sentence in card.text and "65." in card.text
     captions = [caption.text for caption in tree.by_id("tasks").find("caption")]
-    assert captions == ["CoLA", "mean of package, order", "Task by task, at 60 steps"]
+    of_each = ("", ": every metric", ": noise, in points")
+    glue, probes = ([f"{name}{end}" for end in of_each] for name in ("GLUE (CoLA)", "Fine-tuned probes"))
+    assert captions == [*glue, probes[0], "Task by task, at 60 steps", *probes[1:]]
 
 
 def test_every_run_shows_its_flops_by_the_count_of_its_budget(page: Path) -> None:

@@ -83,7 +83,7 @@ def _unbroken(text: str) -> Markup:
 
 def _exponents(text: str) -> str:
     """Return a text with `6.5e14` written as `6.5×10¹⁴`."""
-    return re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(\d+)\b", _as_power, text)
+    return re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?\d+)\b", _as_power, text)
 
 
 def _as_power(match: re.Match[str]) -> str:
