@@ -3,10 +3,10 @@
     workbench run ablation --scale nano --budget steps=200 --tasks pairs --seeds 1 --runs small
     python experiments/benchmarks/study_size.py small OUT.json [--runs 24 10500] [--folder FOLDER]
 
-The runs of one seed of a small store, which were really trained and scored, are copied under other seeds: with every file and
-hash that a run has, and with scores that scatter. Weights are hard links, so that the copies take little disk, and
-are read and hashed like any others. Commands are timed as processes, with their peak memory; of a report, the sizes of
-its page and of all its files are recorded too.
+The runs of one seed of a small store, which were really trained and scored, are copied under other seeds: with every
+file and hash that a run has, and with scores that scatter. Weights are hard links, so that the copies take little disk,
+and are read and hashed like any others. Commands are timed as processes, with their peak memory; of a report, the sizes
+of its page and of all its files are recorded too.
 """
 
 from __future__ import annotations

@@ -513,7 +513,8 @@ class Page:
         """Return the fragment and the title of each part of the page."""
         parts = [("answer", "Answer", True), ("comparisons", "Comparisons", bool(self.boards)),
                  ("warnings", "Warnings", bool(self.cautions)), ("curves", "Curves", bool(self.curves[0])),
-                 ("tuning", "Search", bool(self.tuning)), ("tasks", "Tasks", bool(self.boards)), ("spending", "Spending", True), ("settings", "Settings", True),
+                 ("tuning", "Search", bool(self.tuning)), ("tasks", "Tasks", bool(self.boards)),
+                 ("spending", "Spending", True), ("settings", "Settings", True),
                  ("runs", "Runs", True), ("method", "Method", True)]  # fmt: skip
         return [(name, title) for name, title, shown in parts if shown]
 

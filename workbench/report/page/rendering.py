@@ -55,7 +55,8 @@ def environment() -> Environment:
         "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"),
         "freedom": lambda v: _number(v, ".3g"), "pvalue": lambda v: _number(v, ".3f", 0.001),
         "power": formatting.power, "count": formatting.count, "duration": formatting.duration,
-        "unbroken": _unbroken, "exponents": _exponents, "start": _start, "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
+        "unbroken": _unbroken, "exponents": _exponents, "start": _start,
+        "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
     }  # fmt: skip
     templates.tests["known"] = known
     return templates
