@@ -349,7 +349,7 @@ def _forest(chart: Chart, styles: Mapping[str, Look], width: int) -> tuple[str, 
     """Return the rows of means with intervals and single seeds, and the height."""
     small = width < 480
     rows, pitch = len(chart.series), 19.0 if len(chart.series) > 16 else 22.0 if small else 26.0
-    titles = [cut(one.title, width * (0.4 if small else 0.3)) for one in chart.series]
+    titles = [cut(one.title, width * (0.48 if small else 0.3)) for one in chart.series]
     left = 12 + max(map(width_of, titles), default=0.0)
     values = [interval(one.y[0], one.half[0]) for one in chart.series]
     right = 14.0 if small else 14 + max(map(width_of, values), default=0.0)
@@ -363,7 +363,7 @@ def _forest(chart: Chart, styles: Mapping[str, Look], width: int) -> tuple[str, 
     top = 8 + 15.0 * (max((row for _, row, _ in heads), default=-1) + 1)
     end = top + rows * pitch
     parts = []
-    for value in nice_ticks(low, high, max(2, int(w / 60))):
+    for value in nice_ticks(low, high, max(2, int(w / 45))):
         parts.append(
             f'<path d="M{_n(px(value))} {_n(top)}V{_n(end)}" class="g"/>'
             + _text(px(value), end + 16, plain(value), anchor="middle")

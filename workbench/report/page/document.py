@@ -464,7 +464,7 @@ class Page:
         """Return the number of each run in the table."""
         return {run["run_id"]: number for number, run in enumerate(self.runs)}
 
-    @property
+    @cached_property
     def counted(self) -> str:
         """Return the convention under which the table of runs shows FLOPs."""
         return counted(self.frames)

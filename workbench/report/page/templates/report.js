@@ -169,7 +169,7 @@ const drawLines = (plot, chart, width, height) => {
 
 const drawForest = (plot, chart, width) => {
   const visible = chart.series.filter(s => !state.off.has(s.a)), small = width < 480, pitch = visible.length > 16 ? 19 : small ? 22 : 26;
-  const titles = visible.map(s => cut(s.t, width * (small ? .4 : .3))), values = visible.map(s => estimate(s.y[0], s.h[0]));
+  const titles = visible.map(s => cut(s.t, width * (small ? .48 : .3))), values = visible.map(s => estimate(s.y[0], s.h[0]));
   const left = 12 + Math.max(0, ...titles.map(widthOf)), right = small ? 14 : 14 + Math.max(0, ...values.map(widthOf)), w = width - left - right;
   const [low, high] = limits(chart, visible), px = v => left + w * (Math.min(Math.max(v, low), high) - low) / (high - low);
   const taken = [], heads = [];
@@ -182,7 +182,7 @@ const drawForest = (plot, chart, width) => {
     heads[i] = [centre, row, label];
   });
   const top = 8 + 15 * taken.length, end = top + visible.length * pitch, root = plot.root;
-  for (const v of niceTicks(low, high, Math.max(2, Math.floor(w / 60)))) root.append(path(`M${px(v)} ${top}V${end}`, "g"), text(px(v), end + 16, plain(v), "t", "middle"));
+  for (const v of niceTicks(low, high, Math.max(2, Math.floor(w / 45)))) root.append(path(`M${px(v)} ${top}V${end}`, "g"), text(px(v), end + 16, plain(v), "t", "middle"));
   const label = cut(chart.title, width - 20);
   root.append(text(Math.min(left + w / 2, width - widthOf(label) / 2 - 2), end + 33, label, "t", "middle"));
   chart.levels.forEach(([, value, half], i) => {
