@@ -406,7 +406,7 @@ document.querySelectorAll("table.data").forEach(table => {
     bar.append(input);
   }
   bar.append("copy as", ...Object.keys(formats).map(name => button(name, node => copy(formats[name](table), node), {"aria-label": `copy ${table.dataset.name} as ${name}`})));
-  table.caption.append(bar);
+  (table.caption ?? table.createCaption()).append(bar);
   if (table.tBodies[0].rows.length > 1) heads(table).forEach((head, i) => {
     if (head.classList.contains("b")) return;
     const sort = () => {
