@@ -17,6 +17,7 @@ from workbench.bench.estimate import Timed, step_seconds, training_seconds
 from workbench.spec import presets
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
+from workbench.training import loop
 from workbench.training.plan import Plan, plan
 
 CPU = Host(device="cpu", precision="fp32", threads=1)
@@ -82,6 +83,21 @@ def test_a_copy_is_trained_for_real_and_leaves_no_trace(objective: str, precisio
     seconds = step_seconds(spec, planned, Host(device="cpu", precision=precision, threads=1))
     assert 0 < seconds < math.inf
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_kernels_that_the_first_step_compiles_are_not_in_the_time(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a new machine the first step takes seconds; multiplied by thousands of steps that would be hours."""
+    compiled, real, original = [0.0], time.perf_counter, loop.build
+
+    def build(spec: RunSpec, host: Host) -> torch.nn.Module:
+        model = original(spec, host)
+        model.register_forward_pre_hook(lambda *_: compiled.__setitem__(0, 10.0))
+        return model
+
+    monkeypatch.setattr(loop, "build", build)
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: real() + compiled[0])
+    spec, planned = priced("bert-mlm", "nano", batch__size=4)
+    assert step_seconds(spec, planned, CPU) < 5
 
 
 def test_a_timing_is_kept_for_what_decides_it(asked: list[RunSpec]) -> None:
