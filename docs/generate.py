@@ -1,10 +1,11 @@
-"""Write the pages of the site that follow from the code: every command, and every setting with its default.
+"""Write the pages of the site that follow from the code: every command, and every setting with default and meaning.
 
 python docs/generate.py
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 from settings_facts import SOURCES, UNITS
 from typer.testing import CliRunner
 
+from workbench import objectives
 from workbench.cli import COMMANDS, app
+from workbench.spec import launch, parts
 from workbench.spec.presets import SCALES, resolve
 from workbench.spec.run_spec import SPELLINGS, RunSpec, flat
 
@@ -32,27 +35,50 @@ def commands() -> Iterator[str]:
 
 
 def settings() -> Iterator[str]:
-    """Every key of --set, with what it takes, its unit, its default and its source."""
+    """Every key of --set, with its meaning, what it takes, its unit, its default and its source."""
     yield (
-        "# Settings\n\nEvery key of `--set key=value`, with what it takes, its unit, its default and its\n"
-        "source: sections, tables and the released code are those of ELECTRA. Where scales differ, it is\n"
-        "the default at each scale, which `--scale` chooses. Recipes and objectives change some of them: `workbench\n"
-        "run ablation --dry-run --json` shows the values in effect. `unset` leaves a field without a value of its\n"
-        "own, so that it follows from others. The objective's own options are `options.NAME`.\n"
+        "# Settings\n\nEvery key of `--set key=value`. Sections, tables and the released code are ELECTRA's. Where\n"
+        "scales differ, the default is given for each scale, which `--scale` chooses. Recipes and objectives change\n"
+        "some of them: `workbench run ablation --dry-run --json` shows the values in effect. `unset` leaves a field\n"
+        "without a value of its own, so that it follows from others.\n"
     )
     schema = RunSpec.model_json_schema()
     values = {scale: flat(resolve(scale, {}).model_dump(mode="json")) for scale in SCALES}
     own = {name: field for name, field in schema["properties"].items() if _part(field) is None}
-    yield from _table("A run", schema["description"], own, "", values)
+    yield from _table("A run", RunSpec, own, "", values)
     for name, field in schema["properties"].items():
         if name in ("pair", "published"):  # filled in by commands, but for the keys in SPELLINGS
             continue
         if part := _part(field):
-            definition = schema["$defs"][part]
-            yield from _table(name, definition.get("description", ""), definition["properties"], f"{name}.", values)
-    pair = schema["$defs"]["PairSpec"]
-    fields = {key.removeprefix("start."): pair["properties"][inner.split(".")[1]] for key, inner in SPELLINGS.items()}
-    yield from _table("Going on from a published pair", pair["description"], fields, "start.", values)
+            yield from _table(name, getattr(parts, part), schema["$defs"][part]["properties"], f"{name}.", values)
+    pair = schema["$defs"]["PairSpec"]["properties"]
+    fields = {key.removeprefix("start."): pair[inner.split(".")[1]] for key, inner in SPELLINGS.items()}
+    names = {key.removeprefix("start."): inner.split(".")[1] for key, inner in SPELLINGS.items()}
+    yield from _table("Going on from a published pair", parts.PairSpec, fields, "start.", values, names)
+    for name in objectives.names():
+        options = objectives.load(RunSpec(objective=name)).Options
+        fields = options.model_json_schema().get("properties", {})
+        defaults = {scale: {f"options.{key}": field["default"] for key, field in fields.items()} for scale in SCALES}
+        if fields:
+            yield from _table(f"options of {name}", options, fields, "options.", defaults)
+    yield f"## launch\n\n{_line(inspect.getdoc(launch.Launch) or '')} `launch.profile` is a TOML file of these keys.\n"
+    yield "| key | meaning | such as |\n|---|---|---|"
+    yield from (
+        f"| `launch.{name}` | {meaning} | `{launch.OPTIONS[name][1]}` |"
+        for name, meaning in meanings(launch.Launch).items()
+    )
+
+
+def meanings(part: type) -> dict[str, str]:
+    """The comment `#: ...` of each field of a class, which stands behind the field or above it."""
+    comments, above = dict[str, str](), list[str]()
+    for line in inspect.getsource(part).splitlines():
+        if comment := re.fullmatch(r"    #: (.+)", line):
+            above.append(comment[1])
+        elif field := re.fullmatch(r"    (\w+): .*?(?:  #: (.+))?", line):
+            comments[field[1]] = " ".join([*above, field[2] or ""]).strip()
+            above.clear()
+    return comments
 
 
 def _part(field: Mapping[str, Any]) -> str | None:
@@ -62,14 +88,22 @@ def _part(field: Mapping[str, Any]) -> str | None:
 
 
 def _table(
-    title: str, description: str, fields: Mapping[str, Any], prefix: str, values: Mapping[str, Mapping[str, Any]]
-) -> Iterator[str]:
-    yield f"## {title}\n\n{_line(description)}\n"
-    yield "| key | takes | unit | default | source |\n|---|---|---|---|---|"
+    title: str, part: type, fields: Mapping[str, Any], prefix: str, values: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str] | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """The fields of a part of the spec; `names` are their names in its class, where keys have others."""
+    comments = meanings(part)
+    yield f"## {title}\n\n{_line(inspect.getdoc(part) or '')}\n"
+    yield "| key | meaning | takes | unit | default | source |\n|---|---|---|---|---|---|"
     for name, field in fields.items():
         key = f"{prefix}{name}"
+        meaning, unit, source = (
+            comments.get((names or {}).get(name, name), ""),
+            UNITS.get(key, ""),
+            SOURCES.get(key, ""),
+        )
         default = _defaults({scale: spec.get(key) for scale, spec in values.items()})
-        yield f"| `{key}` | {_takes(field)} | {UNITS.get(key, '')} | {default} | {SOURCES.get(key, '')} |"
+        yield f"| `{key}` | {_line(meaning)} | {_takes(field)} | {unit} | {default} | {source} |"
     yield ""
 
 

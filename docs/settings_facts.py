@@ -6,6 +6,7 @@ Sources that are named by section, table or appendix alone are of the ELECTRA pa
 from __future__ import annotations
 
 TOKENS, WORDS, ROWS, SHARE, WIDTH, NONE = "tokens", "words", "rows", "share", "hidden units", "no unit"
+LOSS = "factor of the loss"
 
 UNITS = {
     "seed": NONE,
@@ -31,8 +32,11 @@ UNITS = {
     "tasks.seeds": "seeds", "tasks.lr": NONE, "tasks.layer_decay": "factor for each layer", "tasks.weight_decay": NONE,
     "tasks.warmup": "share of the steps", "tasks.batch": ROWS, "tasks.epochs": "epochs", "tasks.length": TOKENS,
     "tasks.dropout": SHARE, "tasks.clip": "Euclidean norm", "tasks.rows": ROWS,
-    "tasks.held_out": "share of the training rows", "tasks.lm_weight": "factor of the loss", "tasks.folds": "folds",
+    "tasks.held_out": "share of the training rows", "tasks.lm_weight": LOSS, "tasks.folds": "folds",
     "tasks.squad_length": TOKENS, "tasks.squad_stride": TOKENS,
+    "options.weight": LOSS, "options.reward": LOSS, "options.baseline": LOSS, "options.copy_loss": LOSS,
+    "options.selection": LOSS, "options.tokens": "candidates", "options.others": "samples",
+    "options.alpha": TOKENS, "options.longest": TOKENS,
 }  # fmt: skip
 
 TABLE_6, TABLE_7, CODE = "table 6", "table 7", "released code"

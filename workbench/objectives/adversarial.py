@@ -40,11 +40,11 @@ from workbench.tensors import Batch, Mean, StepLoss
 
 
 class Options(Part):
-    """The options of adversarial RTD: weights of the detection loss, of the policy loss and of the baseline's loss."""
+    """The options of adversarial RTD: the weights of its losses."""
 
-    weight: float = 50.0
-    reward: float = 1.0
-    baseline: float = 1.0
+    weight: float = 50.0  #: weight of the detection loss
+    reward: float = 1.0  #: weight of the policy loss of the generator
+    baseline: float = 1.0  #: weight of the loss of the baseline
 
 
 def cost(spec: RunSpec) -> Flops:

@@ -26,15 +26,11 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """The options of All-Tokens MLM: weights of its losses, next to the generator's loss of weight 1.
+    """The options of All-Tokens MLM: the weights of its losses; the generator's loss has weight 1."""
 
-    `weight` is that of the mixture loss, `copy_loss` that of a binary loss on the gate (0 for none). If
-    `stop_gradient`, the mixture loss does not train the gate.
-    """
-
-    weight: float = 1.0
-    copy_loss: float = 0.0
-    stop_gradient: bool = False
+    weight: float = 1.0  #: weight of the mixture loss
+    copy_loss: float = 0.0  #: weight of a binary loss on the copy gate; 0: none
+    stop_gradient: bool = False  #: whether the mixture loss leaves the gate untrained
 
     @model_validator(mode="after")
     def _gate_is_trained(self) -> Self:

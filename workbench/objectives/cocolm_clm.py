@@ -22,9 +22,9 @@ from workbench.tensors import Batch, Mean, StepLoss
 
 
 class Options(Part):
-    """The options of corrected LM: `copy_loss` is the weight of the binary loss; the other two have weight 1."""
+    """The options of corrected LM."""
 
-    copy_loss: float = 50.0
+    copy_loss: float = 50.0  #: weight of the binary loss; the other two have weight 1
 
 
 def cost(spec: RunSpec) -> Flops:

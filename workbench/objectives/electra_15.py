@@ -22,12 +22,9 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """The options of ELECTRA 15%: `weight` is lambda, the weight of the detection loss.
+    """The options of ELECTRA 15%; the paper does not state lambda for this objective (docs/electra.md 1.9)."""
 
-    The generator's loss has weight 1. The paper does not state lambda for this objective (docs/electra.md 1.9).
-    """
-
-    weight: float = 50.0
+    weight: float = 50.0  #: lambda, the weight of the detection loss; the generator's loss has weight 1
 
 
 def cost(spec: RunSpec) -> Flops:

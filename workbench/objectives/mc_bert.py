@@ -20,10 +20,10 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """The weight of the loss, where the controller's is 1, and the number of candidates besides "neither"."""
+    """The options of MC-BERT."""
 
-    weight: float = 50.0
-    tokens: Extent = 9
+    weight: float = 50.0  #: weight of the loss; the controller's loss has weight 1
+    tokens: Extent = 9  #: candidates besides "neither"
 
 
 def cost(spec: RunSpec) -> flops.Flops:

@@ -20,11 +20,11 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """Weights of the losses of detection and selection, beside the generator's of 1; the number of other samples."""
+    """The options of multi-word selection."""
 
-    weight: float = 5.0
-    selection: float = 2.0
-    others: Extent = 4
+    weight: float = 5.0  #: weight of the detection loss; the generator's loss has weight 1
+    selection: float = 2.0  #: weight of the selection loss
+    others: Extent = 4  #: other samples among which the original is chosen
 
 
 def cost(spec: RunSpec) -> flops.Flops:

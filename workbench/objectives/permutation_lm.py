@@ -38,10 +38,10 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """One token in `alpha` is predicted, in spans of up to `longest` tokens (the released code: 6 and 5)."""
+    """The options of permutation LM, with the values of the released code."""
 
-    alpha: Annotated[int, Field(ge=1, le=2**20)] = 6
-    longest: Annotated[int, Field(ge=1, le=100)] = 5
+    alpha: Annotated[int, Field(ge=1, le=2**20)] = 6  #: one token in so many is predicted
+    longest: Annotated[int, Field(ge=1, le=100)] = 5  #: longest span of predicted tokens
 
 
 def cost(spec: RunSpec) -> Flops:

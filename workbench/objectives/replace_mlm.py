@@ -21,12 +21,9 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """The options of Replace MLM: `weight` is the weight of its MLM loss; the generator's loss has weight 1.
+    """The options of Replace MLM; the paper does not state this weight (docs/electra.md 1.9)."""
 
-    The paper does not state this weight (docs/electra.md 1.9).
-    """
-
-    weight: float = 1.0
+    weight: float = 1.0  #: weight of the MLM loss; the generator's loss has weight 1
 
 
 def cost(spec: RunSpec) -> Flops:

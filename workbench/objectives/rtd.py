@@ -24,9 +24,9 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """The options of RTD: `weight` is the paper's lambda, the weight of the detection loss; the generator's is 1."""
+    """The options of RTD."""
 
-    weight: float = 50.0
+    weight: float = 50.0  #: lambda, the weight of the detection loss; the generator's loss has weight 1
 
 
 def cost(spec: RunSpec) -> Flops:

@@ -26,24 +26,19 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Launch:
-    """Options of SLURM's array of jobs (https://slurm.schedmd.com/sbatch.html); those that are None are left out.
+    """Options of SLURM's array of jobs (https://slurm.schedmd.com/sbatch.html); options that are None are left out."""
 
-    `time`, `partition`, `constraint`, `account` and `qos` are as sbatch takes them; `gpus`, `cpus` and `memory` are
-    those of one job. `options` are further options of sbatch, separated by blanks. `setup` is a line of shell that each
-    job runs first. `seconds_before` the end of its time, a job saves and ends; then it is queued again.
-    """
-
-    partition: str | None = None
-    time: str | None = None
-    gpus: int | None = None
-    cpus: int | None = None
-    memory: str | None = None
-    constraint: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    options: str | None = None
-    setup: str | None = None
-    seconds_before: int = 120
+    partition: str | None = None  #: as sbatch takes it
+    time: str | None = None  #: limit of one job
+    gpus: int | None = None  #: GPUs of one job
+    cpus: int | None = None  #: cores of one job
+    memory: str | None = None  #: memory of one job
+    constraint: str | None = None  #: as sbatch takes it
+    account: str | None = None  #: as sbatch takes it
+    qos: str | None = None  #: as sbatch takes it
+    options: str | None = None  #: any further options of sbatch, separated by blanks
+    setup: str | None = None  #: a line of shell that each job runs first
+    seconds_before: int = 120  #: seconds before its limit at which a job saves, ends and is queued again
 
 
 def seconds(time: str) -> int:

@@ -53,28 +53,28 @@ class Part(BaseModel):
 class EncoderSpec(Part):
     """The sizes of the main encoder, which is exported after training (table 6).
 
-    Sizes that are left out follow the paper's ratios. `init` is the standard deviation of the initial weights, 0.02 as
-    in the released code. If `position_init` is sinusoidal, the learned position table starts from sinusoids (Vaswani et
-    al. 2017) with this standard deviation: attention to neighbouring tokens is then learnt from a tenth of the tokens.
-    If it is local, they have three times this deviation, and the heads of the first layer begin by attending to
-    neighbouring tokens (`workbench/models/positions.py`). Both matter only for runs far shorter than the paper's. If
-    `causal`, no position attends to a later one; if it is left out, the objective decides.
+    Sizes that are left out follow the paper's ratios. If `position_init` is sinusoidal, the learned position table
+    starts from sinusoids (Vaswani et al. 2017) with this standard deviation: attention to neighbouring tokens is then
+    learnt from a tenth of the tokens. If it is local, they have three times this deviation, and the heads of the first
+    layer begin by attending to neighbouring tokens (`workbench/models/positions.py`). Both matter only for runs far
+    shorter than the paper's.
     """
 
-    family: str = "electra"
-    hidden: Extent = 256
-    layers: Depth = 12
-    heads: Extent | None = None
-    ffn: Extent | None = None
-    embedding: Extent | None = None
-    vocab: Annotated[int, Field(ge=8, le=2**31 - 1)] = 30522
-    positions: Extent = 512
-    dropout: Dropout = 0.1
-    attention_dropout: Dropout = 0.1
-    attention: Literal["sdpa", "eager"] = "sdpa"
-    init: Annotated[float, Field(gt=0)] = 0.02
+    family: str = "electra"  #: the architecture; `workbench list encoders` names them
+    hidden: Extent = 256  #: width of the layers
+    layers: Depth = 12  #: number of layers
+    heads: Extent | None = None  #: attention heads of each layer; unset: one for each 64 of the width
+    ffn: Extent | None = None  #: width of the feed-forward layers; unset: four times the width
+    embedding: Extent | None = None  #: width of the embeddings; unset: the width of the layers
+    vocab: Annotated[int, Field(ge=8, le=2**31 - 1)] = 30522  #: entries of the vocabulary
+    positions: Extent = 512  #: the longest row that the encoder can read
+    dropout: Dropout = 0.1  #: dropout of states and embeddings
+    attention_dropout: Dropout = 0.1  #: dropout of attention probabilities
+    attention: Literal["sdpa", "eager"] = "sdpa"  #: torch's fused attention, or a plain one in several steps
+    init: Annotated[float, Field(gt=0)] = 0.02  #: standard deviation of the initial weights
+    #: how the position table starts: random, as sinusoids, or with a first layer that attends to neighbours
     position_init: Literal["normal", "sinusoidal", "local"] = "normal"
-    causal: bool | None = None
+    causal: bool | None = None  #: whether a position attends only to earlier ones; unset: the objective decides
 
     @property
     def head_count(self) -> int:
@@ -116,15 +116,14 @@ class GeneratorSpec(Part):
     (`unigram`); the released code has one that samples all tokens with equal probability (`uniform`). `ngram` samples
     tokens by how often they occur beside the left or the right neighbour, as the generators of CodeBERT do (Feng et al.
     2020, section 3.3). None of these three has weights.
-
-    Without `heads`, it has an attention head for each 64 of its width, as in the released code, and at least one.
     """
 
+    #: a masked language model, or samples by frequency beside a neighbour, by frequency, or by chance
     kind: Literal["transformer", "ngram", "unigram", "uniform"] = "transformer"
-    width: Annotated[float, Field(gt=0, le=4)] = 0.25
-    depth: Annotated[float, Field(gt=0, le=4)] = 1.0
-    heads: Extent | None = None
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    width: Annotated[float, Field(gt=0, le=4)] = 0.25  #: width of the generator relative to the encoder
+    depth: Annotated[float, Field(gt=0, le=4)] = 1.0  #: layers of the generator relative to the encoder
+    heads: Extent | None = None  #: attention heads of the generator; unset: one for each 64 of its width
+    temperature: Annotated[float, Field(gt=0)] = 1.0  #: temperature of the samples
 
     @model_validator(mode="after")
     def _temperature_fits(self) -> Self:
@@ -167,24 +166,31 @@ class DataSpec(Part):
     its script. Without, they are drawn again in each epoch.
     """
 
+    #: the text: `docs`, `python-code`, files, folders or names on the hub; set by `--corpus`
     corpus: Annotated[Names, Field(min_length=1)] = ("docs",)
-    revision: str | None = None
-    column: str = "text"
+    revision: str | None = None  #: commit or branch of a data set on the hub
+    column: str = "text"  #: the column of text in tables
+    #: kind of vocabulary that is trained on the text (`wordpiece`, `bpe`, `unigram`), or a tokenizer's folder or name
     tokenizer: str = "wordpiece"
-    lowercase: bool = True
-    strip_accents: bool | None = None
-    length: Annotated[int, Field(ge=8)] = 128
+    lowercase: bool = True  #: whether the text is put into lower case
+    strip_accents: bool | None = None  #: whether accents are removed; unset: if the text is put into lower case
+    length: Annotated[int, Field(ge=8)] = 128  #: tokens in a row
+    #: text that pre-training and vocabulary do not use, chosen by a hash
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    min_words: Annotated[int, Field(ge=0)] = 0
-    max_words: Positive | None = None
+    min_words: Annotated[int, Field(ge=0)] = 0  #: documents with fewer words are left out
+    max_words: Positive | None = None  #: documents with more words are left out
+    #: documents in another language are left out; an ISO 639 code such as `en`
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] | None = None
+    #: documents at least this similar to an earlier one are left out
     near_duplicates: Annotated[float, Field(gt=0, le=1)] | None = None
+    #: rows of two segments: the second one is random in half of them, or both are swapped; unset: the objective decides
     pairs: PairKind | None = None
+    #: copies of the text with masks of their own, repeated in turn; unset: new masks in each epoch
     copies: Positive | None = None
-    fingerprint: str = ""
-    words: Annotated[int, Field(ge=0)] = 0
-    tokens: Annotated[int, Field(ge=0)] = 0
-    special: Special = Special()
+    fingerprint: str = ""  #: hash of the prepared text, filled in
+    words: Annotated[int, Field(ge=0)] = 0  #: words of the text, filled in
+    tokens: Annotated[int, Field(ge=0)] = 0  #: tokens of the text, filled in
+    special: Special = Special()  #: ids of the special tokens, filled in from the tokenizer
 
     @model_validator(mode="after")
     def _some_lengths_fit(self) -> Self:
@@ -200,17 +206,15 @@ class CorruptionSpec(Part):
     """How positions are picked, and which tokens are written there (docs/electra.md 1.1, 1.7 and 7).
 
     `picks` "distinct" takes ceil(rate * n) different positions, "released" draws round(rate * n) with replacement.
-    `mask` and `random` are the shares of picks that BERT MLM replaces by [MASK] and by a random token; it leaves the
-    other picks unchanged. `generator_mask` and `generator_random` are these shares for the input of the generator in
-    every other objective.
     """
 
-    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15  #: tokens of a row that are picked
+    #: different positions, or drawn with repetition as in the released code
     picks: Literal["distinct", "released"] = "distinct"
-    generator_mask: Rate = 1.0
-    generator_random: Rate = 0.0
-    mask: Rate = 0.8
-    random: Rate = 0.1
+    generator_mask: Rate = 1.0  #: picks that the generator reads as [MASK]
+    generator_random: Rate = 0.0  #: picks that the generator reads as a random token
+    mask: Rate = 0.8  #: picks that BERT MLM reads as [MASK]
+    random: Rate = 0.1  #: picks that BERT MLM reads as a random token; it reads the others unchanged
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
@@ -227,28 +231,28 @@ class CorruptionSpec(Part):
 class BatchSpec(Part):
     """The number of rows in one optimizer step, for any number of devices and micro-batches."""
 
-    size: Positive = 128
+    size: Positive = 128  #: rows of one optimizer step, on all devices together
 
 
 class OptimSpec(Part):
     """AdamW for generator, encoder and heads together, clipped by one common gradient norm (docs/electra.md 4).
 
-    With `clip` 0, gradients are not clipped, as in RoBERTa's released configuration.
-    `kind` chooses another rule: `lamb` (You et al. 2020), or `muon` (Jordan et al. 2024) for the matrices of layers and
-    heads, with AdamW for embeddings and vectors; betas, epsilon and bias correction are AdamW's and LAMB's.
-    `lr` is the peak learning rate per step. `generator_lr`, if given, is that of the weights that only the generator
-    has; weights that it shares with the encoder have `lr`. Both follow the same schedule.
+    With `clip` 0, gradients are not clipped, as in RoBERTa's released configuration. `kind` chooses another rule:
+    `lamb` (You et al. 2020), or `muon` (Jordan et al. 2024) for the matrices of layers and heads, with AdamW for
+    embeddings and vectors; betas, epsilon and bias correction are AdamW's and LAMB's. Weights that the generator shares
+    with the encoder have `lr`; `generator_lr` follows the same schedule.
     """
 
-    kind: Literal["adamw", "lamb", "muon"] = "adamw"
-    lr: Annotated[float, Field(gt=0)] = 5e-4
+    kind: Literal["adamw", "lamb", "muon"] = "adamw"  #: the optimizer
+    lr: Annotated[float, Field(gt=0)] = 5e-4  #: peak learning rate
+    #: peak learning rate of weights that only the generator has; unset: `optim.lr`
     generator_lr: Annotated[float, Field(gt=0)] | None = None
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    eps: Annotated[float, Field(gt=0)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    clip: Annotated[float, Field(ge=0)] = 1.0
-    bias_correction: bool = True
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9  #: decay of the mean of gradients
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999  #: decay of the mean of squared gradients
+    eps: Annotated[float, Field(gt=0)] = 1e-6  #: added to the denominator of the update
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01  #: decoupled weight decay; norms and biases have none
+    clip: Annotated[float, Field(ge=0)] = 1.0  #: largest norm of the gradient; 0: no clipping
+    bias_correction: bool = True  #: whether the means are corrected for their start at zero
 
 
 class ScheduleSpec(Part):
@@ -266,12 +270,14 @@ class ScheduleSpec(Part):
     on with (`StartSpec`).
     """
 
+    #: shape of the learning rate after warm-up
     kind: Literal["linear", "wsd", "constant", "cosine", "inverse-sqrt"] = "linear"
+    #: length of the linear warm-up; unset: 10,000 steps, at most a tenth of the run
     warmup: Annotated[float, Field(ge=0)] | None = None
-    overlap: bool = False
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.2
-    floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    until: Annotated[float, Field(gt=0, le=1)] = 1.0
+    overlap: bool = False  #: whether the decay already runs during warm-up
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.2  #: part at the end in which the rate of a `wsd` run decays
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.0  #: learning rate at the end of a `cosine` run
+    until: Annotated[float, Field(gt=0, le=1)] = 1.0  #: where on its schedule the run ends; below 1 another run goes on
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
@@ -294,12 +300,13 @@ class Budget(Part):
     `words` are the words of the text seen in training, counted again in each epoch (`words_seen`).
     """
 
-    steps: Annotated[int, Field(ge=0, le=10**12)] | None = None
-    tokens: Annotated[float, Field(gt=0, le=1e18)] | None = None
+    steps: Annotated[int, Field(ge=0, le=10**12)] | None = None  #: budget in optimizer steps
+    tokens: Annotated[float, Field(gt=0, le=1e18)] | None = None  #: budget in tokens
+    #: budget in words of the text, counted again in each epoch
     words: Annotated[float, Field(gt=0, le=1e18)] | None = None
-    flops: Annotated[float, Field(gt=0, le=1e30)] | None = None
-    seconds: Annotated[float, Field(gt=0, le=1e10)] | None = None
-    convention: Convention = "paper"
+    flops: Annotated[float, Field(gt=0, le=1e30)] | None = None  #: budget in training FLOPs
+    seconds: Annotated[float, Field(gt=0, le=1e10)] | None = None  #: budget in seconds here
+    convention: Convention = "paper"  #: how FLOPs are counted
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -337,10 +344,12 @@ class StartSpec(Part):
     BERT's: 90 % of the steps on rows of 128 tokens and then 512 (Devlin et al. 2019, appendix A.2).
     """
 
+    #: settings in which the run that this one starts from differs, set as `start.parent.KEY`
     parent: dict[str, Any] = Field(default_factory=dict)
-    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5  #: part of the budget that the parent spends
+    #: what is taken over: all of training, the encoder, or the generator
     take: Literal["all", "encoder", "generator"] = "all"
-    freeze_generator: bool = False
+    freeze_generator: bool = False  #: whether the generator is not trained further
 
 
 class PairSpec(Part):
@@ -351,10 +360,11 @@ class PairSpec(Part):
     stated of the pair (paper convention), None if none are: others spent them, and no budget includes them.
     """
 
+    #: discriminator and generator, as folders or names on the hub
     names: Annotated[Names, Field(validate_default=True)] = ()
-    allow_bin: bool = False
-    files: str = ""
-    flops: float | None = None
+    allow_bin: bool = False  #: whether weights may be in pytorch_model.bin
+    files: str = ""  #: hash of the files, filled in
+    flops: float | None = None  #: training FLOPs that are stated of the pair
 
     @field_validator("names")
     @classmethod
@@ -388,56 +398,52 @@ class TasksSpec(Part):
     differs from the paper in `extra_decay`, one more power of the layer-wise decay below the head; `doubled`, training
     on MRPC and STS-B also with their sentences swapped; `sum_loss`, the sum over the batch in place of the mean;
     `overlap`, the decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
-    `rows` limits the training rows of a task; without `epochs`, each task has its own number. With `held_out`, this
-    share of the training rows is evaluated in place of the test rows, which are not used. With `control`, linear probes
-    of words are also fitted to control tasks (Hewitt and Liang 2019). `text`, `pair`, `label` and `kind` say how
-    tables are read, `metric` is their headline metric, and `folds` divides those without rows to test on. Reports
-    show the `statistic` of a run's scores over its fine-tuning seeds. `at` gives the points of training at which
-    the tasks that train no weights are also evaluated (see `workbench.training.points`). `tagging` is the folder of
-    the named sets of tagged words, and `superglue` that of SuperGLUE. In SQuAD, the end of an answer depends on its
-    start if `squad_head` is joint; `squad_length` is the number of tokens of a window, and `squad_stride` that between
-    the starts of two windows (`workbench.tasks.squad`). `embeddings` of whole texts are those of the frozen encoder, or
-    of one that is fine-tuned with a contrastive loss, pooled by the mean or by [CLS] (`workbench.tasks.embeddings`).
     """
 
-    names: Names = ("probes",)
-    glue: str | None = None
-    seeds: Annotated[int, Field(gt=0, le=1000)] = 3
-    lr: Annotated[float, Field(gt=0)] = 3e-4
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
-    extra_decay: bool = False
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    batch: Positive = 32
+    names: Names = ("probes",)  #: what is measured; set by `--tasks`
+    glue: str | None = None  #: folder or hub name of GLUE
+    seeds: Annotated[int, Field(gt=0, le=1000)] = 3  #: fine-tuning seeds of each task
+    lr: Annotated[float, Field(gt=0)] = 3e-4  #: peak learning rate of fine-tuning
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.8  #: learning rate of a layer relative to the layer above
+    extra_decay: bool = False  #: one more power of `tasks.layer_decay` below the head
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  #: decoupled weight decay of fine-tuning
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1  #: length of the linear warm-up
+    batch: Positive = 32  #: rows of one step
+    #: passes over the training rows; unset: each task has its own number
     epochs: Annotated[float, Field(gt=0)] | None = None
-    length: Annotated[int, Field(ge=8)] = 128
-    dropout: Dropout = 0.1
-    clip: Annotated[float, Field(gt=0)] = 1.0
-    doubled: bool = False
-    sum_loss: bool = False
-    overlap: bool = False
-    bias_correction: bool = True
-    rows: Positive | None = None
-    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
+    length: Annotated[int, Field(ge=8)] = 128  #: longer texts are cut, or read in windows
+    dropout: Dropout = 0.1  #: dropout of states, embeddings and the head
+    clip: Annotated[float, Field(gt=0)] = 1.0  #: largest norm of the gradient
+    doubled: bool = False  #: whether MRPC and STS-B are also trained with their sentences swapped
+    sum_loss: bool = False  #: whether the loss is the sum over the batch, not its mean
+    overlap: bool = False  #: whether the decay already runs during warm-up
+    bias_correction: bool = True  #: whether Adam's means are corrected for their start at zero
+    rows: Positive | None = None  #: at most so many training rows of a task
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  #: training rows that are measured in place of the test rows
+    text: str | None = None  #: column of the text in a table
+    pair: str | None = None  #: column of the second text in a table
+    label: str | None = None  #: column of the label in a table
+    #: how the labels of a table are read; unset: by their values
     kind: Literal["classification", "multilabel", "regression"] | None = None
-    blimp: str | None = None
-    scorers: Names = ("default", "generator-pll")
-    control: bool = False
-    at: str = "auto"
-    babylm: str | None = None
-    tagging: str | None = None
+    blimp: str | None = None  #: folder or hub name of BLiMP's minimal pairs
+    scorers: Names = ("default", "generator-pll")  #: how minimal pairs are scored
+    control: bool = False  #: whether linear probes of words are also fitted to control tasks
+    at: str = "auto"  #: points of training at which tasks are also measured; set by `--evaluate-at`
+    babylm: str | None = None  #: folder of BabyLM's fine-tuning data
+    tagging: str | None = None  #: folder of the named sets of tagged words
+    #: weight of next-token prediction beside the task's loss, for causal encoders
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
-    metric: TableMetric | None = None
+    metric: TableMetric | None = None  #: headline metric of a table; unset: by its labels
+    #: number of parts by which every row of a table is tested once
     folds: Annotated[int, Field(ge=2, le=100)] | None = None
-    statistic: Literal["mean", "median"] = "mean"
-    squad: str | None = None
-    squad_head: Literal["joint", "independent"] = "joint"
+    statistic: Literal["mean", "median"] = "mean"  #: what a report shows of fine-tuning seeds
+    squad: str | None = None  #: folder of SQuAD
+    squad_head: Literal["joint", "independent"] = "joint"  #: whether the end of an answer depends on its start
+    #: tokens of a window of SQuAD; unset: as many as the encoder reads, at most 512
     squad_length: Annotated[int, Field(ge=16)] | None = None
-    squad_stride: Positive | None = None
-    superglue: str | None = None
+    squad_stride: Positive | None = None  #: tokens between the starts of two windows of SQuAD
+    superglue: str | None = None  #: folder of SuperGLUE
+    #: embeddings of whole texts: of the frozen encoder, or after contrastive fine-tuning with mean or [CLS]
     embeddings: Literal["frozen", "contrastive", "contrastive-cls"] = "frozen"
 
     @property

@@ -46,13 +46,15 @@ class RunSpec(Part):
     with `published` is of a model that others trained: its other settings have no effect.
     """
 
+    #: what the encoder is trained on; `workbench list objectives` names them; or a file of your own
     objective: str = "rtd"
-    source: str = ""
-    options: dict[str, Any] = Field(default_factory=dict)
-    scale: str = "nano"
-    recipe: Recipe = "paper"
+    source: str = ""  #: hash of the objective's file, filled in if it is not part of the package
+    options: dict[str, Any] = Field(default_factory=dict)  #: the objective's own options, set as `options.NAME`
+    scale: str = "nano"  #: the named sizes and settings that all other keys start from; set by `--scale`
+    recipe: Recipe = "paper"  #: where paper and released code differ: which of them to follow
     encoder: EncoderSpec = EncoderSpec()
     generator: GeneratorSpec = GeneratorSpec()
+    #: what generator and discriminator share: nothing, token embeddings, all embeddings, all weights, or DeBERTa's way
     tying: Tying = "embeddings"
     data: DataSpec = DataSpec()
     corruption: CorruptionSpec = CorruptionSpec()
@@ -60,8 +62,9 @@ class RunSpec(Part):
     optim: OptimSpec = OptimSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     budget: Budget = Budget(steps=1000)
+    #: seed of initial weights, order of rows, masks and samples; set by `--seeds`
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    head: Literal["linear", "dense"] = "linear"
+    head: Literal["linear", "dense"] = "linear"  #: the detection head: one linear layer, or a dense layer before it
     start: StartSpec | None = None
     tasks: TasksSpec = TasksSpec()
     pair: PairSpec | None = Field(default=None, exclude_if=lambda value: value is None)
