@@ -148,6 +148,14 @@ def test_a_single_arm_keeps_its_budget_as_it_was_given() -> None:
     assert {spec.budget.unit for spec, _ in plans(run_job("ablation", NANO, ["rtd", "bert-mlm"]))[0]} == {"flops"}
 
 
+def test_a_plan_says_where_an_amount_comes_from_unless_it_was_given() -> None:
+    def sentence(budget: dict[str, float]) -> str:
+        return plans(run_job("ablation", NANO.replace(budget=budget), ["bert-mlm", "rtd"]))[1][0].sentence()
+
+    assert sentence({"flops": 1e12}) == "every run gets 1e+12 FLOPs (paper convention)"
+    assert sentence({"steps": 100}).endswith("which objective=bert-mlm spends in steps=100")
+
+
 def test_no_steps_stay_no_steps() -> None:
     assert {found.steps for _, found in plans(run_job("ablation", NANO.replace(budget={"steps": 0})))[0]} == {0}
 

@@ -53,6 +53,7 @@ def report(
     Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out,
     and the exit code is then 1.
     """
+    from workbench.progress import say
     from workbench.report import find_record, write, write_again, write_paper
     from workbench.report.report_options import ReportOptions
     from workbench.spec.run_spec import parse_budget
@@ -70,7 +71,7 @@ def report(
         record = find_record(store, str(experiment))
         page = write(store, record, out or Path("reports") / record, options=options)
     if paper is not None:
-        write_paper(page, paper)
+        say(f"for a paper: {write_paper(page, paper)}, with figures and tables beside it")
     emit(page, False, kept=True)
     if open_:
         typer.launch(page.resolve().as_uri())

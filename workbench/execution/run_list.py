@@ -92,7 +92,9 @@ class Match:
     def sentence(self) -> str:
         """Return the amount and its origin in one sentence, for plans and reports."""
         unit = f"FLOPs ({self.convention} convention)" if self.unit == "flops" else self.unit
-        return f"every run gets {self.amount:.6g} {unit}, which {self.reference} spends in {self.given}"
+        amount = f"every run gets {self.amount:.6g} {unit}"
+        is_given = self.given.partition("=")[0] == self.unit
+        return amount if is_given else f"{amount}, which {self.reference} spends in {self.given}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the amount as plain data."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError
+from workbench.errors import InputError, plural
 from workbench.store import cache, checkpoint, manifest, validation
 from workbench.store.atomic import STAGE, TRASH
 from workbench.store.manifest import Difference
@@ -59,8 +59,9 @@ class Verified:
         lines += [f"in the cache, {sentence}" for sentence in self.cached]
         lines += [f"{of} {why}" for of, why in self.uncovered]
         count = len(self.differences) + len(self.cached)
-        total = f"{count} differences" if count else "no differences"
-        return "\n".join([*lines, f"{total} in {self.files} files of {self.runs} runs and {self.records} records"])
+        total = plural(count, "difference") if count else "no differences"
+        place = f"{plural(self.files, 'file')} of {plural(self.runs, 'run')} and {plural(self.records, 'record')}"
+        return "\n".join([*lines, f"{total} in {place}"])
 
 
 def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
