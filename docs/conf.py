@@ -39,12 +39,12 @@ html_static_path = ["static"]
 html_css_files = ["theme.css"]
 
 # Pages of record, which have nearly every word and so would be found before the page that explains it.
-NOT_SEARCHED = ("docs/log", "docs/mutants", "docs/drills", "CHANGELOG")
+NOT_SEARCHED = ("docs/log", "docs/mutants", "docs/drills", "docs/decisions/0", "CHANGELOG")
 
 
 def leave_out_of_search(app: Sphinx, _: nodes.document) -> None:
     """Mark a page of record as `nosearch`, which a line in the page itself would show wherever else it is read."""
-    if app.env.docname in NOT_SEARCHED:
+    if app.env.docname.startswith(NOT_SEARCHED):
         app.env.metadata[app.env.docname]["nosearch"] = ""
 
 

@@ -1,4 +1,4 @@
-"""Half-masked: predict the picked tokens, of which every other one is shown as it is."""
+"""Half-masked: predict the picked tokens; about half of them are masked, and the others stay as they are."""
 
 from workbench.models.corruption import mask_tokens
 from workbench.models.losses import gather

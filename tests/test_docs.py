@@ -77,6 +77,13 @@ def test_every_decision_is_listed() -> None:
     assert pages == set(re.findall(r"\((0[\w-]+\.md)\)", listed))
 
 
+def test_every_tutorial_and_how_to_is_listed_with_a_line_that_says_what_for() -> None:
+    listed = re.findall(r"^- \[[^\]]+\]\(([\w/-]+\.md)\): \S", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
+    pages = {f"{path.parent.name}/{path.name}" for path in (ROOT / "docs").glob("*/*.md")}
+    assert set(listed) == {page for page in pages if page.startswith(("howto/", "tutorials/"))}
+    assert len(set(listed)) == len(listed)
+
+
 KEPT = ROOT / "reports/kept"
 SECTIONS = re.split(r"^###? ", (KEPT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
 READ = {name: part for part in SECTIONS if (KEPT / (name := re.split(r"[:\n]", part)[0])).is_dir()}

@@ -75,12 +75,45 @@ def typed(page: Path) -> Iterator[Typed]:
             yield Typed(page, tuple(shlex.split(words)))
 
 
+def shown(page: Path) -> dict[Typed, list[str]]:
+    """The lines of output that a page shows below a command; `...` stands for lines that are left out."""
+    text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
+    blocks = re.findall(
+        rf"^ {{4}}{PREFIX}workbench ([^\n]+)\n\n```text\n(.*?)```", text, flags=re.MULTILINE | re.DOTALL
+    )
+    lines: dict[Typed, list[str]] = {}
+    for command, block in blocks:
+        given = Typed(page, tuple(shlex.split(re.split(r" {2,}| # | \(| > ", command)[0])))
+        lines.setdefault(given, []).extend(line for line in block.splitlines() if line.strip("." + " "))
+    return lines
+
+
+def shape(line: str) -> str:
+    """A line of output without what differs between two runs of a command: numbers, times, hashes, paths, verdicts."""
+    line = re.sub(r"^(verdict:?\s).*", r"\1", line)
+    line = re.sub(r"^(?:done|running|interrupted|new) +(\S+).*", r"STATE \1", line)
+    line = re.sub(r"(?<!\S)/\S+", "PATH", line)
+    line = re.sub(r"\b(?=\d*[a-f])[0-9a-f]{8,}\b", "N", line)
+    line = re.sub(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?[kKMGTP]?\b", "N", line)
+    line = re.sub(r"\bN (?:d|h|min|s)\b(?: N (?:h|min|s)\b)*", "TIME", line)
+    line = re.sub(r"\bN ([a-z]{3,})s\b", r"N \1", line)  # 1 record, 2 records
+    return " ".join(re.sub(r"-{2,}", "--", line).split())
+
+
+def assert_shown(given: Typed, done: subprocess.CompletedProcess[str]) -> None:
+    """Each line that the page shows below the command is one that it prints, with numbers of its own."""
+    printed = {shape(line) for line in (done.stdout + "\n" + done.stderr).splitlines()}
+    stale = [line for line in SHOWN.get(given, []) if shape(line) not in printed]
+    assert not stale, f"{given}\ndoes not print\n{chr(10).join(stale)}\nbut\n{done.stdout}{done.stderr}"
+
+
 def is_synopsis(words: tuple[str, ...]) -> bool:
     """Whether the line lists options in brackets instead of giving them."""
     return any("[" in word for word in words)
 
 
 COMMANDS = list(dict.fromkeys(each for page in PAGES for each in typed(page)))
+SHOWN = {given: lines for page in PAGES for given, lines in shown(page).items()}
 
 
 def write_babylm(folder: Path, real_data: Path) -> None:
@@ -105,6 +138,12 @@ def tutorial_objective() -> str:
     """The file that the tutorial on objectives has its reader save as focal_mlm.py."""
     page = (ROOT / "docs/tutorials/own-objective.md").read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
+
+
+def printed_by_snippets(page: Path) -> list[str]:
+    """The output that a page shows below its Python."""
+    blocks = re.findall(r"```python\n.*?```\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
 
 
 def snippets(page: Path) -> list[str]:
@@ -194,6 +233,7 @@ def test_a_documented_command_works_as_typed(
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
     done = workbench(*words, cwd=folder, **cluster)
     assert done.returncode == 0, f"{given}\n{done.stderr}"
+    assert_shown(given, done)
 
 
 @pytest.mark.slow
@@ -204,6 +244,7 @@ def test_the_commands_of_a_page_work_one_after_the_other(page: Path, workbench: 
         meant = {"STORE": "code", "RUN": runs[0]} if runs else {}
         done = workbench(*(meant.get(word, word) for word in given.words), cwd=tmp_path)
         assert done.returncode == 0, f"{given}\n{done.stderr}"
+        assert_shown(given, done)
     assert (tmp_path / "adapted/discriminator").is_dir()
 
 
@@ -226,6 +267,20 @@ def test_documented_python_runs_as_it_stands(page: Path, folder: Path, tmp_path:
         env=os.environ | {"WORKBENCH_REHEARSAL": "1", "PYTHONPATH": str(ROOT)}, timeout=1200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert {shape(line) for line in printed_by_snippets(page)} <= {shape(line) for line in done.stdout.splitlines()}
+
+
+TUTORIALS = [ROOT / "docs/start.md", *(ROOT / "docs/tutorials").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_the_output_in_a_tutorial_stands_below_its_command_and_its_pictures_are_small(page: Path) -> None:
+    """So that the tests above compare it with what the command prints."""
+    text = page.read_text(encoding="utf-8")
+    checked = len(shown(page)) + len(re.findall(r"```python\n.*?```\n\n```text\n", text, flags=re.DOTALL))
+    assert text.count("```text\n") == checked
+    pictures = [page.parent / name for name in re.findall(r"```\{image\} (\S+)", text)]
+    assert pictures and all(picture.stat().st_size < 150_000 for picture in pictures)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
