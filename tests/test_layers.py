@@ -30,16 +30,17 @@ LINES = (
     "errors",
 )
 REPORT_LINES = (
-    "speed paper",
+    "paper",
     "page",
-    "figures",
-    "results",
-    "long_table",
-    "csv_tables",
+    "drawing",
+    "charts",
+    "data_files recommendation",
+    "verdict",
     "comparison",
+    "results",
     "statistics",
     "load",
-    "columns formatting report_options",
+    "formatting",
 )
 MOST_MODULES = 8  # at the top level, packages apart
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}

@@ -16,13 +16,13 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.report.load import frames, report_folder
-from workbench.report.load.frames import Frames
-from workbench.report.load.logged_rows import LoggedRows
-from workbench.report.load.run_files import FINISHED
+from workbench.report import data_files
+from workbench.report.data_files import results_of
+from workbench.report.load import study_tables
+from workbench.report.load.run_files import FINISHED, LoggedRows
+from workbench.report.load.study_tables import Frames
 from workbench.report.page import document
-from workbench.report.report_options import ReportOptions
-from workbench.report.results import results_of
+from workbench.report.results import ReportOptions
 from workbench.store.run_store import RunStore
 
 PLACE = re.compile(r"/(?:[\w.-]+/)+([\w.-]+)")  # a path, with the name of its file as group 1
@@ -35,7 +35,7 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
 
     Raises ValueError if they are of other arms, budgets or texts.
     """
-    new, (kept, _, _) = frames.read(store, experiment), report_folder.read(folder)
+    new, (kept, _, _) = study_tables.read_study(store, experiment), data_files.read_data_files(folder)
     done = kept.runs[kept.runs["state"].isin(FINISHED)]
     for key in ("arm", "budget", "data"):
         if set(done[key].dropna()) != set(new.runs[key].dropna()):

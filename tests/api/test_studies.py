@@ -14,7 +14,7 @@ import pytest
 from drills.small import TINY, write_text
 
 import workbench as wb
-from workbench.report.statistics.noise import own_noises
+from workbench.report.statistics.paired_comparison import own_noises
 from workbench.report.statistics.power import gap_by_own_noise
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import dumps

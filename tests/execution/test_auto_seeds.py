@@ -17,12 +17,11 @@ from workbench.execution import auto_seeds, experiment_runner, one_run
 from workbench.execution.auto_seeds import Limit
 from workbench.execution.experiment_runner import Session
 from workbench.execution.run_list import Job, job_of
-from workbench.report.comparison import declared
-from workbench.report.comparison.boards import boards
-from workbench.report.comparison.verdict import of_board
-from workbench.report.load import frames
+from workbench.report.comparison import leaderboards
+from workbench.report.load import study_tables
 from workbench.report.page import warnings
 from workbench.report.statistics.paired_comparison import pairwise
+from workbench.report.verdict import verdict_of
 from workbench.spec import experiment
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget, Special
@@ -130,8 +129,8 @@ def test_what_is_clear_ends_at_the_first_look(machine: Callable[..., Machine]) -
     assert record.design["seeds"] == [4, 6, 9, 12] and record.design["measure"] == "probes"
     assert stands(record) == [(4, [("rtd", "bert-mlm", "decided")])]
     assert len(one.trained) == 12 and {int(name[-1]) for name in one.trained} == {0, 1, 2, 3}
-    [board] = boards(frames.read(RunStore(one.root), record.name))
-    verdict = of_board(board, "objective")
+    [board] = leaderboards(study_tables.read_study(RunStore(one.root), record.name))
+    verdict = verdict_of(board, "objective")
     assert verdict.best == "rtd" and verdict.kind != "undecided" and not verdict.rivals
 
 
@@ -157,7 +156,7 @@ def test_a_command_that_is_killed_again_and_again_takes_the_same_looks(machine: 
             [found] = RunStore(one.root).experiments()
             assert found.design["seeds"] == [4, 6]
             assert stands(found) == stands(whole)[: len(found.looks)]
-            [board] = boards(frames.read(RunStore(one.root), found.name)) or [None]
+            [board] = leaderboards(study_tables.read_study(RunStore(one.root), found.name)) or [None]
             seeds = {pair.difference.estimate.n for pair in board.pairs[board.budget]} if board else {0}
             assert seeds == ({found.looks[-1]["seeds"]} if found.looks else {0})  # never those of the block under way
     assert stands(record) == stands(whole) and record.looks[0]["found"] == whole.looks[0]["found"]
@@ -219,7 +218,7 @@ def test_a_contrast_that_is_named_after_the_first_seeds_is_late_for_fresh_seeds_
     assert experiment_runner.execute(fresh, one.root, Host()).record == first
     [row] = RunStore(one.root).experiment(first).contrasts
     assert row["seen"] == 2 and len(row["runs_a"]) == 3
-    [board] = boards(frames.read(RunStore(one.root), first))
+    [board] = leaderboards(study_tables.read_study(RunStore(one.root), first))
     assert not board.family.pairs and [pair.difference.estimate.n for pair in board.pairs[board.budget]] == [5]
 
 
@@ -242,13 +241,16 @@ def test_without_a_plan_the_record_keeps_which_seeds_were_reported(machine: Call
     assert reported(RunStore(one.root).experiments()[0]) == [], "nor was anything reported yet"
     one.left = 10_000
     assert reported(carried_out(4)) == reported(carried_out(4)) == [(4, [0, 1, 2, 3])]
-    assert declared.reported_before(frames.read(RunStore(one.root), carried_out(3).name)) == [], "a part of those"
+    assert warnings.reported_before(study_tables.read_study(RunStore(one.root), carried_out(3).name)) == [], (
+        "a part of those"
+    )
     carried_out(4, budget_steps=6)
     record = carried_out(2, seed=50)
     assert reported(record) == [(4, [0, 1, 2, 3]), (6, [0, 1, 2, 3]), (4, [0, 1, 2, 3, 50, 51])]
-    read = frames.read(RunStore(one.root), record.name)
-    [said] = declared.reported_before(read)
-    assert said in warnings.warnings(read, boards(read), {})
+    read = study_tables.read_study(RunStore(one.root), record.name)
+    [said] = warnings.reported_before(read)
+    assert said in warnings.cautions(read, leaderboards(read), {})
+    said = said.reason
     day = record.reported[0]["at"][:10]
     assert f"at steps=4 were reported with 4 seeds ({day}) and 6 seeds ({day}). " in said and "up to 10 %" in said
     with pytest.raises(InputError, match="trained already"):
@@ -264,7 +266,7 @@ def test_gains_over_untrained_encoders_keep_to_the_looks(machine: Callable[..., 
     with pytest.raises(Interrupted):
         go(one, Limit(6))
     [record] = RunStore(one.root).experiments()
-    [board] = boards(frames.read(RunStore(one.root), record.name))
+    [board] = leaderboards(study_tables.read_study(RunStore(one.root), record.name))
     arms = {cell.arm: {seed: cell.scores[seed] for seed in range(4)} for cell in board.cells}
     assert board.untrained is not None and board.family.plan is not None and max(board.untrained.scores) > 3
     arms["untrained"] = {seed: board.untrained.scores[seed] for seed in range(4)}
@@ -274,7 +276,7 @@ def test_gains_over_untrained_encoders_keep_to_the_looks(machine: Callable[..., 
     for arm, _ in pairs:
         gain, wanted = found[arm], expected_gains[arm, "untrained"]
         assert gain is not None and gain.difference == wanted.difference and gain.adjusted == wanted.adjusted
-    assert not [text for text in warnings.uneven(board) if "untrained" in text]
+    assert not [one for one in warnings.uneven(board) if "untrained" in one.reason]
 
 
 def job_of_other_tasks(most: int) -> Job:

@@ -11,9 +11,9 @@ import pytest
 from workbench.errors import InputError
 from workbench.execution import study_plan
 from workbench.execution.run_list import job_of, plans
-from workbench.report.comparison.boards import boards
-from workbench.report.load import frames
-from workbench.report.statistics.noise import moved_by_arithmetic
+from workbench.report.comparison import leaderboards
+from workbench.report.load import study_tables
+from workbench.report.statistics.paired_comparison import moved_by_arithmetic
 from workbench.report.statistics.power import needed_seeds, smallest_gap
 from workbench.spec import experiment
 from workbench.spec.host import Host
@@ -61,7 +61,7 @@ def test_contrasts_of_several_budgets_are_planned_for_the_largest(quick: None, t
 def test_the_noise_is_that_of_the_report(tmp_path: Path) -> None:
     store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=5, tunings=1)
     [found] = study_plan.measured(store, "ablation")
-    [board] = boards(frames.read(store, name, verify=False))
+    [board] = leaderboards(study_tables.read_study(store, name, verify=False))
     noise = board.noise[board.budget][0]
     assert (found.sd, found.df, found.measure) == (noise.paired, 4, "probe score")
     assert found.low is not None and found.high is not None and found.low < found.sd < found.high

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.report.comparison.boards import SPENT, Board, Cell, compare
-from workbench.report.comparison.declared import Family
-from workbench.report.statistics.group_sequential import Plan, looks
+from workbench.report.comparison import compare
+from workbench.report.results import SPENT, Cell, Leaderboard
+from workbench.report.statistics.group_sequential import Family, Plan, looks
 from workbench.report.statistics.paired_comparison import Compared, pairwise
 
 BUDGET = "60 steps"
@@ -32,7 +32,7 @@ def gain(by: float, noise: float = 0.1, seeds: int = 5) -> Compared:
 
 def board(
     cells: Iterable[Cell], declared: Iterable[tuple[str, str]] = (), plan: Plan | None = None, **changes: Any
-) -> Board:
+) -> Leaderboard:
     """These cells, whose budgets stand in the order of their first one; `declared` are pairs at the last of them."""
     cells = tuple(cells)
     budgets = tuple(dict.fromkeys(one.budget for one in cells))
@@ -47,4 +47,4 @@ def board(
         "run_scores": {r: one.scores[s] for one in cells for s, r in zip(sorted(one.scores), one.runs, strict=True)},
         "families": families, "looks": tuple(looks(plan, last, family.pairs)) if plan else (),
     } | changes  # fmt: skip
-    return Board(**fields)
+    return Leaderboard(**fields)

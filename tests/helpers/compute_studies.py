@@ -9,7 +9,8 @@ from typing import Any
 
 import made
 
-from workbench.report.comparison.boards import Board, board
+from workbench.report.comparison import leaderboard
+from workbench.report.results import Leaderboard
 
 BUDGETS = (15, 30, 60, 120, 240)
 
@@ -27,11 +28,11 @@ def law(scale: float, exponent: float, noise: float = 0.0) -> Any:
 
 def study(
     laws: Mapping[str, Any], seeds: int = 4, budgets: tuple[int, ...] = BUDGETS, **more: Any
-) -> tuple[Any, Board]:
+) -> tuple[Any, Leaderboard]:
     def truth(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
         return float(laws[arm](arm, steps, seed)) if steps else 40.0
 
     found = made.in_memory(truth, tuple(laws), seeds, 1, budgets, **more)
-    results = board(found, "probes")
+    results = leaderboard(found, "probes")
     assert results is not None
     return found, results

@@ -8,8 +8,9 @@ from typing import Any
 
 import made
 
-from workbench.report.comparison.boards import Board, board
-from workbench.report.load.frames import Frames
+from workbench.report.comparison import leaderboard
+from workbench.report.load.study_tables import Frames
+from workbench.report.results import Leaderboard
 
 ELECTRA = (("rtd", "bert-mlm"), ("rtd", "electra-15"))
 PAPER = ((4, 0), (1, 0), (2, 0), (3, 0), (4, 3), (4, 1))  # the ablation's, with BERT MLM as arm 0
@@ -24,10 +25,12 @@ def declare(pairs: Sequence[tuple[str, str]], seeds: int = 5, **changes: Any) ->
     return [contrast(a, b, seeds, **changes) for a, b in pairs]
 
 
-def declared_study(levels: dict[str, float], rows: Sequence[dict[str, Any]], seeds: int = 5) -> tuple[Board, Frames]:
+def declared_study(
+    levels: dict[str, float], rows: Sequence[dict[str, Any]], seeds: int = 5
+) -> tuple[Leaderboard, Frames]:
     """Return the board and the tables of a study with these levels, whose record declares these comparisons."""
     frames = made.in_memory(made.noisy(levels, 1.0), tuple(arm for arm in levels if arm != "untrained"), seeds)
     frames = replace(frames, record={"axis": "objective", "contrasts": list(rows)})
-    found = board(frames, "probes")
+    found = leaderboard(frames, "probes")
     assert found is not None
     return found, frames

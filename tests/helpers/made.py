@@ -19,7 +19,7 @@ from workbench.store.atomic import read_object, sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 
 if TYPE_CHECKING:
-    from workbench.report.load.frames import Frames
+    from workbench.report.load.study_tables import Frames
 
 ARMS = ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "bert-mlm")
 PROBES = {"package": "accuracy", "order": "matthews", "next": "accuracy", "signature": "accuracy"}
@@ -188,7 +188,7 @@ def in_memory(
     """What `frames.read` would find in such a study, without the disk. `price(arm)` is the FLOPs of a step."""
     import pandas as pd
 
-    from workbench.report.load import frames
+    from workbench.report.load import study_tables
 
     keys = [("untrained", s, 0) for s in range(seeds)]
     keys += [(arm, s, steps) for steps in budgets for s in range(seeds) for arm in arms]
@@ -209,7 +209,7 @@ def in_memory(
     ]  # fmt: skip
     empty = pd.DataFrame(columns=["run_id", "task", "baseline", "value"])
     settings = {r["run_id"]: {"encoder.hidden": 64} for r in runs}
-    return frames.Frames(
+    return study_tables.Frames(
         {"axis": "objective"}, pd.DataFrame(runs), pd.DataFrame(scores), empty, empty, empty, settings, {}, ()
     )
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 import made
 import pandas as pd
 
-from workbench.report.comparison.boards import Board, board
-from workbench.report.comparison.verdict import Verdict, of_board
-from workbench.report.load.frames import Frames
+from workbench.report.comparison import leaderboard
+from workbench.report.load.study_tables import Frames
 from workbench.report.page import warnings
+from workbench.report.results import Leaderboard, Verdict
+from workbench.report.verdict import verdict_of
 
 
 def noise_of(levels: Mapping[str, float], study: int) -> Callable[..., float]:
@@ -27,13 +28,16 @@ def noise_of(levels: Mapping[str, float], study: int) -> Callable[..., float]:
     return truth
 
 
-def judged(levels: Mapping[str, float], bag: float | None = None, seeds: int = 5) -> tuple[Board, Frames, Verdict, str]:
+def judged(
+    levels: Mapping[str, float], bag: float | None = None, seeds: int = 5
+) -> tuple[Leaderboard, Frames, Verdict, str]:
     """A study, its verdict, and what stands under "Before you rely on it"."""
     arms = tuple(arm for arm in levels if arm != "untrained")
     frames = made.in_memory(noise_of(levels, 3), arms, seeds)
     if bag is not None:
         rows = [{"run_id": "", "task": task, "baseline": "bag-of-words", "value": bag} for task in made.PROBES]
         frames = replace(frames, baselines=pd.DataFrame(rows))
-    found = board(frames, "probes")
+    found = leaderboard(frames, "probes")
     assert found is not None
-    return found, frames, of_board(found, "objective"), " ".join(warnings.warnings(frames, [found], {}))
+    told = " ".join(each.reason for each in warnings.cautions(frames, [found], {}))
+    return found, frames, verdict_of(found, "objective"), told

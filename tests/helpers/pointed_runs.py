@@ -10,8 +10,9 @@ from typing import Any
 
 import made
 
-from workbench.report.comparison.boards import Board, boards
-from workbench.report.load.frames import read
+from workbench.report.comparison import leaderboards
+from workbench.report.load.study_tables import read_study
+from workbench.report.results import Leaderboard
 from workbench.store import manifest, validation
 from workbench.store.atomic import sealed
 from workbench.store.run_store import RunDir, RunStore
@@ -65,6 +66,6 @@ def overtaking(arm: str, share: float, seed: int) -> float:
     return 70 + rise * math.log10(share / 0.15) + noise
 
 
-def board_with_points(store: RunStore, name: str) -> Board:
-    (found,) = boards(read(store, name))
+def board_with_points(store: RunStore, name: str) -> Leaderboard:
+    (found,) = leaderboards(read_study(store, name))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from workbench.report.comparison.extrapolation import BEST, Points
+from workbench.report.recommendation import BEST, Points
 
 Law = Callable[[float], float]  # doublings of the smallest budget -> true score
 

@@ -1,13 +1,13 @@
-"""Every number of the tables and of the page, computed again from the run directories by plain code.
-
-Nothing of workbench is used here, except to make the store and to write the report.
-"""
+"""The CSV files of a report, their columns, and the scores as one long table."""
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import math
+import re
 import statistics as plain
 from collections import defaultdict
 from pathlib import Path
@@ -15,11 +15,13 @@ from typing import Any
 
 import made
 import numpy as np
+import pandas as pd
 import parsed
 import pytest
 from scipy import stats
 
-from workbench.report import write
+from workbench.report import data_files, write
+from workbench.report.load import study_tables
 from workbench.store.run_store import RunStore
 
 CONVENTIONS = ("paper", "paper-sparse", "matmul")
@@ -306,3 +308,100 @@ def test_page_names_what_is_left_out(report: tuple[Path, Path]) -> None:
     assert "means of 2 to 4 fine-tuning seeds" in said
     assert "do not have the same seeds" in said and "replace-mlm 3 seeds" in said
     assert "not at equal compute" in said and "all-tokens-mlm spent 1.58 times the FLOPs of bert-mlm" in said
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_counts_are_written_as_whole_numbers_and_means_as_they_are() -> None:
+    table = pd.DataFrame({
+        "steps": [4578.0, math.nan], "seed": [0.0, 1.0], "tokens": [0.5, 2.0], "flops_paper-sparse": [3.6e12, math.nan],
+        "flops_matmul": [1e22, 2e22], "micro_batch": [32.0, 16.0], "value": [50.0, 49.5],
+    })  # fmt: skip
+    assert data_files.csv_bytes(data_files.for_files(table)).decode().splitlines() == [
+        "steps,seed,tokens,flops_paper_sparse,flops_matmul,micro_batch,value",
+        "4578,0,0.5,3600000000000,1e+22,32,50.0",
+        ",1,2.0,,2e+22,16,49.5",
+    ]
+
+
+def test_kinds_and_hashes_have_names_that_say_so() -> None:
+    table = pd.DataFrame(
+        {"role": ["arm", "untrained"], "spec": "ab", "data": "cd", "code": "0.1", "flops.paper-sparse": 1}
+    )
+    made = data_files.for_files(table)
+    assert list(made) == ["kind", "spec_hash", "data_fingerprint", "code_version", "flops_paper_sparse"]
+    assert list(made["kind"]) == ["pre-training", "untrained"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "reports/kept").glob("*/*.csv")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_kept_tables_have_the_names_and_numbers_of_today(path: Path) -> None:
+    kept = pd.read_csv(path, dtype=str, keep_default_na=False)
+    assert list(kept) == [data_files.name_in_files(name) for name in kept]
+    assert not {"role", "digest", "tuning_seed", "fine_tuning"} & set(kept)
+    for name in data_files.COUNTS & set(kept) - {"step"}:
+        assert all(re.fullmatch(r"-?\d*", value) for value in kept[name]), name
+
+
+def test_every_column_is_explained() -> None:
+    named = set(re.findall(r"`(\w+)`", (ROOT / "docs/columns.md").read_text()))
+    made = {
+        *study_tables.RUN,
+        *study_tables.STRETCH,
+        *study_tables.BASELINE,
+        *data_files.TABLE,
+        *data_files.PAIRS,
+        *data_files.TASKS,
+        *data_files.NOISE,
+    }
+    of_scores = {data_files.OF_SCORES.get(name, name) for name in (*study_tables.SCORE, *study_tables.OTHER)}
+    assert {data_files.name_in_files(name) for name in made} | of_scores <= named
+
+
+def test_kept_tables_can_be_read_back() -> None:
+    table = pd.DataFrame({"role": ["arm", "untrained"], "spec": "ab", "flops_paper-sparse": 1, "digest": "cd"})
+    written = data_files.for_files(table.rename(columns=data_files.OF_SCORES))
+    pd.testing.assert_frame_equal(data_files.from_files(written), table)
+
+
+@pytest.mark.parametrize("form", sorted(data_files.FORMS))
+def test_export_holds_every_score_and_where_it_comes_from(ledger_store: tuple[RunStore, str], form: str) -> None:
+    store, name = ledger_store
+    data = data_files.export_scores(store, name, form)
+    files = {(r.run_id, p.name): json.loads(p.read_text()) for r in store.runs() for p in r.path.glob("scores/*.json")}
+    counted = [f for (run, _), f in files.items() if store.get(run).state == "done"]
+    if form == "latex":
+        lines = [line for line in data.decode().splitlines() if line.endswith(r"\\") and line.count("&") == 9]
+        values = sorted(float(line.split("&")[6]) for line in lines if re.search(r"& +\d+\.\d\d &", line))
+        assert values == sorted(round(f["value"], 2) for f in counted)
+        assert r"\begin{longtable}" in data.decode()
+        return
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(data.decode())))
+    else:
+        rows = [{k: str(v) for k, v in row.items()} for row in pd.read_parquet(io.BytesIO(data)).to_dict("records")]
+    scored = [row for row in rows if row["task"] not in ("", "nan", "None")]
+    assert sorted(float(row["value"]) for row in scored) == pytest.approx(sorted(f["value"] for f in counted))
+    assert len(rows) == len(scored) + 1  # the run that diverged has a row, without a score
+    for row in scored:
+        record = json.loads((store.root / row["run_id"] / "spec.json").read_text())
+        assert row["spec_hash"] == record["identity_sha"]
+        assert row["data_fingerprint"] == record["spec"]["data"]["fingerprint"]
+        assert row["code_version"] == "0.1.0 0123456789" and int(row["seed"]) == record["spec"]["seed"]
+        untrained = record["spec"]["budget"]["steps"] == 0
+        assert (row["kind"], row["steps"]) == (("untrained", "0") if untrained else ("pre-training", row["budget"][:2]))
+        file = files[
+            row["run_id"],
+            next(name for run, name in files if run == row["run_id"] and name.startswith(f"{row['task']}-")),
+        ]
+        assert row["fine_tuning_seed"] in ("0", "1") and row["fine_tuning_settings_hash"] == file["digest"]
+
+
+def test_names_that_latex_would_read_are_escaped(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    spec = made.spec_of("./a_b&c%.py", 0, {"steps": 8}, source="0" * 64)
+    made.scored(made.trained(store, spec, 8), "order", 0, 60.0)
+    text = data_files.export_scores(store, made.recorded(store, [spec]), "latex").decode()
+    assert r"a\_b\&c\%" in text

@@ -62,12 +62,7 @@ def test_counts_and_listings() -> None:
     assert [fmt.count(v) for v in (0, 15625, 99_999, 999_499, 999_500, 1.02e6, 16.4e9, 9.999e14, 2e15, math.nan)] == [
         "0", "15,625", "99,999", "999 k", "1 M", "1.02 M", "16.4 G", "1,000 T", "2,000 T", "–",
     ]  # fmt: skip
-    assert [fmt.listing(x) for x in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
-        "",
-        "a",
-        "a and b",
-        "a, b and c",
-    ]
+    assert [fmt.listing(x) for x in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
     assert fmt.seeds([1, 1]) == "1 seed" and fmt.seeds([3, 5]) == "3 to 5 seeds"
 
 

@@ -17,12 +17,13 @@ import parsed
 import pytest
 
 from workbench.errors import InputError, encodable
-from workbench.report import find_record, long_table, write
-from workbench.report.comparison.boards import Board, boards
-from workbench.report.comparison.verdict import verdicts
+from workbench.report import data_files, find_record, write
+from workbench.report.comparison import leaderboards
 from workbench.report.formatting import power
-from workbench.report.load import frames
+from workbench.report.load import study_tables
 from workbench.report.page import warnings
+from workbench.report.results import Leaderboard
+from workbench.report.verdict import verdicts
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 
@@ -70,12 +71,12 @@ def said(page: Path) -> str:
     return " ".join(parsed.page(page).text.split())
 
 
-def found_in(store: RunStore, name: str) -> tuple[list[Board], str, str]:
+def found_in(store: RunStore, name: str) -> tuple[list[Leaderboard], str, str]:
     """Boards, the verdict and warnings without the figures, which take most of the time."""
-    read = frames.read(store, name)
-    found = boards(read)
+    read = study_tables.read_study(store, name)
+    found = leaderboards(read)
     told = " ".join(map(str, verdicts(found, read)))
-    return found, told, " ".join(warnings.warnings(read, found, {}))
+    return found, told, " ".join(each.reason for each in warnings.cautions(read, found, {}))
 
 
 def sentence(page: Path) -> str:
@@ -245,7 +246,7 @@ def test_two_suites_are_a_main_figure_and_a_card(tmp_path: Path) -> None:
     names = ("CoLA", "package", "order")
     store, name = small(tmp_path, tasks=names, seeds=4, record={"tasks": {"names": list(names)}})
     tree = parsed.page(write(store, name, tmp_path / "out"))
-    first, second = verdicts(boards(found := frames.read(store, name)), found)
+    first, second = verdicts(leaderboards(found := study_tables.read_study(store, name)), found)
     assert tree.find("h1")[0].text == first.sentence
     [card] = [e for e in tree.everything() if e.attributes.get("class") == "card"]
     assert second.sentence in card.text and "65." in card.text
@@ -325,7 +326,7 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
     told = [line for line in caplog.messages if "left out" in line]
     assert len(told) == 3 and ids[0] in told[0] and ids[1] in told[1] and "no such folder" in told[2]
     caplog.clear()
-    long_table.export(store, name, "latex")
+    data_files.export_scores(store, name, "latex")
     assert [line for line in caplog.messages if "left out" in line] == told
     asks_nothing(found)
     absent = parsed.page(found).by_id("runs").find("table")[0]
@@ -340,14 +341,14 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
 def test_a_damaged_file_costs_its_own_run_only(tmp_path: Path, damage: bytes) -> None:
     store, name = small(tmp_path, seeds=2)
     hurt = store.get(made.spec_of("rtd", 0, {"steps": 60}).name).path
-    [whole] = boards(frames.read(store, name))
+    [whole] = leaderboards(study_tables.read_study(store, name))
     files = [f for f in sorted(hurt.rglob("*")) if f.is_file()]
     assert {f.name for f in files} >= {"spec.json", "done.json", "env.json", "plan.json", "metrics.jsonl"}
     for file in files:
         before = file.read_bytes()
         file.write_bytes(damage)
-        found = frames.read(store, name)
-        [board] = boards(found)
+        found = study_tables.read_study(store, name)
+        [board] = leaderboards(found)
         assert found.by_id()[hurt.name]["state"] == "damaged" and file.name in found.by_id()[hurt.name]["reason"]
         assert board.run_scores == {r: score for r, score in whole.run_scores.items() if r != hurt.name}
         file.write_bytes(before)

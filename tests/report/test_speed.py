@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import parsed
 import pytest
 
-from workbench.report import speed
+from workbench.report.page import rendering
 
 PARTS = {"generator": 0.25, "discriminator": 0.5, "rest": 0.25}
 
@@ -46,21 +46,21 @@ def bars(text: str, kind: str) -> list[tuple[float, float, float]]:
 
 def test_every_remark_is_told_once_with_the_rows_that_it_is_about() -> None:
     rows = [row("rtd", notes=["a", "b"]), row("bert-mlm", notes=["a"]), skipped("electra-15", "no memory")]
-    told = speed.notes(rows)
+    told = rendering.bench_notes(rows)
     assert told[0].startswith("a (rtd at nano, bert-mlm at nano") and told[1].startswith("b (rtd at nano)")
     assert len(told) == 3 and "no memory" in told[2] and "electra-15 at nano" in told[2]
 
 
 def test_a_remark_on_all_rows_names_none() -> None:
-    [told] = speed.notes([row("rtd", notes=["a"]), row("bert-mlm", notes=["a"])])
+    [told] = rendering.bench_notes([row("rtd", notes=["a"]), row("bert-mlm", notes=["a"])])
     assert told.startswith("a (") and "rtd" not in told
-    assert speed.notes([row()]) == []
+    assert rendering.bench_notes([row()]) == []
 
 
 @pytest.mark.parametrize("tokens", [(40_000.0,), (40_000.0, 10_000.0, 25_000.0), (5.0, 5.0)])
 def test_bars_are_as_long_as_the_speeds_with_a_line_over_the_turns(tokens: tuple[float, ...]) -> None:
     names = ("rtd", "bert-mlm", "<mine>")[: len(tokens)]
-    text = speed.throughput([row(name, tokens=speed_) for name, speed_ in zip(names, tokens, strict=True)])
+    text = rendering.throughput([row(name, tokens=speed_) for name, speed_ in zip(names, tokens, strict=True)])
     middles = []
     lines, drawn = bars(text, "x"), bars(text, "m")
     for (left, right, middle), (slow, fast, height), value in zip(drawn, lines, tokens, strict=True):
@@ -77,7 +77,7 @@ def test_bars_are_as_long_as_the_speeds_with_a_line_over_the_turns(tokens: tuple
 @pytest.mark.parametrize("parts", [PARTS, {"one": 1.0}, {f"part {i}": 0.1 for i in range(10)}, {"a": 1.0, "b": 0.0}])
 def test_parts_of_a_step_follow_each_other_up_to_the_whole(parts: dict[str, float]) -> None:
     """Ten parts take the eight colours in turn."""
-    text = speed.shares([row(shares=parts), row("bert-mlm", shares=parts)])
+    text = rendering.shares([row(shares=parts), row("bert-mlm", shares=parts)])
     titles = [title.text or "" for title in ElementTree.fromstring(text).iter("title")]
     assert [title.partition(":")[0] for title in titles] == [*parts, *parts]
     found = bars(text, "m")
@@ -90,7 +90,7 @@ def test_parts_of_a_step_follow_each_other_up_to_the_whole(parts: dict[str, floa
 
 def test_a_page_has_a_pair_of_figures_for_each_scale_that_was_measured(tmp_path: Path) -> None:
     rows = [row(), row("bert-mlm"), row("rtd", "mini", precision="bf16"), skipped("electra-15", "no memory")]
-    page = parsed.page(speed.write(rows, tmp_path / "deep" / "out"))
+    page = parsed.page(rendering.write_bench(rows, tmp_path / "deep" / "out"))
     captions = [caption.text.partition(",")[0] for caption in page.find("figcaption")]
     assert captions == ["nano", "mini", "nano", "mini"] and len(page.find("svg")) == 4
     arms = [{"rtd", "bert-mlm"} & {text.text for text in figure.find("text")} for figure in page.find("svg")]
@@ -109,27 +109,27 @@ def test_a_page_has_a_pair_of_figures_for_each_scale_that_was_measured(tmp_path:
 
 
 def test_a_page_on_rows_that_were_all_left_out_has_no_figures(tmp_path: Path) -> None:
-    page = parsed.page(speed.write([skipped("rtd", "no <memory>")], tmp_path))
+    page = parsed.page(rendering.write_bench([skipped("rtd", "no <memory>")], tmp_path))
     assert not page.find("svg") and not page.find("tbody")[0].find("tr") and "no <memory>" in page.text
 
 
 def test_a_page_is_not_written_in_the_place_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(OSError):
-        speed.write([row()], tmp_path / "out")
+        rendering.write_bench([row()], tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_the_page_and_its_numbers_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
     """The page is larger, so that a limit between the two sizes stops it after the numbers were written."""
-    page = speed.write([row("rtd")], tmp_path)
+    page = rendering.write_bench([row("rtd")], tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before["bench.json"]) * 2, limits[1]))
     try:
         with pytest.raises(OSError, match="bytes are needed"):
-            speed.write([row("bert-mlm")], tmp_path)
+            rendering.write_bench([row("bert-mlm")], tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert speed.write([row("bert-mlm")], tmp_path) == page and b"bert-mlm" in page.read_bytes()
+    assert rendering.write_bench([row("bert-mlm")], tmp_path) == page and b"bert-mlm" in page.read_bytes()

@@ -11,7 +11,7 @@ from helpers.written_runs import begun, finished
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench.report.load import ledger
+from workbench.report.load import runs_table
 from workbench.store import index
 from workbench.store.atomic import read_sealed, sealed
 from workbench.store.index import Index
@@ -34,7 +34,7 @@ def reads(store: RunStore) -> list[str]:
 
     def of(run: RunDir) -> dict[str, object]:
         seen.append(run.run_id)
-        return ledger.row_of(run)
+        return runs_table.row_of(run)
 
     one = Index(store.root, "runs", of)
     for run in store.runs():
@@ -44,12 +44,12 @@ def reads(store: RunStore) -> list[str]:
 
 
 def test_finished_runs_are_read_once_and_others_each_time(store: RunStore) -> None:
-    everything = [ledger.row_of(run) for run in store.runs()]
+    everything = [runs_table.row_of(run) for run in store.runs()]
     assert len(reads(store)) == 4
     unfinished = [run.run_id for run in store.runs() if not run.trained]
     assert reads(store) == unfinished and len(unfinished) == 1
-    assert ledger.rows(store) == everything
-    first, second = ([row for _, row in ledger.states(store)] for _ in range(2))
+    assert runs_table.rows(store) == everything
+    first, second = ([row for _, row in runs_table.states(store)] for _ in range(2))
     assert first == second == [run.summary() | {"kind": "pre-training"} for run in store.runs()]
     assert [row["state"] for row in first].count("done") == 3
 
@@ -68,7 +68,7 @@ FILES = (
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=st.sampled_from(FILES), change=st.sampled_from(["append", "same size", "remove", "replace", "touch"]))
 def test_whatever_changes_in_a_run_it_is_read_again(name: str, change: str, store: RunStore) -> None:
-    ledger.rows(store)
+    runs_table.rows(store)
     run = next(run for run in store.runs() if run.trained)
     path = run.path / name if name != "scores" else next((run.path / "scores").iterdir())
     before = path.read_bytes()
@@ -83,48 +83,48 @@ def test_whatever_changes_in_a_run_it_is_read_again(name: str, change: str, stor
         os.replace(run.path / "new", path)
     else:
         os.utime(path)
-    assert ledger.rows(store) == [ledger.row_of(each) for each in store.runs()]
+    assert runs_table.rows(store) == [runs_table.row_of(each) for each in store.runs()]
     path.write_bytes(before)
-    assert ledger.rows(store) == [ledger.row_of(each) for each in store.runs()]
+    assert runs_table.rows(store) == [runs_table.row_of(each) for each in store.runs()]
 
 
 def test_a_run_that_was_deleted_is_listed_no_longer(store: RunStore) -> None:
-    ledger.rows(store)
+    runs_table.rows(store)
     gone = next(run for run in store.runs() if run.trained)
     gone.path.rename(store.root.parent / "aside")
-    assert gone.run_id not in [row["run_id"] for row in ledger.rows(store)]
+    assert gone.run_id not in [row["run_id"] for row in runs_table.rows(store)]
     assert gone.run_id not in json.loads((store.root / ".runs.json").read_text())["runs"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":"1"}', b'{"version":"1","runs":3}', None])
 def test_an_index_that_cannot_be_used_is_made_anew(store: RunStore, content: bytes | None) -> None:
-    whole, path = ledger.rows(store), store.root / ".runs.json"
+    whole, path = runs_table.rows(store), store.root / ".runs.json"
     good = path.read_bytes()
     path.write_bytes(content if content is not None else good.replace(b'"state":"done"', b'"state":"gone"', 1))
-    assert ledger.rows(store) == whole
+    assert runs_table.rows(store) == whole
     assert json.loads(path.read_bytes())["runs"] == json.loads(good)["runs"]
 
 
 def test_two_indexes_that_were_exchanged_are_both_made_anew(store: RunStore) -> None:
-    rows, states = ledger.rows(store), [row for _, row in ledger.states(store)]
+    rows, states = runs_table.rows(store), [row for _, row in runs_table.states(store)]
     one, other = store.root / ".runs.json", store.root / ".status.json"
     one.rename(store.root / "aside")
     other.rename(one)
     (store.root / "aside").rename(other)
-    assert ledger.rows(store) == rows
-    assert [row for _, row in ledger.states(store)] == states
+    assert runs_table.rows(store) == rows
+    assert [row for _, row in runs_table.states(store)] == states
 
 
 @pytest.mark.parametrize(
     "entry", [3, [], {"mark": "0"}, {"mark": 0, "facts": {"state": "done"}}, {"mark": "0", "facts": {}}]
 )
 def test_entries_that_cannot_be_used_are_made_anew(store: RunStore, entry: object) -> None:
-    whole, path = ledger.rows(store), store.root / ".runs.json"
+    whole, path = runs_table.rows(store), store.root / ".runs.json"
     content, _ = read_sealed(path)
     path.write_bytes(sealed({**content, "runs": dict.fromkeys(content["runs"], entry)}))
-    assert ledger.rows(store) == whole
+    assert runs_table.rows(store) == whole
     path.write_bytes(sealed({**content, "runs": [entry]}))
-    assert ledger.rows(store) == whole
+    assert runs_table.rows(store) == whole
 
 
 def test_an_index_of_another_version_is_not_used(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_file_that_changed_a_moment_ago_is_not_relied_on(store: RunStore, monk
 
 
 def test_where_no_index_can_be_written_the_runs_are_read(store: RunStore) -> None:
-    whole = ledger.rows(store)
+    whole = runs_table.rows(store)
     (store.root / ".runs.json").unlink()
     (store.root / ".runs.json").mkdir()
-    assert ledger.rows(store) == whole
+    assert runs_table.rows(store) == whole

@@ -15,7 +15,7 @@ from short_runs import SPEC, rows, whole
 
 from workbench.errors import InputError
 from workbench.execution.live import last_row
-from workbench.report.load import training_curves
+from workbench.report.load import run_files
 from workbench.spec.stages import BoundRun
 from workbench.store import validation
 from workbench.store.run_store import RunDir, RunStore
@@ -189,7 +189,7 @@ def test_a_row_of_any_allowed_length_is_read_to_its_end(store: RunStore, metrics
     assert run.damage is None and run.examine(full=True).state in ("trained", "done")
     row = last_row(run)
     assert row is not None and row["step"] == 4 and row.keys() >= wide.keys()
-    curve = training_curves.read(run.path / "metrics.jsonl", most=16)
+    curve = run_files.read_curve(run.path / "metrics.jsonl", most=16)
     assert curve.last["step"] == 4 and curve.skipped == 0 and curve.rows[-1].keys() >= wide.keys()
     content = (run.path / "metrics.jsonl").read_bytes()
     for cut, told in ((content[:-1], "at its end"), (b"x" + content, "in its first line")):

@@ -20,7 +20,7 @@ from written_runs import SPEC, begun, finished
 from workbench.cli.read import status
 from workbench.errors import InputError
 from workbench.report import find_record
-from workbench.report.load import frames
+from workbench.report.load import study_tables
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import manifest
@@ -271,11 +271,11 @@ def test_a_report_leaves_out_what_only_a_full_check_sees(store: RunStore) -> Non
     run, name = run_of(store, 0), "ablation-nano-1"
     (run.path / "encoder" / "model.safetensors").write_bytes(bytes(400))
     before_its_end(run)
-    found = frames.read(store, name)
+    found = study_tables.read_study(store, name)
     row = found.by_id()[run.run_id]
     assert row["state"] == "damaged" and "model.safetensors has changed" in row["reason"] and row["seed"] == 0
     assert set(found.scores["run_id"]) == {run_of(store, 1).run_id} and found.settings[run.run_id] != {}
-    trusting = frames.read(store, name, verify=False)
+    trusting = study_tables.read_study(store, name, verify=False)
     assert run.run_id in set(trusting.scores["run_id"])
     assert trusting.notes == ("Files were not compared with their hashes (--no-verify).",) and not found.notes
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import DamagedRun, LeaseLost
-from workbench.report.load import training_curves
+from workbench.report.load import run_files
 from workbench.store import validation
 from workbench.store.lease import acquire
 from workbench.tracking.metrics_file import Metrics
@@ -276,7 +276,7 @@ def test_a_log_with_a_hole_or_a_line_of_megabytes_is_read_in_little_memory(path:
     tracemalloc.start()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert list(validation.rows(path)) == rows  # the zeros are an incomplete last line
-    assert training_curves.read(path).last == {"step": 1.0, "loss": 1.0}  # every k-th row of a log of this size
+    assert run_files.read_curve(path).last == {"step": 1.0, "loss": 1.0}  # every k-th row of a log of this size
     metrics = Metrics(path)
     assert metrics.rewind(3) == 3 and path.read_bytes() == b"".join(lines[:3])
     metrics.close()

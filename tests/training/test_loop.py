@@ -18,7 +18,7 @@ from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.errors import Interrupted
-from workbench.report.load.logged_rows import STRETCH
+from workbench.report.load.run_files import STRETCH
 from workbench.spec import host as hosts
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve

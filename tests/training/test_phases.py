@@ -15,7 +15,7 @@ from workbench.errors import InputError
 from workbench.execution import experiment_runner, one_run
 from workbench.models.encoder import build_encoder
 from workbench.objectives import build
-from workbench.report.load.naming import arm_names, begun
+from workbench.report.load.arm_names import arm_names, begun
 from workbench.spec.host import Host
 from workbench.spec.run_spec import flat
 from workbench.spec.stages import BoundRun

@@ -91,7 +91,7 @@ class Store:
 
     def run(self, name: str) -> Run:
         """Return a run by its name, or by a part that no other name has. Raises InputError if there is no such run."""
-        from workbench.report.load.ledger import find_run
+        from workbench.report.load.runs_table import find_run
 
         return Run(find_run(self._store, name))
 
@@ -103,9 +103,9 @@ class Store:
         """
         import pandas as pd
 
-        from workbench.report.load import ledger
+        from workbench.report.load import runs_table
 
-        return pd.DataFrame(ledger.chosen(ledger.rows(self._store), where, sort))
+        return pd.DataFrame(runs_table.filtered(runs_table.rows(self._store), where, sort))
 
     def studies(self) -> list[str]:
         """Return the names of the experiments' records, the last updated one first."""

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.execution.experiment_runner import Outcome
-    from workbench.report.comparison.boards import Board
-    from workbench.report.comparison.verdict import Verdict
-    from workbench.report.load.frames import Frames
+    from workbench.report.load.study_tables import Frames
+    from workbench.report.results import Leaderboard, Verdict
 
 TRIALS = ("trials", "sampler", "tuning_seeds", "storage")
 HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every", "track", "plain", "devices", "shard")
@@ -89,15 +88,15 @@ class Study:
 
     @functools.cached_property
     def _frames(self) -> Frames:
-        from workbench.report.load import frames
+        from workbench.report.load import study_tables
 
-        return frames.read_and_warn(self._store, self.name)
+        return study_tables.read_and_warn(self._store, self.name)
 
     @functools.cached_property
-    def _boards(self) -> list[Board]:
-        from workbench.report.comparison.boards import boards
+    def _boards(self) -> list[Leaderboard]:
+        from workbench.report.comparison import leaderboards
 
-        return boards(self._frames)
+        return leaderboards(self._frames)
 
     def runs(self) -> pd.DataFrame:
         """Return a row for each run, including untrained encoders: arm, seed, budget, state and compute spent."""
@@ -119,9 +118,9 @@ class Study:
 
     def scores(self) -> pd.DataFrame:
         """Return a row for each run, task and fine-tuning seed; docs/columns.md describes the columns."""
-        from workbench.report.long_table import table
+        from workbench.report.data_files import long_table
 
-        return table(self._frames)
+        return long_table(self._frames)
 
     def curves(self) -> pd.DataFrame:
         """Return the training curves of all runs, averaged over intervals of steps, with a row for each interval."""
@@ -137,7 +136,7 @@ class Study:
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdict of each measure as typed fields, the one that decides first; none without scores."""
-        from workbench.report.comparison.verdict import verdicts
+        from workbench.report.verdict import verdicts
 
         return verdicts(self._boards, self._frames)
 
@@ -152,7 +151,7 @@ class Study:
 
         Raises InputError for an arm, a measure or a budget that the study does not have.
         """
-        from workbench.report.comparison.verdict import detectable
+        from workbench.report.verdict import detectable
 
         board = self._board(measure)
         budget = _known(budget or board.budget, board.budgets, f"{self.name} has no budget")
@@ -185,7 +184,7 @@ class Study:
         folder = report_folder(Path(out) if out is not None else None, self._store.root)
         return write(self._store, self.name, folder or Path("reports") / self.name)
 
-    def _board(self, measure: str | None) -> Board:
+    def _board(self, measure: str | None) -> Leaderboard:
         if not self._boards:
             raise InputError(f"{self.name} has no trained run with a score on every task, so nothing can be compared")
         chosen = _known(measure or self.measures()[0], self.measures(), f"{self.name} has no measure")

@@ -55,7 +55,7 @@ def report(
     """
     from workbench.progress import say
     from workbench.report import find_record, write, write_again, write_paper
-    from workbench.report.report_options import ReportOptions
+    from workbench.report.results import ReportOptions
     from workbench.spec.run_spec import parse_budget
     from workbench.store.run_store import RunStore
 
@@ -88,12 +88,12 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     from workbench.execution.cluster import job_array
     from workbench.progress import say
     from workbench.report import verdict_line
-    from workbench.report.load import ledger
+    from workbench.report.load import runs_table
     from workbench.store.atomic import cache_path
     from workbench.store.run_store import JOBS, RunStore
 
     store = RunStore.existing(runs)
-    rows = [live.facts(run, row) for run, row in ledger.states(store)]
+    rows = [live.facts(run, row) for run, row in runs_table.states(store)]
     records = store.experiments()
     for record in records:
         if record.damage:
@@ -146,12 +146,12 @@ def runs_(
     The exit code is 1 if a run that is printed is damaged, as `workbench status` finds it.
     """
     from workbench.cli import terminal
-    from workbench.report.load import ledger
+    from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
-    rows = ledger.rows(RunStore.existing(runs))
-    chosen = ledger.chosen(rows, where or [], sort)
-    shown = ledger.shown(rows, chosen, columns)
+    rows = runs_table.rows(RunStore.existing(runs))
+    chosen = runs_table.filtered(rows, where or [], sort)
+    shown = runs_table.with_columns(rows, chosen, columns)
     emit(shown if as_json else terminal.table(shown), as_json)
     _end_if_damaged(chosen)
 
@@ -173,14 +173,14 @@ def diff(
     A damaged run is refused.
     """
     from workbench.cli import terminal
-    from workbench.report.load import ledger
+    from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
-    one, two = (ledger.whole_row(ledger.find_run(store, word)) for word in (a, b))
-    spec, results = ledger.differences(one, two)
+    one, two = (runs_table.whole_row(runs_table.find_run(store, word)) for word in (a, b))
+    spec, results = runs_table.differences(one, two)
     both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": results}
-    emit(both if as_json else ledger.as_text(one, two, terminal.table), as_json)
+    emit(both if as_json else runs_table.differences_text(one, two, terminal.table), as_json)
 
 
 def export(
@@ -241,10 +241,10 @@ def export(
     if out is not None:
         check_outside(store.root, out, "--out")
     record = find_record(store, experiment)
-    from workbench.report import long_table
+    from workbench.report import data_files
     from workbench.store.atomic import sweep_old, write_atomic
 
-    data = long_table.export(store, record, form, not no_verify)
+    data = data_files.export_scores(store, record, form, not no_verify)
     if out is None:
         emit(data.decode(), False)
         return
@@ -268,11 +268,11 @@ def push(
     A run with a discriminator and a generator becomes NAME-discriminator and NAME-generator, any other NAME.
     """
     from workbench.execution import model_folders
-    from workbench.report.load import ledger
+    from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
     terms, store = _terms(license, language), RunStore.existing(runs)
-    lines = model_folders.push(ledger.find_run(store, run), name, private, terms, dry_run)
+    lines = model_folders.push(runs_table.find_run(store, run), name, private, terms, dry_run)
     emit("\n".join(lines), False, kept=not dry_run)
 
 
@@ -288,10 +288,10 @@ def _export_checkpoint(word: str, runs: Path, out: Path, license: str | None, la
     """Write the models of one run, and print their folders."""
     writable(out.parent, "--checkpoint")
     from workbench.execution import model_folders
-    from workbench.report.load import ledger
+    from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
-    terms, run = _terms(license, language), ledger.find_run(RunStore.existing(runs), word)
+    terms, run = _terms(license, language), runs_table.find_run(RunStore.existing(runs), word)
     emit("\n".join(map(str, model_folders.write(run, out, terms))), False, kept=True)
 
 

@@ -10,7 +10,7 @@ from workbench.errors import plural
 from workbench.execution.run_list import Job
 from workbench.execution.study_plan import Design, Noise, arms_and_family
 from workbench.progress import clock
-from workbench.report.statistics.noise import SHARE_IN_WORDS
+from workbench.report.statistics.paired_comparison import SHARE_IN_WORDS
 
 
 def as_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]]) -> str:

@@ -248,7 +248,7 @@ def price_table(plan: Plan, scale: str) -> str:
 
 def bench_table(rows: Sequence[Row]) -> str:
     """Return the tables of `workbench bench`: speed, the parts of a step, and remarks on both."""
-    from workbench.report.speed import notes
+    from workbench.report.page.rendering import bench_notes
 
     measured = [row for row in rows if not row["skipped"]]
     speed = [
@@ -271,7 +271,7 @@ def bench_table(rows: Sequence[Row]) -> str:
         for (device, precision), speed in ceilings.items()
     ]
     tables = [table(speed), "", "where a step's time goes", "", table(parts)] if measured else []
-    return "\n".join([*tables, "", *top, *notes(rows)])
+    return "\n".join([*tables, "", *top, *bench_notes(rows)])
 
 
 def objective_rows() -> list[dict[str, Any]]:

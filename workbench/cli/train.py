@@ -276,7 +276,7 @@ def _draw_plan(job: Job, priced: Sequence[Priced], out: Path) -> Path:
     Raises InputError if the compute is not known yet.
     """
     from workbench.report import write_plan
-    from workbench.report.load.naming import arm_names
+    from workbench.report.load.arm_names import arm_names
     from workbench.spec.run_spec import flat
 
     writable(out)

@@ -18,12 +18,13 @@ from workbench.execution import experiment_runner
 from workbench.execution.experiment_runner import Outcome, Session
 from workbench.execution.run_list import Job, Priced, bound_runs, plans
 from workbench.execution.wanted_scores import Wanted
-from workbench.report.comparison.boards import Board, boards
+from workbench.report.comparison import leaderboards
 from workbench.report.formatting import listing
 from workbench.report.formatting import seeds as count
-from workbench.report.load import frames
+from workbench.report.load import study_tables
+from workbench.report.results import Leaderboard
 from workbench.report.statistics.group_sequential import Look, plan_of, schedule
-from workbench.report.statistics.noise import LEAST_DF
+from workbench.report.statistics.paired_comparison import LEAST_DF
 from workbench.spec.contrasts import arm_text
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
@@ -194,10 +195,10 @@ def _look(session: Session, index: int) -> Look:
     """Return the look at this index of the plan, after it is written to the record if it is a new one."""
     record = session.store.experiment(session.record)
     seeds = record.design["seeds"][index]
-    results = frames.read(session.store, session.record, verify=False)
+    results = study_tables.read_study(session.store, session.record, verify=False)
     rows = [look for look in record.looks if look.get("seeds") in record.design["seeds"][:index]]
     known = {**results.record, "looks": [*rows, {"seeds": seeds}]}
-    look = look_at(boards(replace(results, record=known)), record.design["measure"])
+    look = look_at(leaderboards(replace(results, record=known)), record.design["measure"])
     if all(row.get("seeds") != seeds for row in record.looks):
         row = {"at": now(), **as_row(look)}
         session.store.extend_experiment(replace(record, looks=[row]))
@@ -205,7 +206,7 @@ def _look(session: Session, index: int) -> Look:
     return look
 
 
-def look_at(results: Sequence[Board], measure: str) -> Look:
+def look_at(results: Sequence[Leaderboard], measure: str) -> Look:
     """Return the last look at the measure that decides. Raises InputError if it has no comparison."""
     board = next((board for board in results if board.suite == measure and board.looks), None)
     if board is None:

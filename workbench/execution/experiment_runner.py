@@ -474,7 +474,7 @@ def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome
         _record_reported(session, todo)
 
     from workbench.report import verdict_beside, write
-    from workbench.report.load.frames import read_and_warn
+    from workbench.report.load.study_tables import read_and_warn
 
     loaded = read_and_warn(session.store, session.record)
     states |= {row["run_id"]: ("damaged", row["reason"]) for row in loaded.rows("runs") if row["state"] == "damaged"}

@@ -11,12 +11,11 @@ from workbench.bench.estimate import training_seconds
 from workbench.errors import InputError
 from workbench.execution.run_list import Job, Priced, plans
 from workbench.report import find_record
-from workbench.report.comparison.boards import boards
-from workbench.report.load import frames
+from workbench.report.comparison import leaderboards
+from workbench.report.load import study_tables
 from workbench.report.statistics.group_sequential import schedule
-from workbench.report.statistics.noise import moved_by_arithmetic
-from workbench.report.statistics.power import Family, family_of, unit_gap
-from workbench.report.statistics.sequential_power import shown
+from workbench.report.statistics.paired_comparison import moved_by_arithmetic
+from workbench.report.statistics.power import ArmPairs, family_of, shown, unit_gap
 from workbench.spec.host import Host
 from workbench.store.run_store import RunStore
 from workbench.training.plan import with_parents
@@ -70,7 +69,7 @@ def measured(store: RunStore, word: str) -> list[Noise]:
 
     name = find_record(store, word)
     noises = []
-    for board in boards(frames.read_and_warn(store, name, verify=False)):
+    for board in leaderboards(study_tables.read_and_warn(store, name, verify=False)):
         noise = board.noise[board.budget][0]
         if noise.paired and noise.df:
             low, high = (noise.paired * math.sqrt(noise.df / stats.chi2.ppf(p, noise.df)) for p in (0.975, 0.025))
@@ -81,7 +80,7 @@ def measured(store: RunStore, word: str) -> list[Noise]:
     return noises
 
 
-def arms_and_family(job: Job) -> tuple[int, Family | None]:
+def arms_and_family(job: Job) -> tuple[int, ArmPairs | None]:
     """Return the number of arms at the largest budget, and the family of their declared contrasts."""
     priced, _ = plans(job)
     one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
@@ -110,7 +109,7 @@ def _seconds(one: Sequence[Priced], host: Host, workers: int) -> float:
     return sum(training_seconds(with_parents(one), host)) / min(workers, len(one))
 
 
-def _design(count: int, arms: int, family: Family | None, sd: float, flops: float, seconds: float) -> Design:
+def _design(count: int, arms: int, family: ArmPairs | None, sd: float, flops: float, seconds: float) -> Design:
     unit = unit_gap(arms, count, family)
     gap = None if unit is None else unit * sd
     added = shown(arms, schedule(count), family) if count in ADDED else None

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.report.report_options import ReportOptions
+from workbench.report.results import ReportOptions
 
 if TYPE_CHECKING:
-    from workbench.report.load.frames import Frames
+    from workbench.report.load.study_tables import Frames
     from workbench.store.run_store import RunStore
 
 
@@ -65,17 +65,17 @@ def write_paper(page: Path, folder: Path) -> Path:
 
     Returns the path of the appendix. Raises InputError if the report has no data files, OSError if the disk fails.
     """
-    from workbench.report import paper, results
+    from workbench.report import data_files, paper
 
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
-    return paper.write(results.from_folder(page.parent, prefix=prefix), folder)
+    return paper.write(data_files.from_folder(page.parent, prefix=prefix), folder)
 
 
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
     """Write the results of `workbench bench` as `out`/index.html and JSON. Raises OSError if the disk fails."""
-    from workbench.report import speed
+    from workbench.report.page import rendering
 
-    return speed.write(rows, out)
+    return rendering.write_bench(rows, out)
 
 
 def write_plan(flops: Mapping[str, float], out: Path) -> Path:
@@ -83,16 +83,16 @@ def write_plan(flops: Mapping[str, float], out: Path) -> Path:
 
     Returns the path of the figure. Raises OSError if the disk fails.
     """
-    from workbench.report.figures import planned
+    from workbench.report import drawing
     from workbench.store.atomic import write_atomic
 
     out.mkdir(parents=True, exist_ok=True)
-    write_atomic(out / "plan.svg", planned.figure(flops).encode("utf-8", "replace"))
+    write_atomic(out / "plan.svg", drawing.plan_figure(flops).encode("utf-8", "replace"))
     return out / "plan.svg"
 
 
 def find_record(store: RunStore, word: str) -> str:
-    """Return the name of the record that a word means: see `workbench.report.load.records.find_record`."""
-    from workbench.report.load import records
+    """Return the name of the record that a word means: a record or an experiment (`runs_table.find_record`)."""
+    from workbench.report.load import runs_table
 
-    return records.find_record(store, word)
+    return runs_table.find_record(store, word)

@@ -71,7 +71,7 @@ def power(value: float, digits: int = 3) -> str:
     mantissa = f"{value / 10**exponent:.{digits - 1}f}"
     if mantissa.startswith("10"):
         mantissa, exponent = f"{1:.{digits - 1}f}", exponent + 1
-    return f"{mantissa}{TIMES}10{str(exponent).translate(_SUPERSCRIPT)}"
+    return f"{mantissa}{TIMES}{ten_to(exponent)}"
 
 
 def ten_to(exponent: int) -> str:

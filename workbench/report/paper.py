@@ -5,19 +5,20 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench
-from workbench.report.comparison.boards import Board
-from workbench.report.figures import charts, drawing
-from workbench.report.figures.charts import Chart
+from workbench.report import charts, drawing
+from workbench.report.charts import Chart
 from workbench.report.formatting import PLUS_MINUS, TIMES, clean, count, duration, interval, points, power, seeds
 from workbench.report.load.run_files import FINISHED
 from workbench.report.page.document import Page
-from workbench.report.results import Results
-from workbench.report.statistics.paired_comparison import Estimate
+from workbench.report.results import Leaderboard, Results
+from workbench.report.statistics.intervals import Estimate
 from workbench.spec.parts import CONVENTIONS
 from workbench.store.atomic import sweep_old, write_together
 
@@ -165,9 +166,9 @@ def escaped(text: object) -> str:
 def _estimate(e: Estimate | None, best: bool = False, mark: str = "") -> str:
     if e is None or e.n == 0:
         return "--"
-    mean = drawing.rounded(e.mean, e.half)
-    text = escaped(f"{mean} {drawing.half_text(e.mean, e.half)}".strip())
-    bold = rf"\textbf{{{escaped(mean)}}}" + text[len(escaped(mean)) :] if best else text
+    text = interval(e.mean, e.half)
+    mean = escaped(text.partition(" ")[0])
+    bold = rf"\textbf{{{mean}}}" + escaped(text)[len(mean) :] if best else escaped(text)
     return f"{bold}{mark}"
 
 
@@ -182,13 +183,13 @@ def table(columns: str, head: Sequence[str], rows: Rows, caption: str, label: st
     )
 
 
-def main_table(page: Page, board: Board) -> str:
+def main_table(page: Page, board: Leaderboard) -> str:
     """Return the table of scores at the largest budget: means, intervals and marks, the best mean in bold."""
     cells = board.at(board.budget)
-    over = _behind(board)
+    behind = {p.b for p in board.pairs[board.budget] if p.compared.claimed and p.a == cells[0].arm}
     rows = []
     for place, cell in enumerate(cells):
-        mark = r"$^{\dagger}$" if cells[0].arm in over.get(cell.arm, ()) else ""
+        mark = r"$^{\dagger}$" if cell.arm in behind else ""
         gain = cell.gain.estimate if cell.gain else None
         rows.append([
             escaped(page.title(cell.arm)), _estimate(cell.estimate, place == 0, mark), str(cell.estimate.n),
@@ -209,16 +210,7 @@ def main_table(page: Page, board: Board) -> str:
     return table("lrrr", head, rows, page.results.question, f"tab:{board.suite}", note)
 
 
-def _behind(board: Board) -> dict[str, set[str]]:
-    """Return for each arm the arms that are decided to be ahead of it at the largest budget."""
-    over: dict[str, set[str]] = {}
-    for pair in board.pairs[board.budget]:
-        if pair.compared.claimed:
-            over.setdefault(pair.b, set()).add(pair.a)
-    return over
-
-
-def tasks_table(page: Page, board: Board) -> str:
+def tasks_table(page: Page, board: Leaderboard) -> str:
     """Return the table of every task by arm, the best arm of a task in bold."""
     cells = board.at(board.budget)
     measure = next(one for one in page.measures if one.board is board)
@@ -237,11 +229,14 @@ def tasks_table(page: Page, board: Board) -> str:
 # -- the appendix
 
 
+@dataclass(frozen=True)
 class Section:
     """A section of the appendix: sentences, and a table with a head (empty for a list of names and values)."""
 
-    def __init__(self, title: str, texts: Sequence[str] = (), head: Sequence[str] = (), rows: Rows = ()) -> None:
-        self.title, self.texts, self.head, self.rows = title, texts, head, rows
+    title: str
+    texts: Sequence[str] = ()
+    head: Sequence[str] = ()
+    rows: Rows = ()
 
 
 def appendix(page: Page) -> list[Section]:
@@ -289,9 +284,7 @@ def _searches(page: Page) -> list[str]:
     trials = list(page.frames.record.get("tuning") or ())
     if not trials:
         return ["No settings were searched for within this study."]
-    arms: dict[str, int] = {}
-    for trial in trials:
-        arms[str(trial.get("objective"))] = arms.get(str(trial.get("objective")), 0) + 1
+    arms = Counter(str(trial.get("objective")) for trial in trials)
     keys = sorted({key for trial in trials for key in (trial.get("values") or {})})
     other = page.frames.record.get("experiment") == "tune"
     rows = "other rows and seeds than" if other else "the same rows as"

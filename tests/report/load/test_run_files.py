@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.report.load import frames, run_files
+from workbench.report.load import run_files, study_tables
 from workbench.spec.parts import CONVENTIONS
 from workbench.store import atomic
 from workbench.store.atomic import sealed
@@ -183,7 +183,7 @@ def test_words_and_epochs_follow_from_tokens_by_hand(tokens: int, words: int, te
     """Of `length` tokens of a row two are no text; the others hold words at the rate of the whole corpus."""
     spec = {"data": {"corpus": ["docs"], "length": length, "words": words, "tokens": text}}
     exact = Fraction(tokens) * (length - 2) / length * words / text
-    found = run_files.seen(spec, tokens)
+    found = run_files.words_and_epochs(spec, tokens)
     assert abs(found["words"] - exact) <= max(Fraction(1, 2), exact / 10**12)
     assert found["words"] == round(found["words"])
     assert found["epochs"] == pytest.approx(float(exact / words))
@@ -195,7 +195,7 @@ def test_words_and_epochs_follow_from_tokens_by_hand(tokens: int, words: int, te
      ({"corpus": 3, "words": 5, "tokens": 9}, 10), (None, 10)],
 )  # fmt: skip
 def test_words_that_were_not_counted_are_nan(data: Any, tokens: float) -> None:
-    assert all(map(math.isnan, run_files.seen({"data": data}, tokens).values()))
+    assert all(map(math.isnan, run_files.words_and_epochs({"data": data}, tokens).values()))
 
 
 def test_only_floors_that_are_numbers_count(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_report_reads_each_json_file_of_a_run_once(tmp_path: Path, monkeypatch
         return original(path)
 
     monkeypatch.setattr(atomic, "open_regular", counted)
-    found = frames.read(store, name)
+    found = study_tables.read_study(store, name)
     assert len(found.runs) == 6 and len(found.scores) == 6 * 4 * 2
     files = {str(path) for path in store.root.glob("*/**/*.json") if path.parent.name != "experiments"}
     assert {path: opened[path] for path in files} == dict.fromkeys(files, 1)

@@ -66,9 +66,9 @@ def test_a_name_that_is_not_there_is_an_error(template: str) -> None:
         ("{{ 61.234 | score(0.021) }}", "61.23"), ("{{ 1.26 | score(0.5, true) }}", "+1.3"),
         ("{{ -1.26 | score(0.5) }}", "−1.3"), ("{{ none | score(none) }}", "–"), ("{{ none | score(1.0) }}", "–"),
         ("{{ 0.021 | half(61.234) }}", "0.02"), ("{{ 0.9 | half(68.24) }}", "0.9"),
-        ("{{ 0.456 | sd }}", "0.46"), ("{{ none | sd }}", "–"), ("{{ 4.2399 | freedom }}", "4.24"),
+        ("{{ 0.456 | sd }}", "0.46"), ("{{ none | sd }}", "–"),
         ("{{ 0.0004 | pvalue }}", "&lt; 0.001"), ("{{ 0.001 | pvalue }}", "0.001"), ("{{ 0.0456 | pvalue }}", "0.046"),
-        ("{{ 0.0 | pvalue }}", "&lt; 0.001"), ("{{ none | pvalue }}", "–"), ("{{ none | freedom }}", "–"),
+        ("{{ 0.0 | pvalue }}", "&lt; 0.001"), ("{{ none | pvalue }}", "–"),
         ("{{ 1.5e12 | power }}", "1.50×10¹²"), ("{{ 15625 | count }}", "15,625"),
         ("{{ 200 | duration }}", "3 min 20 s"),
         ("{{ digest | start }}", "0123456789ab"), ("{{ none | start }}", ""), ("{{ 'mean of x' | cap }}", "Mean of x"),
@@ -99,7 +99,7 @@ def test_a_cell_is_known_where_it_holds_anything(value: Any, known: bool) -> Non
 
 
 def test_the_style_sheet_is_allowed_by_its_hash_and_no_other_is() -> None:
-    page = rendering.html("bench.html.j2", ".a0{color:red}", rows=[], notes=["a <b>"], ceilings={}, figures=[],
+    page = rendering.render_page("bench.html.j2", ".a0{color:red}", rows=[], notes=["a <b>"], ceilings={}, figures=[],
                           names=[], legend=[],
                           power=str, first={"started": "", "device": "cpu", "compile": False, "threads": 1,
                                             "machine": {"gpu": None, "cpu": "x", "cores": 1},

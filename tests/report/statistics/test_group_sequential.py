@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.report.comparison.boards import Board, board
-from workbench.report.comparison.declared import Family, compare
-from workbench.report.comparison.verdict import of_board
+from workbench.report.comparison import leaderboard
+from workbench.report.results import Leaderboard
 from workbench.report.statistics.group_sequential import (
+    Family,
     Look,
     Plan,
+    compare,
     final,
     looks,
     plan_of,
@@ -29,7 +30,9 @@ from workbench.report.statistics.group_sequential import (
     still_shown,
     unseen,
 )
-from workbench.report.statistics.paired_comparison import ALPHA, Compared, Difference, Estimate, pairwise
+from workbench.report.statistics.intervals import ALPHA, Difference, Estimate
+from workbench.report.statistics.paired_comparison import Compared, pairwise
+from workbench.report.verdict import verdict_of
 
 
 @given(st.integers(2, 1000))
@@ -161,14 +164,14 @@ def test_what_is_unseen_has_no_result() -> None:
 # -- in a report
 
 
-def study(levels: dict[str, float], taken: int, most: int = 12, seeds: int = 12) -> Board:
+def study(levels: dict[str, float], taken: int, most: int = 12, seeds: int = 12) -> Leaderboard:
     frames = made.in_memory(made.noisy(levels, 1.0), tuple(arm for arm in levels if arm != "untrained"), seeds)
     counts = schedule(most)
     record = {
         "axis": "objective", "contrasts": declare(ELECTRA, seeds), "looks": [{"seeds": n} for n in counts[:taken]],
         "design": {"seeds": list(counts), "first": 0, "measure": "probes"},
     }  # fmt: skip
-    found = board(replace(frames, record=record), "probes")
+    found = leaderboard(replace(frames, record=record), "probes")
     assert found is not None
     return found
 
@@ -179,7 +182,7 @@ def test_a_study_holds_its_plan_and_what_each_look_found() -> None:
     assert decided == {frozenset(("rtd", "bert-mlm"))} and len(found.family.pairs) == 2
     assert found.family.plan is not None and found.family.plan.seeds == (4, 6, 9, 12)
     assert round(found.family.level, 1) == 98.4 and [look.seeds for look in found.looks] == [4, 6, 9]
-    none = of_board(study(made.LEVELS, 0), "objective")
+    none = verdict_of(study(made.LEVELS, 0), "objective")
     assert none.kind == "undecided" and "is ahead" not in none.sentence
 
 

@@ -1,9 +1,12 @@
-"""Statistics of reports: closed forms by hand, scipy as a second opinion, and simulations of coverage."""
+"""The rule for "ahead": noise, t tests, corrections, the permutation test and almost stochastic order."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics as plain
+import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,22 +14,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.report.statistics.noise import adjusted, holm
+from workbench.report.statistics.intervals import ALPHA, example_sd, pooled_sd, t_interval, t_quantile
 from workbench.report.statistics.paired_comparison import (
-    ALPHA,
+    ARITHMETIC_SHARE,
     Compared,
+    adjusted,
+    almost_order,
     by_mean,
+    flip_tests,
+    holm,
+    moved_by_arithmetic,
+    pair_noise,
     pairwise,
-    pooled_sd,
-    t_interval,
-    t_quantile,
+    reach_of,
+    residual_df,
+    two_sided,
+    wider,
 )
-from workbench.report.statistics.resampling import almost_order, flip_test
 
 T2 = 0.95 * math.sqrt(2 / (1 - 0.95**2))  # the 97.5 % point of Student's t with 2 degrees of freedom, in closed form
 T3 = 3.182446305284263  # and with 3, from a table
 SCORE = st.floats(0, 100).map(lambda v: round(v, 3))
 SCORES = st.lists(SCORE, min_size=2, max_size=10)
+
+
+def flip_p(differences: Sequence[float]) -> float | None:
+    return flip_tests([differences])[0]
 
 
 def test_interval_of_three_values_by_hand() -> None:
@@ -161,14 +174,12 @@ def test_intervals_cover_what_they_promise(n: int, levels: str) -> None:
 
 
 # -- second opinions
-
-
 def test_the_permutation_test_can_object() -> None:
     """A claim needs both the adjusted p and the p of the permutation test below 5 %."""
     gaps = [0.9, 1.0, 1.1, 1.0, -0.4, -0.4, 1.0, 0.9, -0.4, -0.4]
     b = dict(enumerate([60.0, 64.0, 61.0, 59.0, 62.0, 63.0, 60.5, 61.5, 62.5, 58.0]))
     [found] = pairwise({"a": {s: v + gaps[s] for s, v in b.items()}, "b": b}).values()
-    assert found.flip == flip_test(gaps) and found.adjusted is not None
+    assert found.flip == flip_p(gaps) and found.adjusted is not None
     objected = Compared(found.difference, 0.01, 0.06, None, found.noise, found.df)
     assert not objected.claimed and Compared(found.difference, 0.01, 0.04, None, found.noise, found.df).claimed
     assert not Compared(found.difference, 0.06, 0.04, None, found.noise, found.df).claimed
@@ -239,3 +250,190 @@ def test_a_look_that_may_spend_a_quarter_has_four_times_the_p(arms: tuple[str, .
             assert one.estimate.half == pytest.approx(reach * one.estimate.sd)
     if arms == ("b", "c"):
         assert p > 0.25, "a p above one would be seen"
+
+
+@pytest.mark.parametrize(("arms", "seeds"), [(4, 2), (4, 3), (5, 4)])
+def test_own_noise_of_every_pair_is_that_of_least_squares_or_its_own_if_larger(arms: int, seeds: int) -> None:
+    pairs = list(itertools.combinations(range(arms), 2))
+    scores = np.random.default_rng(10 * arms + seeds).normal(0, 1, (arms, seeds))
+    variances = np.array([[(scores[a] - scores[b]).var(ddof=1) for a, b in pairs]])
+    design = np.array([[float(arm in pair) for arm in range(arms)] for pair in pairs])
+    each = np.maximum(np.linalg.lstsq(design, variances[0], rcond=None)[0], 0)
+    sums = np.array([each[a] + each[b] for a, b in pairs])
+    squares = np.array([max(each[a] ** 2 + each[b] ** 2, 1e-300) for a, b in pairs])  # both may be 0
+    df, found = seeds - 1, pair_noise(variances, np.full(len(pairs), float(seeds)), arms, (arms - 1) * (seeds - 1))
+    assert (sums < variances[0]).any() and (sums > variances[0]).any()
+    assert found.own[0] == pytest.approx(np.maximum(sums, variances[0]))
+    reduced = df * sums**2 / squares * (arms - 2) / (arms - 1)
+    assert (reduced > df).any() and found.own_df[0] == pytest.approx(np.maximum(df, reduced))
+
+
+def test_pairs_without_noise_keep_their_degrees_of_freedom() -> None:
+    found = pair_noise(np.zeros((1, 6)), np.full(6, 3.0), 4, 6)
+    assert (found.own == 0).all() and (found.own_df == 2).all() and found.shared[0, 0] == 0
+
+
+@pytest.mark.parametrize("arms", [3, 4])
+def test_pairs_that_share_one_seed_count_for_nothing(arms: int) -> None:
+    """The last pair shares one seed; every other pair has its own sample variance, and one degree of freedom each."""
+    pairs = arms * (arms - 1) // 2
+    variances = np.array([[*range(1, pairs), np.nan]])
+    seeds = np.array([2.0] * (pairs - 1) + [1.0])
+    found = pair_noise(variances, seeds, arms, 3)
+    assert found.shared[0, 0] == pytest.approx(variances[0, :-1].mean())
+    assert found.own[0, :-1].tolist() == variances[0, :-1].tolist() and (found.own_df == 1).all()
+    assert found.own_df.shape == variances.shape
+
+
+def test_holm_takes_arrays_of_any_number_of_axes() -> None:
+    p = np.array([0.01, 0.04, 0.02])
+    assert holm(p) == pytest.approx([0.03, 0.04, 0.04])
+    assert holm(np.broadcast_to(p, (2, 4, 3)))[1, 2] == pytest.approx([0.03, 0.04, 0.04])
+
+
+def test_differences_without_error_are_certain_and_their_absence_too() -> None:
+    found = two_sided(np.array([[0.0, 1.0, -2.0]]), np.zeros((1, 3)), np.full(3, 4.0), 5)
+    assert found.tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_the_wider_interval_brings_its_degrees_of_freedom() -> None:
+    shared, own = np.array([[4.0]]), np.array([[1.0, 400.0]])
+    half, df = wider(shared, 12, own, np.array([[3.0, 3.0]]), np.full(2, 4.0), 0.1)
+    assert df.tolist() == [12.0, 3.0]
+    assert half == pytest.approx([stats.t.isf(0.05, 12) * 2 / 2, stats.t.isf(0.05, 3) * 20 / 2])
+
+
+def test_reach_counts_the_comparisons_of_one_arm_or_those_without_common_arms() -> None:
+    assert reach_of([("a", "b")]) == 1
+    assert reach_of([("a", "b"), ("c", "d")]) == 2, "no arm in common: both count"
+    assert reach_of([("a", "b"), ("b", "c"), ("c", "d")]) == 3
+    assert reach_of([("a", "b"), ("a", "c"), ("a", "d"), ("a", "e")]) == 4
+    assert reach_of(list(itertools.combinations("abcde", 2))) == 4
+    assert reach_of([]) == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_residual_degrees_of_freedom_are_cells_less_the_rank_of_the_design(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    arms, seeds, share = random.integers(1, 7), random.integers(1, 9), random.uniform(0.1, 1)
+    there = random.uniform(size=(arms, seeds)) < share
+    design = [[*np.eye(arms)[a], *np.eye(seeds)[s]] for a in range(arms) for s in range(seeds) if there[a, s]]
+    expected = len(design) - np.linalg.matrix_rank(np.array(design)) if design else 0
+    assert residual_df([frozenset(np.flatnonzero(row).tolist()) for row in there]) == expected
+
+
+def test_residual_degrees_of_freedom_of_thousands_of_seeds_take_no_time() -> None:
+    start = time.process_time()
+    assert residual_df([frozenset(range(10_000))] * 50) == 49 * 9_999
+    assert time.process_time() - start < 2
+
+
+def test_another_kind_of_arithmetic_moves_means_as_in_simulated_studies_that_are_repeated() -> None:
+    """A study on two kinds: the same seeds, each with a part of its noise that is the same and one that is not."""
+    draws, arms, seeds, sd = 20_000, 2, 5, 1.7
+    noise = np.random.default_rng(0)
+    scores = noise.normal(0, 1, (1, draws, 1, seeds)) + noise.normal(
+        0, sd * math.sqrt(1 - ARITHMETIC_SHARE), (1, draws, arms, seeds)
+    )
+    scores = scores + noise.normal(0, sd * math.sqrt(ARITHMETIC_SHARE), (2, draws, arms, seeds))
+    paired = (scores[0, :, 0] - scores[0, :, 1]).std()  # as one study estimates it
+    moved = (scores[1] - scores[0]).mean(-1)
+    assert moved_by_arithmetic(paired, seeds) == pytest.approx(moved.std(), rel=0.02)
+    assert math.sqrt(2) * moved_by_arithmetic(paired, seeds) == pytest.approx(
+        (moved[:, 0] - moved[:, 1]).std(), rel=0.02
+    )
+
+
+SIGNS = list(itertools.product((-1, 1), repeat=7))
+
+
+@pytest.mark.parametrize("n", [6, 9])
+def test_flips_are_scipys_exact_permutations(n: int) -> None:
+    differences = np.random.default_rng(n).normal(0.5, 1, n).tolist()
+    second = stats.permutation_test(
+        (differences,), lambda x, axis: np.sum(x, axis=axis), permutation_type="samples", n_resamples=np.inf
+    )
+    assert flip_p(differences) == pytest.approx(second.pvalue, rel=1e-12)
+    assert flip_p(differences[:5]) is None
+    assert flip_p([1.0] * 6) == 2 / 2**6
+
+
+def test_flips_of_many_seeds_are_drawn() -> None:
+    """Beyond 16 pairs, 32,768 random flips approximate the test; its p agrees with the t test."""
+    differences = np.random.default_rng(3).normal(0.4, 1, 30).tolist()
+    assert flip_p(differences) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=0.01)
+    assert flip_p(differences) == flip_p(differences)
+
+
+def test_random_flips_are_as_many_as_those_of_sixteen_pairs_and_one_of_them_is_none() -> None:
+    assert flip_p([1.0, 2.0] * 10) == flip_p([1.0, 2.0] * 8) == 2.0**-15
+
+
+def test_comparisons_that_are_made_together_have_their_own_p() -> None:
+    """Whatever the scale of the others: rounding is judged by each comparison's own differences."""
+    random = np.random.default_rng(5)
+    comparisons = [(scale * random.normal(0.7, 1, n)).tolist() for n in (6, 8, 6, 6) for scale in (1e-9, 1.0, 1e9)]
+    assert flip_tests(comparisons) == [flip_p(each) for each in comparisons]
+    assert flip_tests([[0.0] * 6, [1.0] * 4]) == [1.0, None]
+
+
+def test_all_flips_of_sixteen_pairs_are_tried() -> None:
+    differences = np.random.default_rng(16).normal(0.3, 1, 16).round(3)
+    sums = np.array([[1.0], [-1.0]]) * differences[0]
+    for value in differences[1:]:
+        sums = (sums[..., None] + np.array([value, -value])).reshape(2, -1)
+    assert flip_p(differences.tolist()) == np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+def test_sums_that_differ_by_rounding_alone_are_equal(unit: float) -> None:
+    """1 + 2 - 3 and others are ties, but 0.1 + 0.2 - 0.3 is not 0; the unit of scores makes no difference."""
+    whole = [1, 2, 3, -4, 5, 6, 7]
+    sums = [abs(sum(sign * one for sign, one in zip(signs, whole, strict=True))) for signs in SIGNS]
+    expected = sum(one >= abs(sum(whole)) for one in sums) / len(sums)
+    assert flip_p([unit * one / 10 for one in whole]) == expected
+    balanced = [1, 2, -3, 4, 5, -9]
+    assert flip_p([unit * one / 10 for one in balanced]) == 1.0
+
+
+def test_almost_stochastic_order_by_hand() -> None:
+    """(1, 4) against (2, 3) is violated on the lower half of the quantiles only: 1 of 2 squared points."""
+    whole = almost_order([1.0, 4.0], [2.0, 3.0], level=0.5)  # at one half the bootstrap adds nothing
+    assert whole == pytest.approx(0.5)
+    assert almost_order([1.0, 6.0], [2.0, 3.0], level=0.5) == pytest.approx(1 / 10)
+    assert almost_order([5.0, 6.0, 7.0], [1.0, 2.0], level=0.95) == 0.0
+    assert almost_order([1.0, 2.0], [5.0, 6.0, 7.0], level=0.95) == 1.0
+    assert almost_order([0.0, 0.0, 3.0], [1.0, 2.0, 2.0], level=0.95) == 1.0  # 5/6 and its margin are more than 1
+    assert almost_order([1.0], [2.0, 3.0]) is None and almost_order([2.0, 2.0], [2.0, 2.0]) is None
+
+
+def test_almost_stochastic_order_of_samples_of_different_sizes_by_hand() -> None:
+    """Quantiles of three and of four values, cut at 1/4, 1/3, 1/2, 2/3 and 3/4."""
+    gaps = np.array([1 - 2, 1 - 3, 4 - 3, 4 - 4, 9 - 4, 9 - 7])
+    squares = gaps**2 * np.array([1 / 4, 1 / 12, 1 / 6, 1 / 6, 1 / 12, 1 / 4])
+    found = almost_order([9, 1, 4], [2, 7, 3, 4], level=0.5)
+    assert found == pytest.approx(squares[:2].sum() / squares.sum())
+
+
+@given(SCORES, SCORES)
+def test_violations_of_an_order_and_its_reverse_add_up(x: list[float], y: list[float]) -> None:
+    one, two = almost_order(x, y, 0.5, 2), almost_order(y, x, 0.5, 2)
+    if one is None or two is None:
+        assert one is two is None and sorted(set(x)) == sorted(set(y))
+        return
+    assert one + two == pytest.approx(1.0) and 0 <= one <= 1
+
+
+def test_almost_stochastic_order_of_ties_and_winners() -> None:
+    random = np.random.default_rng(11)
+    ties = [almost_order(*random.normal(70, 1, (2, 10)).tolist(), draws=200) for _ in range(200)]
+    wins = [almost_order(random.normal(72, 1, 10).tolist(), random.normal(70, 1, 10).tolist()) for _ in range(50)]
+    assert sum(e is not None and e < 0.2 for e in ties) <= 0.05 * 200 + 6
+    assert sum(e is not None and e < 0.2 for e in wins) >= 45
+
+
+def test_examples_scatter_as_shares_do() -> None:
+    right = np.random.default_rng(2).binomial(100, 0.7, 20_000)
+    assert example_sd(70.0, 100) == pytest.approx(right.std(), rel=0.02)
+    assert example_sd(0.0, 1) == example_sd(100.0, 1) == 0.0 and example_sd(101.0, 100) is None
+    assert example_sd(70.0, 0) is None and example_sd(-3.0, 100) is None and example_sd(math.nan, 100) is None

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from workbench.report.statistics.noise import adjusted, pair_noise, residual_df, two_sided
-from workbench.report.statistics.paired_comparison import ALPHA, pairwise, pooled_sd, t_quantile
+from workbench.report.statistics.intervals import ALPHA, pooled_sd
+from workbench.report.statistics.paired_comparison import (
+    adjusted,
+    flip_tests,
+    pair_noise,
+    pairwise,
+    residual_df,
+    two_sided,
+)
 from workbench.report.statistics.power import needed_seeds, smallest_gap, unit_gap
-from workbench.report.statistics.resampling import flip_test
 
 FAR = 1e4  # points by which arms that are no part of the null hypothesis are apart
+
+
+def flip_p(differences: Sequence[float]) -> float | None:
+    return flip_tests([differences])[0]
 
 
 def spreads(arms: int) -> dict[str, Any]:
@@ -189,23 +200,6 @@ def test_shared_noise_is_the_residual_of_a_two_way_model() -> None:
     assert one.noise == pytest.approx(pooled_sd(gaps))
 
 
-def test_own_noise_follows_from_all_pairs_by_least_squares() -> None:
-    """One of five arms is much noisier: its comparisons use the noise of their own two arms, or that of the pair."""
-    arms = table(5, 4)
-    arms["arm 0"] = {s: v + 9 * (-1) ** s for s, v in arms["arm 0"].items()}
-    names = list(arms)
-    pairs = list(itertools.combinations(range(5), 2))
-    seen = [np.var([arms[names[a]][s] - arms[names[b]][s] for s in range(4)], ddof=1) for a, b in pairs]
-    design = np.array([[float(arm in pair) for arm in range(5)] for pair in pairs])
-    each = np.maximum(np.linalg.lstsq(design, np.array(seen), rcond=None)[0], 0)
-    df = max(3.0, 3 * (each[0] + each[1]) ** 2 / (each[0] ** 2 + each[1] ** 2) * 3 / 4)
-    found = pairwise(arms)
-    one = found.get(("arm 0", "arm 1")) or found["arm 1", "arm 0"]
-    half = t_quantile(0.95, df + 1) * math.sqrt(max(each[0] + each[1], seen[0]) / 4)
-    assert one.noise is not None and half > t_quantile(0.95, 13) * one.noise / 2  # the wider of the two
-    assert (one.estimate.half, one.estimate.df) == (pytest.approx(half), pytest.approx(df))
-
-
 def test_two_arms_have_the_paired_t_test() -> None:
     arms = table(2, 6)
     [one] = pairwise(arms).values()
@@ -213,15 +207,6 @@ def test_two_arms_have_the_paired_t_test() -> None:
     assert one.difference.p == one.adjusted == pytest.approx(second.pvalue)
     low, high = second.confidence_interval(0.95)
     assert one.estimate.half == pytest.approx((high - low) / 2) and one.estimate.df == 5
-
-
-def test_degrees_of_freedom_where_arms_lack_seeds() -> None:
-    whole = frozenset(range(4))
-    assert residual_df([whole, whole, whole]) == 6
-    assert residual_df([whole, whole, whole - {1}]) == 5
-    assert residual_df([whole, frozenset({7, 8})]) == 0  # no seed in common
-    assert residual_df([whole, whole, frozenset({0, 9})]) == 3  # one seed alone has no residual, nor has one arm's own
-    assert residual_df([]) == residual_df([whole]) == 0
 
 
 def test_an_arm_that_lacks_a_seed_is_compared_over_those_it_has() -> None:
@@ -286,7 +271,7 @@ def claimed_at(gap: float, arms: int, seeds: int, draws: int) -> float:
     scores[:, 0] += gap
     judged = Judged(scores)
     by_t = np.flatnonzero((judged.adjusted[:, 0] < ALPHA) & (judged.means[:, 0] > 0))
-    flips = (flip_test((scores[i, 0] - scores[i, 1]).tolist()) for i in by_t)
+    flips = (flip_p((scores[i, 0] - scores[i, 1]).tolist()) for i in by_t)
     return sum(p is None or p < ALPHA for p in flips) / draws
 
 

@@ -14,7 +14,7 @@ import torch
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.report.load.chosen_scores import choose
+from workbench.report.load.study_tables import choose
 from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec

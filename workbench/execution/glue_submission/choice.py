@@ -9,9 +9,9 @@ from typing import Any
 
 from workbench.errors import InputError, plural, suggest
 from workbench.report import find_record
-from workbench.report.load import frames
-from workbench.report.load.ledger import find_run
+from workbench.report.load import study_tables
 from workbench.report.load.run_files import FINISHED
+from workbench.report.load.runs_table import find_run
 from workbench.spec.scoring import mean_score
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
@@ -71,10 +71,10 @@ def source_of(store: RunStore, word: str, arm: str | None) -> Source:
         if arm is not None:
             raise InputError(f"--arm {arm} chooses among the arms of an experiment, and {run.run_id} is a run")
         return Source(run, "named by its user")
-    return _best_of_arm(store, frames.read_and_warn(store, find_record(store, word), verify=False), arm)
+    return _best_of_arm(store, study_tables.read_and_warn(store, find_record(store, word), verify=False), arm)
 
 
-def _best_of_arm(store: RunStore, experiment: frames.Frames, arm: str | None) -> Source:
+def _best_of_arm(store: RunStore, experiment: study_tables.Frames, arm: str | None) -> Source:
     """Return the run of an arm with the most GLUE tasks, and of those the one with the best mean on dev."""
     runs = [row for row in experiment.rows("runs") if row["role"] == "arm" and row["state"] in FINISHED]
     arms = list(dict.fromkeys(str(row["arm"]) for row in runs))

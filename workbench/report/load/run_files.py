@@ -1,37 +1,45 @@
-"""Reading of one run directory whose files may be missing, incomplete or of the wrong type.
+"""Reading of one run directory: its JSON files, its scores, and its training curve in bounded memory.
 
-Faults are returned as sentences. `records` are the JSON files that a check of the run has read, by name; a file that
-is not among them is read here.
+Files may be missing, incomplete or of the wrong type; faults are returned as sentences. `records` are the JSON files
+that a check of the run has read, by name; a file that is not among them is read here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from workbench.errors import InputError
-from workbench.report.load import training_curves
 from workbench.spec.parts import CONVENTIONS, UNITS, DataSpec
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens
-from workbench.store.atomic import read_object
+from workbench.store.atomic import LONGEST_LINE, lines_of, read_object
 from workbench.store.redact import redact_addresses
 from workbench.store.run_store import RunDir, RunStore, of_each
+from workbench.store.validation import last_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
 
 Records = Mapping[str, dict[str, Any]]
-NONE: Records = {}
+NO_RECORDS: Records = {}
 END = "end"  # the mark of the last point of a run, the end of training
-NO_CURVE = training_curves.Curve([], {}, 1, 1, 0)
 AT_A_TIME = 64  # runs
 FINISHED = ("trained", "done")  # states of a run whose pre-training is over, so that its encoder may be scored
 
 
-def optional(path: Path, records: Records = NONE) -> dict[str, Any]:
+def optional(path: Path, records: Records = NO_RECORDS) -> dict[str, Any]:
     """Return the content of a JSON file, or an empty dictionary if it is missing or damaged."""
     try:
         return content(path.parent, path.name, records)
@@ -39,7 +47,7 @@ def optional(path: Path, records: Records = NONE) -> dict[str, Any]:
         return {}
 
 
-def content(folder: Path, name: str, records: Records = NONE) -> dict[str, Any]:
+def content(folder: Path, name: str, records: Records = NO_RECORDS) -> dict[str, Any]:
     """Return the content of a JSON file of a run. Raises ValueError if it is damaged, or OSError."""
     return records[name] if name in records else read_object(folder / name)
 
@@ -82,7 +90,7 @@ class RunFiles:
     state: str
     note: str
     records: Records
-    curve: training_curves.Curve
+    curve: Curve
     fault: str  # of the curve
 
 
@@ -108,7 +116,7 @@ def _files(run: RunDir, verify: bool, most_rows: int) -> RunFiles:
     return RunFiles(run.run_id, state, note, records, curve, fault)
 
 
-def spec_of(folder: Path, records: Records = NONE) -> tuple[dict[str, Any], str]:
+def spec_of(folder: Path, records: Records = NO_RECORDS) -> tuple[dict[str, Any], str]:
     """Return the run's spec as plain data, and the digest of its identity. Raises ValueError if it cannot be used."""
     try:
         raw = content(folder, "spec.json", records)
@@ -122,7 +130,7 @@ def spec_of(folder: Path, records: Records = NONE) -> tuple[dict[str, Any], str]
     return spec, str(raw.get("identity_sha") or "")
 
 
-def totals(folder: Path, last: Mapping[str, float], records: Records = NONE) -> dict[str, float]:
+def totals(folder: Path, last: Mapping[str, float], records: Records = NO_RECORDS) -> dict[str, float]:
     """Return steps, tokens, seconds and FLOPs spent: from done.json, or from the last logged row of an unfinished run.
 
     Raises ValueError if done.json exists and is damaged.
@@ -141,7 +149,7 @@ def totals(folder: Path, last: Mapping[str, float], records: Records = NONE) -> 
     return recorded
 
 
-def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
+def words_and_epochs(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
     """Return how many words `tokens` tokens of a run's text contain, rounded, and how many epochs of the text they are.
 
     Both are NaN if the words of the text were not counted.
@@ -154,46 +162,43 @@ def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
     return {"words": float(round(words)), "epochs": epochs_of_words(words, data)}
 
 
-def floors(folder: Path, records: Records = NONE) -> dict[str, float]:
+def floors(folder: Path, records: Records = NO_RECORDS) -> dict[str, float]:
     """Return the value of each loss that token frequencies alone reach, if a trained run recorded it."""
     recorded = part(optional(folder / "done.json", records), "floors")
     return {metric: value for metric, raw in recorded.items() if not math.isnan(value := number(raw))}
 
 
-def curve_of(folder: Path, most: int) -> tuple[training_curves.Curve, str]:
+def curve_of(folder: Path, most: int) -> tuple[Curve, str]:
     """Return the training curve from about `most` rows, empty if nothing was logged, and its fault ("" for none)."""
     path = folder / "metrics.jsonl"
     if path.is_symlink() or not path.is_file():
         return NO_CURVE, "metrics.jsonl is not a regular file and is not read" if os.path.lexists(path) else ""
     try:
-        curve = training_curves.read(path, most)
+        curve = read_curve(path, most)
     except OSError as error:
         return NO_CURVE, f"metrics.jsonl cannot be read ({error.strerror})"
     lines = "line was" if curve.skipped == 1 else "lines were"
     return curve, f"{curve.skipped} unreadable {lines} left out of metrics.jsonl" if curve.skipped else ""
 
 
-def scores_of(folder: Path, records: Records = NONE, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+def scores_of(folder: Path, records: Records = NO_RECORDS, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each score file as a checked mapping and "", or an empty mapping and the fault.
 
     They are those of the end of training, or of the point at `place`, such as "points/00000100/".
     """
-    for name in _json_names(folder / place / "scores"):
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # there is no folder
+        names = sorted(name for name in os.listdir(folder / place / "scores") if name.endswith(".json"))
+    for name in names:
         try:
             yield _score(content(folder, f"{place}scores/{name}", records)) | {"path": name}, ""
         except (OSError, ValueError) as error:
             yield {}, f"scores/{name} is left out: {error}"
 
 
-def _json_names(folder: Path) -> list[str]:
-    """Return the names of the JSON files in a folder, sorted; none if there is no folder."""
-    try:
-        return sorted(name for name in os.listdir(folder) if name.endswith(".json"))
-    except OSError:
-        return []
-
-
-def points_of(folder: Path, records: Records = NONE) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], str]]:
+def points_of(
+    folder: Path, records: Records = NO_RECORDS
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], str]]:
     """Yield the facts of each point of a run, its scores, and its fault ("" for none)."""
     for path in sorted((folder / "points").glob("*/point.json"), key=lambda path: (len(path.parent.name), path)):
         place = f"points/{path.parent.name}"
@@ -212,25 +217,240 @@ def points_of(folder: Path, records: Records = NONE) -> Iterator[tuple[dict[str,
 
 def _score(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the checked fields of one score. Raises ValueError if a required one is missing."""
-    words = {k: raw.get(k) for k in ("task", "suite", "metric")}
+    words = {key: raw.get(key) for key in ("task", "suite", "metric")}
     if not all(isinstance(word, str) and word for word in words.values()) or not isinstance(raw.get("seed"), int):
         raise ValueError("a score needs task, suite, metric and seed")
-    numbers = {k: number(raw.get(k)) for k in ("value", "seconds", "train_rows", "test_rows", "ties")}
-    values = {str(s): {str(m): number(v) for m, v in part(part(raw, "values"), s).items()} for s in part(raw, "values")}
-    baselines = {str(k): number(v) for k, v in part(raw, "baselines").items()}
-    settings = {k: part(raw, "finetune").get(k) for k in part(raw, "finetune")}
-    notes = raw.get("notes") if isinstance(raw.get("notes"), list) else []
-    return words | numbers | {"seed": raw["seed"], "digest": str(raw.get("digest") or ""), "values": values,
-                              "data": str(raw.get("data") or ""),
-                              "scorer": str(raw.get("scorer") or ""), "items": _items(raw),
-                              "baselines": baselines, "finetune": settings,
-                              "notes": [str(note) for note in notes or ()]}  # fmt: skip
+    numbers = {key: number(raw.get(key)) for key in ("value", "seconds", "train_rows", "test_rows", "ties")}
+    texts = {key: str(raw.get(key) or "") for key in ("digest", "data", "scorer")}
+    splits = part(raw, "values")
+    # A sign for each test item: "+" right, "-" wrong, "=" half. Minimal pairs for export keep those of every scorer.
+    items = raw["items"] if "items" in raw else part(raw, "chosen").get(texts["scorer"])
+    notes = raw.get("notes")
+    return words | numbers | texts | {
+        "seed": raw["seed"], "finetune": part(raw, "finetune"),
+        "values": {str(s): {str(m): number(v) for m, v in part(splits, s).items()} for s in splits},
+        "items": items if isinstance(items, str) and set(items) <= set("+-=") else "",
+        "baselines": {str(name): number(value) for name, value in part(raw, "baselines").items()},
+        "notes": [str(note) for note in notes] if isinstance(notes, list) else [],
+    }  # fmt: skip
 
 
-def _items(raw: Mapping[str, Any]) -> str:
-    """Return a sign for each test item of a score, in order: "+" right, "-" wrong, "=" half; "" if they were not kept.
+# -- training curves in bounded memory: the rows of metrics.jsonl as means over bins of equally many steps
 
-    Scores of minimal pairs that can be exported keep the signs of every scorer.
+MOST_BINS = 120
+MOST_ROWS = 20_000  # rows read from one file; of a longer one, every k-th row is read
+MOST_IN_ALL = 120_000  # rows read from all files of a report together, but at least FEWEST_ROWS from each
+FEWEST_ROWS = 16
+END_ROWS = 8  # of a thinned curve, in the last tenth of the log, by which the end of training is judged
+END_SHARE = 0.1
+TYPICAL_ROW = 500  # bytes
+
+LOGGED_FLOPS = {name: f"flops.{name}" for name in CONVENTIONS}
+NUMBERS = (int, float)
+LARGEST = sys.float_info.max
+PEAK = "device_memory_bytes"  # the largest amount since the process began, so a mean over a resumption means nothing
+
+
+@dataclass
+class Bin:
+    """Sums of the metrics logged in neighbouring steps, with a count for each, since some rows may lack a metric.
+
+    `peak` is the largest value of the metric PEAK, 0 if no row has it.
     """
-    items = raw["items"] if "items" in raw else part(raw, "chosen").get(str(raw.get("scorer")))
-    return items if isinstance(items, str) and set(items) <= set("+-=") else ""
+
+    rows: int = 0
+    first: int = 0
+    last: int = 0
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    peak: float = 0.0
+
+    def add(self, row: dict[str, float], step: int) -> None:
+        """Add one logged row."""
+        self.first, self.last = min(self.first, step) if self.rows else step, max(self.last, step)
+        self.rows += 1
+        for name, value in row.items():
+            self.sums[name] += value
+            self.counts[name] += 1
+        self.peak = max(self.peak, row.get(PEAK, 0.0))
+
+    def join(self, other: Bin) -> None:
+        """Add the rows of another bin."""
+        self.first = min(self.first, other.first) if self.rows else other.first
+        self.last = max(self.last, other.last)
+        self.rows += other.rows
+        for name, value in other.sums.items():
+            self.sums[name] += value
+            self.counts[name] += other.counts[name]
+        self.peak = max(self.peak, other.peak)
+
+    def mean(self) -> dict[str, float]:
+        """Return the mean of each metric over the rows that have it, and of PEAK the largest value."""
+        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        return means | ({PEAK: self.peak} if PEAK in means else {})
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A training curve as means over bins: `rows` of {"step", "first_step", "last_step", "rows", metric...}.
+
+    `last` is the last row that was read, `width` the number of steps in a bin, and every `every`-th row was read.
+    `skipped` counts unreadable lines, except the last line of the file: a killed run may leave it incomplete, which is
+    not a fault.
+    """
+
+    rows: list[dict[str, float]]
+    last: dict[str, float]
+    width: int
+    every: int
+    skipped: int
+
+
+NO_CURVE = Curve([], {}, 1, 1, 0)
+
+
+def flat_row(row: Any) -> dict[str, float] | None:
+    """Return the finite numbers of one logged row, FLOPs as `flops.<convention>`; None if it is not a row."""
+    if not isinstance(row, dict):
+        return None
+    # A large report has millions of numbers, hence no call for each. Infinity, NaN and bool are dropped.
+    numbers = {k: float(v) for k, v in row.items() if type(v) in NUMBERS and -LARGEST <= v <= LARGEST}
+    if "step" not in numbers:
+        return None
+    flops = row.get("flops")
+    if isinstance(flops, dict):
+        for name, value in flops.items():
+            if name in LOGGED_FLOPS and type(value) in NUMBERS and -LARGEST <= value <= LARGEST:
+                numbers[LOGGED_FLOPS[name]] = float(value)
+    return numbers
+
+
+def rows_of_each(files: int) -> int:
+    """Return how many rows of each log a report on so many runs reads."""
+    return min(MOST_ROWS, max(FEWEST_ROWS, MOST_IN_ALL // max(1, files)))
+
+
+def read_curve(path: Path, most: int = MOST_ROWS) -> Curve:
+    """Return the curve of a metrics.jsonl file of any length, from about `most` of its rows.
+
+    With fewer than MOST_BINS rows, the curve is thinned: END_ROWS of them are from the last tenth of the log, and the
+    others are spread over all that comes before. Raises OSError if the file cannot be read.
+    """
+    every = max(1, math.ceil(path.stat().st_size / (most * TYPICAL_ROW)))
+    if every > 1 and most < MOST_BINS:
+        return _thinned(path, most)
+    bins: dict[int, Bin] = {}
+    width, skipped, last = 1, 0, {}
+    bad_tail = False
+    with path.open("rb") as file:
+        for line in itertools.islice(lines_of(file), 0, None, every):
+            skipped += bad_tail  # the bad line before was not the last one
+            row = _parse(line)
+            bad_tail = row is None
+            if row is None:
+                continue
+            last, step = row, int(row["step"])
+            bins.setdefault(max(0, step - 1) // width, Bin()).add(row, step)
+            while len(bins) > MOST_BINS:
+                width *= 2
+                halved: dict[int, Bin] = {}
+                for key in sorted(bins):
+                    halved.setdefault(key // 2, Bin()).join(bins[key])
+                bins = halved
+    ordered = [bins[key] for key in sorted(bins)]
+    rows = [b.mean() | {"first_step": b.first, "last_step": b.last, "rows": b.rows} for b in ordered]
+    return Curve(rows, last, width, every, skipped)
+
+
+def _thinned(path: Path, most: int) -> Curve:
+    """Return a curve of single rows, found at places in the file of which only their lines are read."""
+    size = path.stat().st_size
+    end = int((1 - END_SHARE) * size)
+    before = most - END_ROWS
+    places = [end * number // before for number in range(before)]
+    places += [end + (size - end) * number // END_ROWS for number in range(END_ROWS - 1)]
+    with path.open("rb") as file:
+        lines = [line for line in (_line_at(file, place) for place in places) if line.endswith(b"\n")]
+        lines += filter(None, [last_line(file)[0]])
+    parsed = [_parse(line) for line in lines]
+    by_step = {int(row["step"]): row for row in parsed if row is not None}
+    rows = [by_step[step] | {"first_step": step, "last_step": step, "rows": 1} for step in sorted(by_step)]
+    last = by_step[max(by_step)] if by_step else {}
+    return Curve(rows, last, 1, 1, sum(row is None for row in parsed))
+
+
+def _line_at(file: BinaryIO, place: int) -> bytes:
+    """Return the first line of a file that begins at a place or after it."""
+    file.seek(max(0, place - 1))
+    if place:
+        file.readline(LONGEST_LINE)
+    return file.readline(LONGEST_LINE)
+
+
+def _parse(line: bytes) -> dict[str, float] | None:
+    try:
+        return flat_row(json.loads(line))
+    except (ValueError, RecursionError):
+        return None
+
+
+STEP_COLUMNS = ("first_step", "last_step", "rows")  # columns of integers, which every row has
+STRETCH = ("run_id", "step", *STEP_COLUMNS)
+
+
+class LoggedRows(Mapping[str, list[dict[str, Any]]]):
+    """A mapping from a run id to the rows of its training curve; the dictionaries are made when they are asked for.
+
+    Every row has the columns STRETCH, and those metrics that the run logged there.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[str, ...]] = {}  # run id -> columns of its array
+        self._values: dict[str, npt.NDArray[np.float64]] = {}  # run id -> (rows, columns), NaN where there is none
+        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def add(self, run_id: str, rows: Sequence[Mapping[str, float]]) -> None:
+        """Keep the rows of a run, of finite numbers; a run without rows is not kept."""
+        import numpy as np
+
+        if not rows:
+            return
+        names = tuple(dict.fromkeys(name for row in rows for name in row))
+        self._names[run_id] = self._shared.setdefault(names, names)
+        self._values[run_id] = np.array([[row.get(name, math.nan) for name in names] for row in rows])
+
+    def __getitem__(self, run_id: str) -> list[dict[str, Any]]:
+        names = self._names[run_id]
+        return [
+            {
+                "run_id": run_id,
+                **{n: int(v) if n in STEP_COLUMNS else v for n, v in zip(names, row, strict=True) if v == v},
+            }
+            for row in self._values[run_id].tolist()
+        ]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def frame(self) -> pd.DataFrame:
+        """Return all rows as one table, with a column for each metric that any run logged."""
+        import numpy as np
+        import pandas as pd
+
+        if not self._names:
+            return pd.DataFrame(columns=list(STRETCH))
+        names = list(dict.fromkeys(name for columns in self._shared for name in columns))
+        place = {name: number for number, name in enumerate(names)}
+        at = {columns: [place[name] for name in columns] for columns in self._shared}
+        table = np.full((sum(map(len, self._values.values())), len(names)), math.nan)
+        start = 0
+        for run_id, values in self._values.items():
+            table[start : start + len(values), at[self._names[run_id]]] = values
+            start += len(values)
+        run_ids = [run_id for run_id, values in self._values.items() for _ in range(len(values))]
+        columns = {name: table[:, number] for name, number in place.items()}
+        columns |= {name: columns[name].astype(np.int64) for name in STEP_COLUMNS}
+        return pd.DataFrame({"run_id": run_ids, **columns})

@@ -15,34 +15,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import plural
-from workbench.report import formatting, results
-from workbench.report.comparison import extrapolation
-from workbench.report.comparison.boards import NO_BUDGET, UNTRAINED, Board, Cell, Pair
-from workbench.report.comparison.spending import counted, ratios
-from workbench.report.comparison.verdict import Verdict
-from workbench.report.figures import charts, drawing
-from workbench.report.figures.charts import Chart
-from workbench.report.load.naming import arm_name
+from workbench.report import charts, data_files, drawing, recommendation
+from workbench.report.charts import Chart
+from workbench.report.comparison import every_metric
+from workbench.report.formatting import capital, clean, seeds, short
+from workbench.report.load.arm_names import UNTRAINED, arm_name
 from workbench.report.load.run_files import FINISHED, flatten
-from workbench.report.page import facts, rendering, warnings
-from workbench.report.page.advice import advise
-from workbench.report.report_options import ReportOptions
-from workbench.report.results import Results
-from workbench.report.statistics.noise import SHARE_IN_WORDS, moved_by_arithmetic
-from workbench.report.statistics.paired_comparison import Estimate
-from workbench.report.statistics.per_task import every_metric
+from workbench.report.page import facts, rendering
+from workbench.report.page.warnings import Caution, cautions
+from workbench.report.results import (
+    NO_BUDGET,
+    Cell,
+    Leaderboard,
+    Pair,
+    ReportOptions,
+    Results,
+    Verdict,
+    seeds_to_decide,
+    spending_ratios,
+)
+from workbench.report.statistics.intervals import Estimate
+from workbench.report.statistics.paired_comparison import SHARE_IN_WORDS, moved_by_arithmetic
 from workbench.spec.parts import CONVENTIONS
 from workbench.spec.published import finding, points_of
 from workbench.store.atomic import sweep_old, write_together
 
 if TYPE_CHECKING:
-    from workbench.report.load.frames import Frames
+    from workbench.report.load.study_tables import Frames
     from workbench.store.run_store import RunStore
 
 log = logging.getLogger("workbench")
 Row = dict[str, Any]
 
-FIRST_ROWS = 5  # arms in the table of the first screen
 MOST_PAIRS = 200  # rows of pairs that were not declared; the file has all
 MOST_SECTIONS = 200  # runs with a section of their own
 WIDE, NARROW, PANEL = (700, 400), (358, 225), (330, 210)  # CSS pixels
@@ -54,62 +58,57 @@ def write(
     loaded: Frames | None = None,
 ) -> Path:  # fmt: skip
     """Write the page and its data files; the parameters and errors are those of `workbench.report.write`."""
-    made = results.from_store(store, record, missing, options, loaded)
-    page, prefix = _place(out)
-    _warn_of_replaced(page.parent / f"{prefix}runs.csv", made, store)
-    return write_results(made, out)
+    results = data_files.from_store(store, record, missing, options, loaded)
+    page, prefix = place_of_files(out)
+    _warn_of_replaced(page.parent / f"{prefix}runs.csv", results, store)
+    return write_results(results, out)
 
 
 def write_again(folder: Path, out: Path | None, options: ReportOptions) -> Path:
     """Draw a report again from its data files, given by its folder or its page. Raises InputError, OSError."""
-    page, prefix = _place(folder)
-    return write_results(results.from_folder(page.parent, options, prefix), out or folder)
+    page, prefix = place_of_files(folder)
+    return write_results(data_files.from_folder(page.parent, options, prefix), out or folder)
 
 
-def _place(out: Path) -> tuple[Path, str]:
-    """Return the path of the page, and the beginning of the names of the files beside it."""
+def place_of_files(out: Path) -> tuple[Path, str]:
+    """Return the path of the page, given itself or its folder, and how the names of the files beside it begin."""
     page = out if out.suffix == ".html" else out / "index.html"
     return page, "" if page.name == "index.html" else f"{page.stem}-"
 
 
-def write_results(made: Results, out: Path) -> Path:
+def write_results(results: Results, out: Path) -> Path:
     """Write the page and the data files of results. Returns the path of the page."""
-    page, prefix = _place(out)
+    page, prefix = place_of_files(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(page.parent)
-    files = made.data_files()
-    if made.by_verdict:
-        files["compute.svg"] = picture(made).encode("utf-8", "replace")
-    html = render(made, prefix)
+    files = data_files.data_files(results)
+    if results.by_verdict:
+        chart, looks = charts.main(results, results.by_verdict[0], "picture"), drawing.looks(results)
+        svg = drawing.standalone(drawing.draw(chart, looks, 920, 440), drawing.colour_rules(looks))
+        files["compute.svg"] = svg.encode("utf-8", "replace")
+    html = render(results, prefix)
     texts = {page.parent / f"{prefix}{name}": content for name, content in files.items()}
     write_together(texts | {page: html.encode("utf-8", "replace")})  # the page is last: after a kill it is missing
     return page
 
 
-def _warn_of_replaced(table: Path, made: Results, store: RunStore) -> None:
+def _warn_of_replaced(table: Path, results: Results, store: RunStore) -> None:
     """Log a warning if an existing report lists runs that this one does not, as a report on another store may."""
     before: set[Any] = set()
     # Nothing is read if there is no table, or if it is not one of a report.
     with suppress(OSError, ValueError, csv.Error), table.open(newline="", encoding="utf-8") as file:
         before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
-    if before - {run["run_id"] for run in made.frames.rows("runs")}:
+    if before - {run["run_id"] for run in results.frames.rows("runs")}:
         log.warning(
             "the report in %s has runs that are not in %s, and is replaced by this one; give another folder with "
             "--out to keep both", table.parent, store.root,
         )  # fmt: skip
 
 
-def picture(made: Results) -> str:
-    """Return the main figure of the deciding measure as the text of an SVG file."""
-    styles = drawing.looks(made)
-    chart = charts.main(made, made.by_verdict[0], "picture")
-    return drawing.standalone(drawing.draw(chart, styles, 920, 440), drawing.colour_rules(styles))
-
-
-def render(made: Results, prefix: str = "") -> str:
+def render(results: Results, prefix: str = "") -> str:
     """Return the page as HTML. `prefix` is the beginning of the names of the files that it links to."""
-    page = Page(made, prefix)
-    return rendering.html(
+    page = Page(results, prefix)
+    return rendering.render_page(
         "report.html.j2", drawing.colour_rules(page.looks), rendering.template("report.js"), page=page
     )
 
@@ -125,10 +124,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measure:
-    """What the page shows of one board: its verdict, and rows of its tables."""
+    """What the page shows of one board: its verdict, its arms, and the limits of their small drawings."""
 
-    number: int
-    board: Board
+    board: Leaderboard
     verdict: Verdict
     limits: tuple[float, float]
     cells: Sequence[Cell]
@@ -136,34 +134,34 @@ class Measure:
     @property
     def name(self) -> str:
         """Return what people call the measure."""
-        return formatting.capital(self.verdict.measure)
+        return capital(self.verdict.measure)
 
 
 class Page:
     """The content of the page, in the order in which it is read."""
 
-    def __init__(self, made: Results, prefix: str = "") -> None:
-        self.results, self.frames, self.prefix = made, made.frames, prefix
-        self.looks = drawing.looks(made)
-        self.charts: dict[str, Chart] = {}
-
-    @property
-    def boards(self) -> tuple[Board, ...]:
-        """Return the measures, the deciding one first."""
-        return self.results.by_verdict
-
-    @cached_property
-    def measures(self) -> list[Measure]:
-        """Return the texts, table and figures of each measure, the deciding measure first."""
-        return [
-            Measure(number, board, verdict, charts.forest(self.results, board, "").limits, board.at(board.budget))
-            for number, (board, verdict) in enumerate(zip(self.boards, self.results.verdicts, strict=True), start=1)
+    def __init__(self, results: Results, prefix: str = "") -> None:
+        self.results, self.frames, self.prefix = results, results.frames, prefix
+        self.boards = results.by_verdict  # the deciding measure first
+        self.looks = drawing.looks(results)
+        self.charts: dict[str, Chart] = {}  # all that the page shows, by name
+        self.answer = str(next(iter(results.verdicts), facts.no_scores(self.frames)))
+        self.measures = [
+            Measure(board, verdict, charts.forest(results, board, "").limits, board.at(board.budget))
+            for board, verdict in zip(self.boards, results.verdicts, strict=True)
         ]
-
-    @property
-    def answer(self) -> str:
-        """Return the answer in one sentence."""
-        return str(next(iter(self.results.verdicts), facts.no_scores(self.frames)))
+        self.facts = facts.facts(self.frames, self.boards)
+        self.time_note = facts.time_note(self.frames)
+        self.environments = facts.environments(self.frames)
+        self.tasks_settings = [
+            (key, _setting(value)) for key, value in flatten(self.frames.record["tasks"]).items() if value is not None
+        ]
+        self.runs = self.frames.rows("runs")
+        self.rows = {run["run_id"]: number for number, run in enumerate(self.runs)}  # of the table of runs
+        self.states = [run for run in self.runs if run["state"] not in FINISHED]  # runs that are in no average
+        conventions = {str(run["convention"]) for run in self.runs if run["role"] == "arm"}
+        one = len(conventions) == 1 and conventions <= set(CONVENTIONS)
+        self.counted = conventions.pop() if one else "paper"  # the convention of FLOPs in the table of runs
 
     def title(self, arm: str) -> str:
         """Return the name of an arm that people say."""
@@ -203,7 +201,7 @@ class Page:
             return []
         board = self.boards[0]
         cells = board.at(board.budget)
-        parts = [formatting.seeds([cell.estimate.n for cell in cells]), board.budget]
+        parts = [seeds([cell.estimate.n for cell in cells]), board.budget]
         family = board.families.get(board.budget)
         if family is not None and family.pairs:
             pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
@@ -224,12 +222,12 @@ class Page:
         spec: Mapping[str, Any] = next((s for s in self.frames.settings.values() if s), {})
         corpus = str(spec.get("data.corpus") or "").strip("()[]'\",")
         stem = re.sub(r"(\.(txt|jsonl?|parquet|csv|tsv|gz|xz|bz2|zst|zip))+$", "", corpus.rpartition("/")[2])
-        words = [str(spec.get("scale") or ""), formatting.short(stem, 32)]
+        words = [str(spec.get("scale") or ""), short(stem, 32)]
         return ", ".join(word for word in words if word and word != "None")
 
     # -- comparisons
 
-    def pairs(self, board: Board, declared: bool) -> list[Row]:
+    def pairs(self, board: Leaderboard, declared: bool) -> list[Row]:
         """Return the rows of comparisons, the largest budget first: declared ones, or all others."""
         rows = []
         for budget in reversed(board.budgets):
@@ -240,16 +238,16 @@ class Page:
                     rows.append(self._pair(board, budget, pair))
         return rows if declared else rows[:MOST_PAIRS]
 
-    def pair_count(self, board: Board, declared: bool) -> int:
-        """Return the number of comparisons, of which `pairs` returns the first ones."""
+    def pair_count(self, board: Leaderboard, declared: bool) -> int:
+        """Return the number of comparisons; `pairs` returns the first ones of them."""
         return sum(
             bool(family and family.pairs and pair.compared.declared) == declared
             for budget in board.budgets for family in (board.families.get(budget),) for pair in board.pairs[budget]
         )  # fmt: skip
 
-    def _pair(self, board: Board, budget: str, pair: Pair) -> Row:
+    def _pair(self, board: Leaderboard, budget: str, pair: Pair) -> Row:
         compared, estimate = pair.compared, pair.compared.estimate
-        needed = None if compared.claimed else self.results.seeds_to_decide(board, budget, pair)
+        needed = None if compared.claimed else seeds_to_decide(board, budget, pair)
         states = {"ahead": "yes", "behind": "yes", "open": "no"}
         decided = states[compared.verdict] if compared.declared else "exploratory"
         status = next((look.status.get((pair.a, pair.b)) or look.status.get((pair.b, pair.a))
@@ -273,25 +271,23 @@ class Page:
         return drawing.bar(e.mean, e.half, limits, self.look(row["pair"].a), zero=True) if e.n else ""
 
     @cached_property
-    def cautions(self) -> list[warnings.Caution]:
+    def cautions(self) -> list[Caution]:
         """Return the warnings, the gravest first, with measures and arms as people call them."""
         names = {f"{measure.board.label}: ": f"{measure.name}: " for measure in self.measures}
         names |= {f"{arm} ": f"{self.title(arm)} " for arm in self.results.arms}
-        made = warnings.cautions(self.frames, self.boards, self.results.missing)
-        return [replace(caution, short=_renamed(caution.short, names)) for caution in made]
+        listed = cautions(self.frames, self.boards, self.results.missing)
+        return [replace(caution, short=_renamed(caution.short, names)) for caution in listed]
 
     # -- curves
 
     @cached_property
     def curves(self) -> tuple[list[Figure], list[Figure]]:
         """Return the figures of training curves: the most telling ones, and the others, which are folded."""
-        made = []
-        for chart in charts.curves(self.results):
-            self.charts[chart.name] = chart
-            made.append(Figure(chart, drawing.draw(chart, self.looks, *PANEL)))
-        telling = [f for f in made if f.chart.name.removeprefix("curve-") in charts.FIRST][:OPEN_CURVES]
-        first = telling or made[:1]
-        return first, [figure for figure in made if figure not in first]
+        figures = [Figure(chart, drawing.draw(chart, self.looks, *PANEL)) for chart in charts.curves(self.results)]
+        self.charts |= {figure.chart.name: figure.chart for figure in figures}
+        telling = [f for f in figures if f.chart.name.removeprefix("curve-") in charts.FIRST][:OPEN_CURVES]
+        first = telling or figures[:1]
+        return first, [figure for figure in figures if figure not in first]
 
     @property
     def legend(self) -> tuple[list[str], list[str]]:
@@ -346,23 +342,23 @@ class Page:
         board = measure.board
         return every_metric(self.frames.rows("other"), measure.cells, board.metrics, board.statistic)
 
-    def scoring_notes(self, board: Board) -> list[str]:
+    def scoring_notes(self, board: Leaderboard) -> list[str]:
         """Return the sentences on what intervals cover, and on how sentences or tagged words were scored."""
-        return [facts.covers(board), *facts.scoring_notes(board, self.frames)]
+        return facts.notes(board, self.frames)
 
-    def arithmetic_note(self, board: Board) -> str:
+    def arithmetic_note(self, board: Leaderboard) -> str:
         """Return how far means would move with the same seeds on other arithmetic; "" if the noise is unknown."""
         noise = next(iter(board.noise.get(board.budget, ())), None)
         if noise is None or not noise.paired or not noise.n:
             return ""
         moved = moved_by_arithmetic(noise.paired, noise.n)
         return (
-            f"With the same {formatting.seeds([noise.n])} on another kind of arithmetic, such as another processor, "
+            f"With the same {seeds([noise.n])} on another kind of arithmetic, such as another processor, "
             f"the mean of an arm would move by about {moved:.2f} points and a difference by {math.sqrt(2) * moved:.2f} "
             f"(one standard deviation; {SHARE_IN_WORDS}). The intervals contain this noise."
         )
 
-    def published(self, board: Board) -> list[Row]:
+    def published(self, board: Leaderboard) -> list[Row]:
         """Return published scores that are comparable with a board."""
         return [
             {"name": p.name, "score": p.score, "flops": p.flops, "source": p.source}
@@ -376,11 +372,11 @@ class Page:
 
     # -- spending
 
-    def spending(self, board: Board) -> list[Row]:
+    def spending(self, board: Leaderboard) -> list[Row]:
         """Return what each arm spent at each budget, and each convention's ratio to the arm that spent least."""
         rows = []
         for budget in reversed(board.budgets):
-            by_convention = {c: ratios(board, budget, c) for c in CONVENTIONS}
+            by_convention = {c: spending_ratios(board, budget, c) for c in CONVENTIONS}
             for cell in board.at(budget):
                 rows.append({
                     "cell": cell, "budget": budget,
@@ -388,27 +384,22 @@ class Page:
                 })  # fmt: skip
         return rows
 
-    def advice(self, board: Board) -> str:
-        """Return the recommendation for the amount that the user named, or at and beyond the budgets."""
-        options = self.results.options
-        return advise(board, self.frames, options.budget_under(board.convention()), board.convention())
+    def advice(self, board: Leaderboard) -> str:
+        """Return the recommendation for the amount that the user named; "" if none was named."""
+        budget = self.results.options.budget_under(board.convention())
+        return recommendation.advise(board, self.frames, budget) if budget is not None else ""
 
-    def bounds(self, board: Board) -> list[Row]:
+    def bounds(self, board: Leaderboard) -> list[Row]:
         """Return the bounds on the score of each arm at ten times its largest budget, if three budgets allow them."""
         rows = []
-        for arm, measured in extrapolation.measured(board, f"flops_{board.convention()}").items():
-            extended = extrapolation.extension(measured)
+        for arm, measured in recommendation.points_by_arm(board, f"flops_{board.convention()}").items():
+            extended = recommendation.extend(measured)
             if extended is None:
                 continue
-            amount = extrapolation.REACH * extended.end
+            amount = recommendation.REACH * extended.amounts[-1]
             low, high = extended.band(amount) if not extended.refusal else (math.nan, math.nan)
             rows.append({"arm": arm, "amount": amount, "low": low, "high": high, "refusal": extended.refusal})
         return rows
-
-    @property
-    def time_note(self) -> str:
-        """Return a sentence on the time that all runs took."""
-        return facts.time_note(self.frames)
 
     # -- settings
 
@@ -437,46 +428,19 @@ class Page:
                 differ.append((key, texts))
         return arms, differ, same
 
-    @property
-    def tasks_settings(self) -> list[tuple[str, str]]:
-        """Return the settings of the measures."""
-        return [(k, _setting(v)) for k, v in flatten(self.frames.record["tasks"]).items() if v is not None]
-
-    @cached_property
-    def environments(self) -> dict[str, list[Any]]:
-        """Return the entries of env.json that all runs share, and those that differ."""
-        return facts.environments(self.frames)
-
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """Return the facts of the whole study."""
-        return facts.facts(self.frames, list(self.boards))
-
     # -- runs
-
-    @cached_property
-    def runs(self) -> list[Row]:
-        """Return the rows of the table of runs."""
-        return self.frames.rows("runs")
-
-    @cached_property
-    def rows(self) -> dict[str, int]:
-        """Return the number of each run in the table."""
-        return {run["run_id"]: number for number, run in enumerate(self.runs)}
-
-    @cached_property
-    def counted(self) -> str:
-        """Return the convention under which the table of runs shows FLOPs."""
-        return counted(self.frames)
 
     @property
     def sections(self) -> list[Row]:
         """Return what the section of each run shows; none for very many runs."""
         if len(self.runs) > MOST_SECTIONS:
             return []
-        return [self._section(run) for run in self.runs]
+        scores: dict[str, list[Row]] = {}
+        for row in self.frames.rows("scores"):
+            scores.setdefault(row["run_id"], []).append(row)
+        return [self._section(run, scores.get(run["run_id"], [])) for run in self.runs]
 
-    def _section(self, run: Row) -> Row:
+    def _section(self, run: Row, scores: Sequence[Row]) -> Row:
         run_id = run["run_id"]
         own = self.frames.settings.get(run_id, {})
         logged = self.frames.logged.get(run_id) or []
@@ -493,20 +457,8 @@ class Page:
             "run": run, "spark": drawing.spark(charts.sparkline(self.results, run_id), self.look(run["arm"])),
             "last": last, "differs": [(k, v, o) for k, v, o in differs if k not in ("seed", "scale")] + machine,
             "values": [(key, _setting(own.get(key))) for key, _ in self.matrix[1]],
-            "scores": [s for s in self._scores.get(run_id, [])],
+            "scores": scores,
         }  # fmt: skip
-
-    @cached_property
-    def _scores(self) -> dict[str, list[Row]]:
-        scores: dict[str, list[Row]] = {}
-        for row in self.frames.rows("scores"):
-            scores.setdefault(row["run_id"], []).append(row)
-        return scores
-
-    @property
-    def states(self) -> list[Row]:
-        """Return the runs that are in no average."""
-        return [run for run in self.runs if run["state"] not in FINISHED]
 
     @property
     def contents(self) -> list[tuple[str, str]]:
@@ -522,43 +474,34 @@ class Page:
 
     def script_data(self) -> str:
         """Return what the script draws, as JSON without any character that could end its element."""
-        shared: list[Any] = []
-        known: dict[str, int] = {}
+        shared: dict[str, int] = {}  # the values of an axis as JSON, and their number
 
-        def numbered(values: Sequence[float]) -> int:
-            text = json.dumps([_rounded(v) for v in values])
-            if text not in known:
-                known[text] = len(shared)
-                shared.append(json.loads(text))
-            return known[text]
-
-        made = []
+        drawn = []
         for chart in self.charts.values():
             digits = 5 if chart.name.startswith("curve-") else 9  # curves are many, and read from their lines
-            made.append({
-                "id": chart.name, "kind": chart.kind, "title": formatting.clean(chart.label),
-                "axes": list(chart.axes), "log": chart.log, "limits": [_rounded(v, 6) for v in chart.limits],
-                "levels": [[one.title, _rounded(one.value), one.half and _rounded(one.half)] for one in chart.levels],
+            drawn.append({
+                "id": chart.name, "kind": chart.kind, "title": clean(chart.label),
+                "axes": list(chart.axes), "log": chart.log, "limits": _rounded(chart.limits, 6),
+                "levels": [[one.title, *_rounded((one.value, one.half))] for one in chart.levels],
                 "series": [{
-                    "a": self.looks[one.arm].number if one.arm in self.looks else -1,
-                    "t": formatting.clean(one.title),
-                    "x": {axis: numbered(values) for axis, values in one.x.items() if axis in chart.axes},
-                    "y": [_rounded(v, digits) for v in one.y],
-                    "h": [v if v is None else _rounded(v, digits - 2) for v in one.half],
-                    "s": {name: [v if v is None else _rounded(v) for v in row] for name, row in one.seeds.items()},
-                    **({"m": [formatting.clean(mark) for mark in one.marks]} if any(one.marks) else {}),
+                    "a": self.looks[one.arm].number if one.arm in self.looks else -1, "t": clean(one.title),
+                    "x": {axis: shared.setdefault(json.dumps(_rounded(one.x[axis])), len(shared))
+                          for axis in one.x if axis in chart.axes},
+                    "y": _rounded(one.y, digits), "h": _rounded(one.half, digits - 2),
+                    "s": {name: _rounded(row) for name, row in one.seeds.items()},
+                    **({"m": [clean(mark) for mark in one.marks]} if any(one.marks) else {}),
                 } for one in chart.series],
             })  # fmt: skip
         arms = {look.number: [self.title(arm), look.classes] for arm, look in self.looks.items()}
-        data = {"x": shared, "charts": made, "labels": charts.LABELS, "short": charts.SHORT, "arms": arms}
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        data = {"x": list(map(json.loads, shared)), "charts": drawn, "labels": charts.LABELS, "short": charts.SHORT}
+        text = json.dumps(data | {"arms": arms}, ensure_ascii=False, separators=(",", ":"))
         return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _rounded(value: float, digits: int = 5) -> float | int:
-    """Return a number with so many digits, short in JSON; the CSV files have all digits."""
-    number = float(f"{value:.{digits}g}")
-    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+def _rounded(values: Sequence[float | None], digits: int = 5) -> list[float | int | None]:
+    """Return numbers with so many digits, short in JSON; the CSV files have all digits."""
+    numbers = [None if value is None else float(f"{value:.{digits}g}") for value in values]
+    return [int(n) if n is not None and n.is_integer() and abs(n) < 1e15 else n for n in numbers]
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
@@ -580,7 +523,7 @@ def _differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) ->
     """Return key, own value and most frequent other value, where a run differs from most runs of its arm."""
     rows = []
     for key in dict.fromkeys([*own, *(key for one in others for key in one)]):
-        if not others or key in warnings.PASSING:
+        if not others or key in facts.PASSING:
             continue
         values = [_setting(one.get(key)) for one in others]
         most = max(dict.fromkeys(values), key=values.count)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import plural
-from workbench.report import formatting
-from workbench.report.comparison import spending
-from workbench.report.comparison.boards import Board
-from workbench.report.comparison.item_intervals import FEW
-from workbench.report.formatting import listing
-from workbench.report.load.frames import Frames
+from workbench.report.formatting import count, duration, interval, listing, power, seeds
 from workbench.report.load.run_files import FINISHED, number, part
-from workbench.report.page import warnings
+from workbench.report.load.study_tables import Frames
+from workbench.report.results import Leaderboard, compute_text
+from workbench.report.statistics.intervals import FEW_ITEMS
 from workbench.spec.parts import size_in_words
 from workbench.spec.published import BABYLM, BABYLM_NOTE
 from workbench.spec.scoring import ZERO_SHOT, label_of_tasks
 from workbench.spec.words_seen import by_source
+
+PASSING = ("started", "command")  # entries of env.json that differ between runs in any case
 
 
 def known(value: object) -> bool:
@@ -39,133 +38,135 @@ def no_scores(frames: Frames) -> str:
     return "There is no answer yet: no trained run has a score on every task."
 
 
-def facts(frames: Frames, results: list[Board]) -> list[tuple[str, str]]:
-    """Return the names and values of the facts at the top of the page."""
+def facts(frames: Frames, boards: Sequence[Leaderboard]) -> list[tuple[str, str]]:
+    """Return the names and values of the facts about a whole study."""
     runs = frames.rows("runs")
     arms = [run for run in runs if run["role"] == "arm"]
     done = sum(run["state"] in FINISHED for run in runs)
     spec: Mapping[str, Any] = next((frames.settings[r["run_id"]] for r in arms if frames.settings[r["run_id"]]), {})
-    counts = [len(cell.scores) for board in results for cell in board.at(board.budget)]
-    seconds = math.fsum(r["seconds"] for r in runs if known(r["seconds"]))
-    tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
+    counts = [len(cell.scores) for board in boards for cell in board.at(board.budget)]
     convention = str(next((r["convention"] for r in arms if known(r["convention"])), "paper"))
-    flops = math.fsum(r[f"flops_{convention}"] for r in runs if known(r[f"flops_{convention}"]))
     budgets = list(dict.fromkeys(run["budget"] for run in arms if frames.settings[run["run_id"]]))
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
-    return [
-        ("Score", "; ".join(map(score, results)) or "none"),
-        ("Budget of a run", formatting.listing(budgets) or "unknown"),
-        *([("Compute", compared)] if (compared := spending.compute_text(frames)) else []),
-        ("Pre-training seeds", formatting.seeds(counts) if counts else "none with scores"),
+    flops = f"{power(_total(runs, f'flops_{convention}'))} FLOPs ({convention})"
+    rows = [
+        ("Score", "; ".join(map(score, boards)) or "none"),
+        ("Budget of a run", listing(budgets) or "unknown"),
+        ("Compute", compute_text(frames)),
+        ("Pre-training seeds", seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
         ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
-        *([("Went on from", before)] if (before := went_on_from(spec)) else []),
-        ("Text", text(frames, str(spec.get("data.corpus") or "unknown"))),
-        *([("Words seen by a run", seen)] if (seen := words_seen(frames)) else []),
-        ("Pre-training in all", f"{formatting.power(flops)} FLOPs ({convention}), {formatting.duration(seconds)}"),
-        ("Fine-tuning and scoring in all", formatting.duration(tuning)),
+        ("Went on from", _went_on_from(spec)),
+        ("Text", _text(frames, str(spec.get("data.corpus") or "unknown"))),
+        ("Words seen by a run", _words_seen(frames)),
+        ("Pre-training in all", f"{flops}, {duration(_total(runs, 'seconds'))}"),
+        ("Fine-tuning and scoring in all", duration(_total(runs, "finetune_seconds"))),
     ]
+    return [(name, value) for name, value in rows if value]
 
 
-def went_on_from(spec: Mapping[str, Any]) -> str:
+def _total(runs: Sequence[Mapping[str, Any]], column: str) -> float:
+    return math.fsum(run[column] for run in runs if known(run[column]))
+
+
+def score(board: Leaderboard) -> str:
+    """Return the label of a score, with its tasks unless these are the label: `GLUE (CoLA, ...)`, `RTE`."""
+    return board.label + (f" ({listing(board.tasks)})" if board.label != label_of_tasks(board.tasks) else "")
+
+
+def _went_on_from(spec: Mapping[str, Any]) -> str:
     """Return the published pair that runs went on from, with what others spent on it; "" if there is none."""
     if not spec.get("pair.names"):
         return ""
     flops = number(spec.get("pair.flops"))
-    amount = "unknown FLOPs" if math.isnan(flops) else f"{formatting.power(flops)} FLOPs"
+    amount = "unknown FLOPs" if math.isnan(flops) else f"{power(flops)} FLOPs"
     return f"{spec['pair.names']}: {amount} were spent before, which are in no number here"
 
 
-def score(board: Board) -> str:
-    """Return the label of a score, with its tasks unless these are the label: `GLUE (CoLA, ...)`, `RTE`."""
-    tasks = f" ({formatting.listing(board.tasks)})"
-    return board.label + (tasks if board.label != label_of_tasks(board.tasks) else "")
-
-
-def text(frames: Frames, names: str) -> str:
+def _text(frames: Frames, names: str) -> str:
     """Return the names of the text, with its words and those of each source if they were recorded."""
     recorded = frames.record["text"]
-    total, sources = number(recorded.get("words")), part(recorded, "sources")
-    if math.isnan(total):
-        return names
-    counts = {str(name): number(count) for name, count in sources.items()}
-    return f"{names} ({total:,.0f} words{f': {by_source(counts)}' if len(counts) > 1 else ''})"
+    total = number(recorded.get("words"))
+    counts = {str(name): number(words) for name, words in part(recorded, "sources").items()}
+    words = f" ({total:,.0f} words{f': {by_source(counts)}' if len(counts) > 1 else ''})"
+    return names if math.isnan(total) else names + words
 
 
-def words_seen(frames: Frames) -> str:
+def _words_seen(frames: Frames) -> str:
     """Return how many words finished runs saw in training, and in how many epochs; "" if words were not counted."""
     runs = [r for r in frames.rows("runs") if r["role"] == "arm" and r["state"] in FINISHED and known(r["words"])]
     if not runs:
         return ""
-    ends = [(min(r[key] for r in runs), max(r[key] for r in runs)) for key in ("words", "epochs")]
-    (few, many), (low, high) = ends
+    (few, many), (low, high) = ((min(r[key] for r in runs), max(r[key] for r in runs)) for key in ("words", "epochs"))
     if many <= few * 1.005:
-        return f"{formatting.count(many)} ({high:.3g} epochs)"
-    return f"{formatting.count(few)} to {formatting.count(many)} ({low:.3g} to {high:.3g} epochs)"
+        return f"{count(many)} ({high:.3g} epochs)"
+    return f"{count(few)} to {count(many)} ({low:.3g} to {high:.3g} epochs)"
 
 
 def time_note(frames: Frames) -> str:
     """Return a sentence on the time that all runs took, before the command if it is known."""
-    runs = [r for r in frames.rows("runs") if known(r["seconds"])]
-    seconds = math.fsum(r["seconds"] for r in runs)
-    tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
-    times = f"{formatting.duration(seconds)} of training and {formatting.duration(tuning)} of fine-tuning"
-    took = f"{plural(len(runs), 'run')} took {times}"
+    runs = [run for run in frames.rows("runs") if known(run["seconds"])]
+    times = f"{duration(_total(runs, 'seconds'))} of training and {duration(_total(runs, 'finetune_seconds'))}"
+    took = f"{plural(len(runs), 'run')} took {times} of fine-tuning"
     return f"{took}, summed over runs. The command:" if frames.record["command"] else f"{took}."
 
 
+# -- environments
+
+
+def values_of_runs(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return {key: {value as text: ids of its runs}}, without the keys that differ between runs in any case."""
+    tables = {run_id: table for run_id, table in tables.items() if table}
+    runs_of: dict[str, dict[str, list[str]]] = {}
+    for key in dict.fromkeys(key for table in tables.values() for key in table if key not in PASSING):
+        for run_id, table in tables.items():
+            runs_of.setdefault(key, {}).setdefault(str(table.get(key)), []).append(run_id)
+    return runs_of
+
+
 def environments(frames: Frames) -> dict[str, list[Any]]:
-    """Return the entries of env.json that all runs share, and those that differ."""
-    same, different = _split(frames.environments)
+    """Return the entries of env.json that all runs share (`same`), and each value of the others with its runs."""
+    same: list[Any] = []
+    different: list[Any] = []
+    for key, runs_of in values_of_runs(frames.environments).items():
+        for value, run_ids in runs_of.items():
+            text = value if len(value) <= 300 else f"{value[:299]}…"
+            if value not in ("None", ""):
+                same += [(key, text)] if len(runs_of) == 1 else []
+                different += [(key, text, run_ids)] if len(runs_of) > 1 else []
     return {"same": same, "different": different}
 
 
-def _split(tables: Mapping[str, Mapping[str, Any]]) -> tuple[list[tuple[str, str]], list[tuple[str, str, list[str]]]]:
-    """Return the keys with one value in all runs, and the others with each value and its runs, without unset values."""
-    same, different = [], []
-    for key, values in warnings.by_value(tables).items():
-        if len(values) == 1:
-            same += [(key, _value(value)) for value in values if value not in ("None", "")]
-        else:
-            different += [(key, _value(value), ids) for value, ids in values.items() if value not in ("None", "")]
-    return same, different
+# -- what intervals cover, how sentences or tagged words were scored, ties, and published scores
 
 
-def _value(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= 300 else f"{text[:299]}…"
-
-
-def covers(board: Board) -> str:
-    """Return what the intervals of a board cover, with the interval for new test items too where these are few."""
-    text = "Intervals are for new pre-training seeds on the same text, with the same vocabulary and the same test items"
-    again = [(p, board.items.get(board.budget, {}).get(frozenset((p.a, p.b)))) for p in board.pairs[board.budget]]
-    few = [(p, one) for p, one in again if one is not None and one.items < FEW]
-    if not few:
-        return f"{text}."
-    pair, one = few[0]
-    e = pair.difference.estimate
-    return (
-        f"{text}. With the {one.items:,} test items drawn again as well, the difference of {pair.a} and {pair.b} is "
-        f"{formatting.interval(e.mean, one.high - e.mean)}; pairs.csv has the others."
-    )
-
-
-# -- how sentences or tagged words were scored, ties, and published scores
-
-
-def scoring_notes(board: Board, frames: Frames) -> list[str]:
-    """Return the notes under the tables of a board; none if its scores are neither zero-shot scores nor of tagging."""
+def notes(board: Leaderboard, frames: Frames) -> list[str]:
+    """Return the notes under the tables of a measure: what its intervals cover, and how it was scored."""
     rows = [row for row in frames.rows("scores") if row["suite"] == board.suite and row.get("scorer")]
     if board.suite == "tagging":
         ways = dict.fromkeys((row["task"], row["scorer"]) for row in rows)
-        return [f"{task}: {scorer}." for task, scorer in ways]
+        return [covers(board), *(f"{task}: {scorer}." for task, scorer in ways)]
     if board.suite not in ZERO_SHOT:
-        return []
-    return [*_scorers(board, rows), *_ties(rows), *_published(board)]
+        return [covers(board)]
+    return [covers(board), *_scorers(board, rows), *_ties(rows), *_published(board)]
 
 
-def _scorers(board: Board, rows: list[dict[str, Any]]) -> list[str]:
+def covers(board: Leaderboard) -> str:
+    """Return what the intervals of a board cover, with the interval for new test items too where these are few."""
+    text = "Intervals are for new pre-training seeds on the same text, with the same vocabulary and the same test items"
+    again = [(p, board.items.get(board.budget, {}).get(frozenset((p.a, p.b)))) for p in board.pairs[board.budget]]
+    few = [(pair, found) for pair, found in again if found is not None and found.items < FEW_ITEMS]
+    if not few:
+        return f"{text}."
+    pair, found = few[0]
+    mean = pair.difference.estimate.mean
+    return (
+        f"{text}. With the {found.items:,} test items drawn again as well, the difference of {pair.a} and {pair.b} is "
+        f"{interval(mean, found.high - mean)}; pairs.csv has the others."
+    )
+
+
+def _scorers(board: Leaderboard, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence on the scorer of each arm, with a caution if scorers differ."""
     cells = [*board.cells, *([board.untrained] if board.untrained else [])]
     arms = {run: cell.arm for cell in cells for run in cell.runs}
@@ -173,18 +174,16 @@ def _scorers(board: Board, rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         if row["run_id"] in arms:
             arms_of.setdefault(str(row["scorer"]), {})[arms[row["run_id"]]] = None
-    if not arms_of:
-        return []
     each = [f"{scorer} ({listing(list(scored))})" for scorer, scored in arms_of.items()]
-    if len(each) == 1:
-        return [f"Sentences are scored by {each[0]}."]
+    if len(each) < 2:
+        return [f"Sentences are scored by {text}." for text in each]
     return [
         f"Sentences are scored by {listing(each)}. Scorers differ between objectives, so a difference here may be due "
         f"to the scorer and not to the encoder; linear probes and fine-tuning treat all encoders alike."
     ]
 
 
-def _ties(rows: list[dict[str, Any]]) -> list[str]:
+def _ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence on the number of pairs with tied scores."""
     pairs, ties = sum(int(row["test_rows"]) for row in rows), sum(int(row["ties"]) for row in rows)
     if not ties:
@@ -193,14 +192,13 @@ def _ties(rows: list[dict[str, Any]]) -> list[str]:
     return [f"{some} the same score for both sentences; each counts half."]
 
 
-def _published(board: Board) -> list[str]:
+def _published(board: Leaderboard) -> list[str]:
     """Return the published scores on the filtered BLiMP pairs, if they are among the tasks."""
     if "blimp-filtered" not in board.tasks:
         return []
-    sizes = dict.fromkeys(point.data for point in BABYLM)
     scores = [
         f"from {size} words {listing([f'{p.name} {p.blimp:.1f} ({p.year})' for p in BABYLM if p.data == size])}"
-        for size in sizes
+        for size in dict.fromkeys(point.data for point in BABYLM)
     ]
     sources = listing(list(dict.fromkeys(point.source for point in BABYLM)))
     return [f"Published on the filtered pairs by BabyLM's organisers: {'; '.join(scores)}. {BABYLM_NOTE} ({sources})."]

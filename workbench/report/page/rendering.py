@@ -1,37 +1,44 @@
-"""Rendering of the page templates, with filters for numbers and names. A page is one file that loads nothing else."""
+"""Rendering of page templates, with filters for numbers and names, and the page of `workbench bench`.
+
+A page is one file that loads nothing else.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench
-from workbench.report import formatting
-from workbench.report.figures import drawing
+from workbench.report import drawing, formatting
 from workbench.report.page.facts import known
+from workbench.store.atomic import dumps, sweep_old, write_together
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+Row = Mapping[str, Any]
+
 TEMPLATES = Path(__file__).parent / "templates"
+WIDTH, BAR, HEAD = 460, 26, 6  # CSS pixels: of a figure of `bench`, of one bar, and above the first bar
+COLOURS = drawing.categorical([f"part {number}" for number in range(len(drawing.PALETTE))])
 
 
-def html(name: str, colours: str, script: str = "", /, **context: Any) -> str:
+def render_page(name: str, colours: str, script: str = "", /, **context: Any) -> str:
     """Return a page from a template, with the CSS rules of its arms' `colours` and its `script`.
 
     Its Content-Security-Policy allows its own style sheet and script alone, by their hashes.
     """
     style = "\n" + template("report.css") + drawing.SHAPES + "\n" + colours
-    whole = {"style": style, "script": script, "style_hash": _hash(style), "script_hash": _hash(script)}
+    whole = {"style": style, "script": script}
+    for key, text in list(whole.items()):
+        whole[f"{key}_hash"] = f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
     return environment().get_template(name).render(whole | {"version": workbench.__version__} | context)
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def template(name: str) -> str:
@@ -44,18 +51,15 @@ def environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: formatting.clean(value) if type(value) is str else value,
-    )
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda value: formatting.clean(value) if type(value) is str else value,
+    )  # fmt: skip
     templates.filters |= {
-        "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"),
-        "freedom": lambda v: _number(v, ".3g"), "pvalue": lambda v: _number(v, ".3f", 0.001),
+        "score": _score, "half": lambda half, mean: f"{half:.{formatting.places_for(mean, half)}f}",
+        "sd": lambda v: _number(v, ".2f"), "pvalue": lambda v: _number(v, ".3f", 0.001),
         "power": formatting.power, "count": formatting.count, "duration": formatting.duration,
-        "unbroken": _unbroken, "exponents": _exponents, "start": _start,
+        "unbroken": _unbroken, "exponents": _exponents,
+        "start": lambda digest: str(digest)[:12] if known(digest) else "",
         "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
     }  # fmt: skip
     templates.tests["known"] = known
@@ -69,26 +73,21 @@ def _score(mean: float | None, half: float | None, sign: bool = False, places: i
     return formatting.points(mean, places if half is None else formatting.places_for(mean, half), sign)
 
 
-def _half(half: float, mean: float) -> str:
-    """Return half the width of an interval with as many decimals as its mean has."""
-    return f"{half:.{formatting.places_for(mean, half)}f}"
-
-
 def _unbroken(text: str) -> Markup:
     """Return a sentence as markup in which no line ends between a number and its unit."""
-    from markupsafe import Markup, escape
+    from markupsafe import Markup
 
     pattern = r"(\d[\d.]*(?: \u00b1 [\d.]+)? (?:%|points?|seeds?|h|min|days?)(?!\w))"
-    return Markup(re.sub(pattern, r'<span class="unit">\1</span>', str(escape(formatting.clean(text)))))
+    return Markup(re.sub(pattern, r'<span class="unit">\1</span>', str(Markup.escape(formatting.clean(text)))))
 
 
 def _exponents(text: str) -> str:
     """Return a text with `6.5e14` written as `6.5×10¹⁴`."""
-    return re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?\d+)\b", _as_power, text)
 
+    def power(match: re.Match[str]) -> str:
+        return f"{match[1]}{formatting.TIMES}{formatting.ten_to(int(match[2]))}"
 
-def _as_power(match: re.Match[str]) -> str:
-    return f"{match[1]}{formatting.TIMES}{formatting.ten_to(int(match[2]))}"
+    return re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?\d+)\b", power, text)
 
 
 def _number(value: float | None, form: str, least: float = 0.0) -> str:
@@ -98,6 +97,86 @@ def _number(value: float | None, form: str, least: float = 0.0) -> str:
     return f"< {least:g}" if 0 <= value < least else f"{value:{form}}"
 
 
-def _start(value: object) -> str:
-    """Return the first twelve characters of a hash; "" if it is unknown."""
-    return str(value)[:12] if known(value) else ""
+# -- the page of `workbench bench`
+
+
+def write_bench(rows: Sequence[Row], out: Path) -> Path:
+    """Write `out`/index.html and `out`/bench.json. Returns the path of the page. Raises OSError if the disk fails."""
+    out.mkdir(parents=True, exist_ok=True)
+    sweep_old(out)
+    page, numbers = bench_page(rows), dumps(list(rows)) + "\n"
+    write_together({out / "bench.json": numbers.encode(), out / "index.html": page.encode("utf-8", "replace")})
+    return out / "index.html"
+
+
+def bench_page(rows: Sequence[Row]) -> str:
+    """Return the page as HTML. There is at least one row; each is measured or left out."""
+    done = [row for row in rows if not row["skipped"]]
+    by_scale: dict[str, list[Row]] = {}
+    for row in done:
+        by_scale.setdefault(row["scale"], []).append(row)
+    context: dict[str, Any] = {
+        "rows": done,
+        "notes": bench_notes(rows),
+        "first": rows[0],
+        "ceilings": {row["precision"]: row["ceiling_flops_per_second"] for row in rows},
+        "figures": [(scale, throughput(of_scale), shares(of_scale)) for scale, of_scale in by_scale.items()],
+        "legend": [(part, f"a{i % len(COLOURS)}") for i, part in enumerate(done[0]["shares"])] if done else [],
+        "names": list(done[0]["shares"]) if done else [],
+        "power": formatting.power,
+    }
+    return render_page("bench.html.j2", drawing.colour_rules(COLOURS), **context)
+
+
+def bench_notes(rows: Sequence[Row]) -> list[str]:
+    """Return each note on the measurements once, with the rows that it applies to."""
+    about: dict[str, list[str]] = {}
+    for row in rows:
+        for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
+            about.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
+    return [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in about.items()]
+
+
+def throughput(rows: Sequence[Row]) -> str:
+    """Return a bar chart of tokens per second as SVG; a line runs from the slowest to the fastest turn."""
+    most = 1.75 * max(row["tokens_per_second"] for row in rows)
+    left, at, parts = _names(rows)
+    for place, row in enumerate(rows):
+        speed, tokens, y = row["tokens_per_second"], row["rows"] * row["length"], HEAD + BAR * place
+        slow, fast = (at(tokens / seconds / most) for seconds in reversed(row["seconds_spread"]))
+        parts.append(f'<g class="a1">{_bar(left, at(speed / most), y)}</g>')
+        parts.append(f'<path d="M{slow:.1f} {y + 9}H{fast:.1f}" class="x"/>')
+        label = f"{formatting.count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
+        parts.append(_label(max(at(speed / most), fast) + 6, y, label, "start"))
+    return drawing.svg(WIDTH, HEAD + BAR * len(rows), f"Tokens per second at {rows[0]['scale']}", "".join(parts))
+
+
+def shares(rows: Sequence[Row]) -> str:
+    """Return a bar chart as SVG: the share of each part in the time of a step, in %."""
+    _, at, parts = _names(rows)
+    for place, row in enumerate(rows):
+        begin = 0.0
+        for i, part in enumerate(rows[0]["shares"]):
+            end = begin + row["shares"][part]
+            tip = f"{part}: {100 * row['shares'][part]:.1f} %"
+            parts.append(f'<g class="a{i % len(COLOURS)}">{_bar(at(begin), at(end), HEAD + BAR * place, tip)}</g>')
+            begin = end
+    return drawing.svg(WIDTH, HEAD + BAR * len(rows), f"Time of a step by part at {rows[0]['scale']}", "".join(parts))
+
+
+def _names(rows: Sequence[Row]) -> tuple[float, Callable[[float], float], list[str]]:
+    """Return where the bars begin, a map from a share of the x axis to its place, and the names of the objectives."""
+    names = [formatting.short(row["objective"]) for row in rows]
+    left = 10 + max(map(drawing.width_of, names))
+    labels = [_label(left - 8, HEAD + BAR * place, name, "end") for place, name in enumerate(names)]
+    return left, lambda share: left + (WIDTH - left - 8) * share, labels
+
+
+def _bar(left: float, right: float, top: float, tip: str = "") -> str:
+    title = f"<title>{escape(tip)}</title>" if tip else ""
+    return f'<path d="M{left:.1f} {top}H{right:.1f}V{top + 18}H{left:.1f}z" class="m">{title}</path>'
+
+
+def _label(x: float, top: float, text: str, anchor: str) -> str:
+    words = escape(formatting.clean(text))
+    return f'<text x="{x:.1f}" y="{top + 13}" class="n0" text-anchor="{anchor}">{words}</text>'

@@ -3,198 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from workbench.errors import plural
-from workbench.report.comparison import declared, reached
-from workbench.report.comparison.boards import Board, Cell
-from workbench.report.comparison.doubts import beaten, caveat, learned
-from workbench.report.comparison.spending import TOLERANCE
-from workbench.report.comparison.training_points import Place, lines
+from workbench.report.comparison import contrasts, late_measures, points_by_budget
 from workbench.report.formatting import listing, seeds
-from workbench.report.load.frames import Frames
-from workbench.report.load.naming import named, several
+from workbench.report.load.arm_names import named, spoken
 from workbench.report.load.run_files import END, FINISHED
+from workbench.report.load.study_tables import Frames
+from workbench.report.page.facts import values_of_runs
+from workbench.report.results import Cell, Leaderboard, TrainingPoint
+from workbench.report.statistics.intervals import t_interval
+from workbench.report.verdict import below_words, caveat, words_score
+from workbench.spec import loss_floors
+from workbench.spec.experiment import EQUAL_WITHIN
+from workbench.spec.loss_floors import FloorCheck
 from workbench.spec.parts import CONVENTIONS
 from workbench.store.environment import SWITCH
 
-PASSING = ("started", "command")  # differ between runs in any case
 CLOCK = 0.05  # relative difference of training times that is tolerated at a budget in seconds: timings vary as much
-
-
-def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]) -> list[str]:
-    """Return the reasons of all warnings, the gravest first. `missing` maps each unavailable task to the reason."""
-    return [caution.reason for caution in cautions(frames, boards, missing)]
-
-
-def doubtful(board: Board, axis: str) -> list[str]:
-    """Return sentences on arms that score below a bag of words or are not shown ahead of their untrained encoder.
-
-    At the largest budget all such arms are named; at the others, only those that are ahead of another arm.
-    """
-    sentences = []
-    for budget in reversed(board.budgets):
-        claimed = {pair.a for pair in board.pairs[budget] if pair.compared.claimed}
-        word_score = learned(board)
-        worse = {c.arm for c in board.at(budget) if c.gain is not None or beaten(c, word_score)}
-        arms = claimed | worse if budget == board.budget else claimed
-        text = caveat(board, budget, arms, {c.arm: named(axis, c.arm) for c in board.at(budget)}, several(axis))
-        sentences += [text if len(board.budgets) == 1 else f"At {budget}: {text}"] if text else []
-    return sentences
-
-
-def unfinished(frames: Frames) -> list[str]:
-    """Return the number of runs that are in no average, by state; the page names each of them further down."""
-    states: dict[str, int] = {}
-    for row in frames.rows("runs"):
-        if row["state"] not in FINISHED:
-            states[row["state"]] = states.get(row["state"], 0) + 1
-    if not states:
-        return []
-    total = sum(states.values())
-    by_state = listing([f"{n} {'not begun' if state == 'new' else state}" for state, n in sorted(states.items())])
-    verb = "is" if total == 1 else "are"
-    return [
-        f"{total} of {plural(len(frames.runs), 'run')} {verb} in no average ({by_state}); "
-        f"the reason is given below for each."
-    ]
-
-
-def overestimated(frames: Frames) -> list[str]:
-    """Return a warning if settings were chosen by the rows that the scores are computed on; `tune` uses other rows."""
-    if not frames.record.get("tuning") or frames.record.get("experiment") == "tune":
-        return []
-    return [
-        "The best of many trials overestimates: settings were chosen by scores on the same rows that the scores here "
-        "are computed on. `workbench sweep tune` chooses on other rows and seeds than those of its report."
-    ]
-
-
-def unequal_at(board: Board) -> list[str]:
-    """Return the warnings of `unequal`, each once, with all budgets that it holds for."""
-    budgets_of: dict[str, list[str]] = {}
-    for budget in board.budgets:
-        if text := unequal(board, budget):
-            budgets_of.setdefault(text, []).append(budget)
-    return [f"At {listing(budgets)}: {text}" for text, budgets in budgets_of.items()]
-
-
-def unequal(board: Board, budget: str) -> str:
-    """Return a sentence if the arms of a budget did not spend the same under some convention; "" if they did."""
-    cells = board.at(budget)
-    spreads = {str(c): spread(cells, f"flops_{c}") for c in CONVENTIONS}
-    main = board.convention(budget)
-    if spreads[main] is not None:
-        least, most, ratio = spreads[main] or ("", "", 1.0)
-        ratios = {c: r[2] if r else 1.0 for c, r in spreads.items() if c != main}
-        others = listing([f"{r:.2f} times under {c}" for c, r in ratios.items() if abs(r - ratio) > TOLERANCE])
-        tail = f", {others}" if others else ""
-        return (
-            f"this is not at equal compute. The arm {most} spent {ratio:.2f} times the FLOPs of {least} ({main} "
-            f"convention{tail}). Compare the arms in the figure of score against compute instead."
-        )
-    rest = {c: r for c, r in spreads.items() if r is not None}
-    if not rest:
-        timed = spread(cells, "seconds", CLOCK) if budget.endswith("seconds") else None
-        if timed is None:
-            return ""
-        return (
-            f"only the planned time is the same. The arm {timed[1]} trained {timed[2]:.2f} times as long as "
-            f"{timed[0]}: a budget in seconds is converted to steps by timing a few steps before a run begins."
-        )
-    largest = listing([f"{r[2]:.2f} under {c} ({r[1]} over {r[0]})" for c, r in rest.items()])
-    return (
-        f"the arms spent the same under the {main} convention only. The largest ratio of the FLOPs of two arms is "
-        f"{largest}."
-    )
-
-
-def spread(cells: list[Cell], column: str, tolerance: float = TOLERANCE) -> tuple[str, str, float] | None:
-    """Return the arms that spent least and most, and their ratio; None if it is at most 1 + `tolerance`."""
-    if len(cells) < 2:
-        return None
-    ordered = sorted(cells, key=lambda c: c.spent[column])
-    low, high = ordered[0], ordered[-1]
-    if not low.spent[column] > 0 or high.spent[column] / low.spent[column] <= 1 + tolerance:
-        return None
-    return low.arm, high.arm, high.spent[column] / low.spent[column]
-
-
-def uninformative_tasks(board: Board) -> list[str]:
-    """Return a sentence on the tasks where no arm at the largest budget scores above the most frequent answer."""
-    chance = {**board.baselines.get("chance", {}), **board.baselines.get("majority", {})}
-    best: dict[str, float] = {}
-    for cell in board.task_cells:
-        if cell.budget == board.budget:
-            best[cell.task] = max(best.get(cell.task, cell.estimate.mean), cell.estimate.mean)
-    uninformative = [task for task, value in best.items() if task in chance and value <= chance[task]]
-    if not uninformative:
-        return []
-    return [
-        f"On {listing(uninformative)}, no arm at {board.budget} scores higher than always giving the most frequent "
-        f"answer, so these scores show nothing about pre-training."
-    ]
-
-
-def uneven(board: Board) -> list[str]:
-    """Return sentences on numbers of seeds that differ, on untrained encoders and on tasks that are missing."""
-    sentences = []
-    if len(board.finetunings) > 1:
-        few, many = board.finetunings[0], board.finetunings[-1]
-        sentences.append(
-            f"{board.label}: scores are {board.statistic}s of {few} to {many} fine-tuning seeds, not of equally many."
-        )
-    for budget in board.budgets:
-        seeds_of = {c.arm: set(c.scores) for c in board.at(budget)}
-        if len({frozenset(s) for s in seeds_of.values()}) > 1:
-            numbers = listing([f"{arm} {seeds([len(s)])}" for arm, s in seeds_of.items()])
-            sentences.append(f"At {budget} the arms do not have the same seeds ({numbers}); pairs use those in common.")
-    plan = board.family.plan
-    if board.untrained is None:
-        sentences.append(f"{board.label}: there is no untrained encoder to compare with.")
-    else:
-        counted = {c.arm: c.scores if plan is None else plan.so_far(c.scores) for c in board.at(board.budget)}
-        without = [c.arm for c in board.at(board.budget) if c.gain is None or c.gain.estimate.n < len(counted[c.arm])]
-        if without:
-            sentences.append(
-                f"{board.label}: some seeds of {listing(without)} have no untrained encoder with the same initial "
-                f"weights."
-            )
-    for run_id, tasks in board.missing.items():
-        sentences.append(f"{run_id} has no score on {listing(list(tasks))}, so it is in no average of {board.label}.")
-    return sentences
-
-
-def data_differs(frames: Frames) -> list[str]:
-    """Return a sentence if finished runs trained on different data, by fingerprint."""
-    prints = {row["data"] for row in frames.rows("runs") if row["state"] in FINISHED}
-    if len(prints) < 2:
-        return []
-    return [f"The runs did not train on the same data: their data have {len(prints)} fingerprints."]
-
-
-def environments_differ(frames: Frames) -> list[str]:
-    """Return a sentence with the entries of env.json that differ between runs, besides where a text was found."""
-    differing = [k for k, values in by_value(frames.environments).items() if len(values) > 1]
-    keys = [key for key in differing if not key.startswith("places.")]
-    if not keys:
-        return []
-    return [f"The runs were made in different environments: {listing(keys)} differ (see Settings)."]
-
-
-def by_value(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
-    """Return {key: {value as text: ids of its runs}}, without the keys that differ between runs in any case."""
-    runs_of: dict[str, dict[str, list[str]]] = {}
-    tables = {run_id: table for run_id, table in tables.items() if table}
-    for key in dict.fromkeys(key for table in tables.values() for key in table):
-        if key in PASSING:
-            continue
-        for run_id, table in tables.items():
-            runs_of.setdefault(key, {}).setdefault(str(table.get(key)), []).append(run_id)
-    return runs_of
+FALL = 5.0  # points by which the mean must fall; without a cause that was found, kept studies have falls of up to 3
+FEWEST = 2  # seeds, each of which must fall
+# A metric, whether its value at the end of training means a collapse on any text, and the sentence on it.
+COLLAPSES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    ("discriminator_recall", lambda v: v < 0.01,
+     "the discriminator detects less than 1 % of the replaced tokens (it nearly always predicts the majority class)"),
+    ("discriminator_positive_rate", lambda v: v < 0.001 or v > 0.999,
+     "the discriminator gives the same answer for at least 999 tokens in 1,000"),
+    ("generator_entropy", lambda v: v < 0.05,
+     "the generator\u2019s entropy is below 0.05 nats, so it nearly always writes the same token"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -205,115 +46,337 @@ class Caution:
     reason: str
 
 
-def cautions(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]) -> list[Caution]:
-    """Return all warnings as short lines with their reasons, the gravest first."""
-    boards = list(boards)
-    listed = []
-    for board in boards:
-        listed += [Caution(_doubt(board), text) for text in doubtful(board, frames.axis)]
-        listed += [Caution(_fall(text), text) for text in late_falls(board)]
+def cautions(frames: Frames, boards: Sequence[Leaderboard], missing: Mapping[str, str]) -> list[Caution]:
+    """Return all warnings, the gravest first. `missing` maps each unavailable task to the reason."""
+    listed = [caution for board in boards for caution in (*doubtful(board, frames.axis), *late_falls(board))]
     listed += [
         Caution(f"{name} is in no score.", f"{name} is not part of any score: {why}.") for name, why in missing.items()
     ]
-    listed += [Caution(f"{text.partition(' (')[0]}.", text) for text in unfinished(frames)]
-    late, before, best = declared.warning(frames), declared.reported_before(frames), overestimated(frames)
-    named_late = "Measures were first named after scores were known: exploratory."
-    listed += [Caution(named_late, text) for text in declared.measure_warnings(frames)]
-    listed += [Caution("Comparisons were declared after both arms had been trained.", text) for text in late]
-    listed += [Caution("Seeds were added after a report, without a plan.", text) for text in before]
-    listed += [Caution("Settings were chosen by the scores shown here.", text) for text in best]
-    for board in boards[:1]:
-        listed += [Caution(_apart(board), text) for text in unequal_at(board)]
-    listed += [Caution("The runs did not train on the same data.", text) for text in data_differs(frames)]
-    kinds = mixture(frames.rows("runs")).sentences()
-    listed += [Caution("The runs were computed by several kinds of arithmetic.", text) for text in kinds]
-    listed += [Caution("The runs were made in different environments.", text) for text in environments_differ(frames)]
-    for board in boards:
-        blind = "Some tasks show nothing: no arm beats the most frequent answer."
-        listed += [Caution(blind, text) for text in uninformative_tasks(board)]
-        listed += [Caution(_start(text), text) for text in uneven(board)]
-    listed += [Caution(_start(text), text) for text in collapsed(frames)]
-    listed += [Caution(_start(text), text) for text in frames.notes]
-    return [Caution(caution.short, caution.reason) for caution in dict.fromkeys(listed)]
+    listed += [*unfinished(frames), *declared_late(frames), *reported_before(frames), *overestimated(frames)]
+    listed += unequal_compute(boards[0]) if boards else []
+    listed += [*data_differs(frames), *kinds_of_arithmetic(frames.rows("runs")), *environments_differ(frames)]
+    listed += [caution for board in boards for caution in (*uninformative_tasks(board), *uneven(board))]
+    listed += [*collapsed(frames), *map(by_first_clause, frames.notes)]
+    return list(dict.fromkeys(listed))
 
 
-def _doubt(board: Board) -> str:
-    """Return the short line for arms that words alone beat, or that are not shown ahead of untrained encoders."""
-    cells, word_score = board.at(board.budget), learned(board)
-    worse = [cell for cell in cells if beaten(cell, word_score)]
-    if worse and word_score is not None:
-        many = "every arm" if len(worse) == len(cells) else f"{len(worse)} of {len(cells)} arms"
-        return f"{board.label}: words without an encoder score higher than {many} ({word_score:.1f})."
-    unshown = sum(cell.gain is not None and not cell.gain.claimed for cell in cells)
-    many = "No arm is" if unshown == len(cells) else f"{unshown} of {len(cells)} arms are not"
-    return f"{board.label}: {many} shown ahead of {'its' if many == 'No arm is' else 'their'} untrained encoder."
-
-
-def _fall(text: str) -> str:
-    """Return the short line for a score that fell while an arm trained."""
-    found = re.search(r": (.+) had ([\d.]+) after .* and has ([\d.]+) at its end", text)
-    return f"{found[1]} fell from {found[2]} to {found[3]} while it trained." if found else _start(text)
-
-
-def _apart(board: Board) -> str:
-    """Return the short line for arms that did not spend the same under every convention."""
-    cells = board.at(board.budget)
-    main = board.convention()
-    own = spread(cells, f"flops_{main}")
-    if own is not None:
-        return f"Not at equal compute: FLOPs differ by a factor of {own[2]:.2f}."
-    worst = max((s[2] for c in CONVENTIONS if (s := spread(cells, f"flops_{c}")) is not None), default=1.0)
-    names = {"matmul": "matrix products", "paper": "the paper\u2019s count", "paper-sparse": "sparse look-ups"}
-    if worst == 1.0:
-        return "Only the planned time is equal."
-    return f"Equal by {names.get(main, main)} only: up to {worst:.2f} times apart by another count."
-
-
-def _start(text: str) -> str:
-    """Return the first clause of a sentence as a short line."""
-    text = re.sub(r" at [^,;:()]+ FLOPs \([a-z-]+\)", "", text)
-    clause = re.split(r"(?<=[a-z%)])[.:;](?: |$)|, so | \(", text, maxsplit=1)[0]
+def by_first_clause(text: str) -> Caution:
+    """Return a warning whose short line is the first clause of its reason, without amounts of FLOPs."""
+    clause = re.sub(r" at [^,;:()]+ FLOPs \([a-z-]+\)", "", text)
+    clause = re.split(r"(?<=[a-z%)])[.:;](?: |$)|, so | \(", clause, maxsplit=1)[0]
     if len(clause) > 110:
-        return re.sub(r"( in| of| for| and| the)*$", "", clause[:109].rsplit(" ", 1)[0]) + " …"
-    return clause.rstrip(".") + "."
+        return Caution(re.sub(r"( in| of| for| and| the)*$", "", clause[:109].rsplit(" ", 1)[0]) + " …", text)
+    return Caution(clause.rstrip(".") + ".", text)
 
 
-# -- training that collapsed, by the last tenth of the log of each run
+def doubtful(board: Leaderboard, axis: str) -> list[Caution]:
+    """Return warnings of arms that score below a baseline on words or are not shown ahead of their untrained encoder.
 
-# A metric, whether its value means a collapse on any text, and the sentence on it.
-COLLAPSES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-    (
-        "discriminator_recall",
-        lambda v: v < 0.01,
-        "the discriminator detects less than 1 % of the replaced tokens (it nearly always predicts the majority class)",
-    ),
-    (
-        "discriminator_positive_rate",
-        lambda v: v < 0.001 or v > 0.999,
-        "the discriminator gives the same answer for at least 999 tokens in 1,000",
-    ),
-    (
-        "generator_entropy",
-        lambda v: v < 0.05,
-        "the generator\u2019s entropy is below 0.05 nats, so it nearly always writes the same token",
-    ),
-)
+    At the largest budget all such arms are named; at the others, only arms that are ahead of another arm.
+    """
+    cells, word_score = board.at(board.budget), words_score(board)
+    below = sum(below_words(cell, word_score) for cell in cells)
+    unshown = sum(cell.gain is not None and not cell.gain.claimed for cell in cells)
+    if below:
+        many = "every arm" if below == len(cells) else f"{below} of {len(cells)} arms"
+        short = f"{board.label}: words without an encoder score higher than {many} ({word_score:.1f})."
+    elif unshown == len(cells):
+        short = f"{board.label}: No arm is shown ahead of its untrained encoder."
+    else:
+        short = f"{board.label}: {unshown} of {len(cells)} arms are not shown ahead of their untrained encoder."
+    noun = "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
+    listed = []
+    for budget in reversed(board.budgets):
+        arms = {pair.a for pair in board.pairs[budget] if pair.compared.claimed}
+        if budget == board.budget:
+            arms |= {cell.arm for cell in cells if cell.gain is not None or below_words(cell, word_score)}
+        text = caveat(board, budget, arms, {c.arm: named(axis, c.arm) for c in board.at(budget)}, noun)
+        listed += [Caution(short, text if len(board.budgets) == 1 else f"At {budget}: {text}")] if text else []
+    return listed
 
 
-def collapsed(frames: Frames) -> list[str]:
-    """Return sentences on finished runs whose training collapsed, by the last tenth of their logs."""
-    sentences = reached.sentences(frames)
+def unfinished(frames: Frames) -> list[Caution]:
+    """Return a warning with the number of runs that are in no average, by state."""
+    states: dict[str, int] = {}
+    for row in frames.rows("runs"):
+        if row["state"] not in FINISHED:
+            states[row["state"]] = states.get(row["state"], 0) + 1
+    if not states:
+        return []
+    total = sum(states.values())
+    by_state = listing([f"{n} {'not begun' if state == 'new' else state}" for state, n in sorted(states.items())])
+    start = f"{total} of {plural(len(frames.runs), 'run')} {'is' if total == 1 else 'are'} in no average"
+    return [Caution(f"{start}.", f"{start} ({by_state}); the reason is given below for each.")]
+
+
+# -- measures, comparisons, seeds and settings that were chosen late
+
+
+def declared_late(frames: Frames) -> list[Caution]:
+    """Return warnings of measures and of comparisons that were declared when results were known."""
+    listed = []
+    if rows := late_measures(frames):
+        each = listing(
+            [f"{row['name']} ({str(row['declared'])[:16]}, scores of {seeds([row['seen']])})" for row in rows]
+        )
+        time = str(frames.record.get("first_score") or "")[:16]
+        first = f" The first score is of {time}." if time else ""
+        listed.append(Caution(
+            "Measures were first named after scores were known: exploratory.",
+            f"Measures that were first named when scores of these runs were known (with the time, and the seeds that "
+            f"had scores) are exploratory, and nothing is claimed by them: {each}.{first} New seeds in another store "
+            f"would be a fair test.",
+        ))  # fmt: skip
+    if rows := contrasts(frames, late=True):
+        pairs = listing([f"{_side(row.get('a'))} against {_side(row.get('b'))} ({row.get('seen')})" for row in rows])
+        narrow = "do not narrow the correction, which covers all pairs"
+        are = "are treated as exploratory" if contrasts(frames) else narrow
+        listed.append(Caution(
+            "Comparisons were declared after both arms had been trained.",
+            f"Comparisons that were declared when both arms had been trained already (with this number of seeds) "
+            f"{are}: {pairs}. New seeds in another store would be a fair test of them.",
+        ))  # fmt: skip
+    return listed
+
+
+def _side(arm: Any) -> str:
+    """Return the name of an arm of a contrast in the record."""
+    if not isinstance(arm, Mapping):
+        return "unknown"
+    return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
+
+
+def reported_before(frames: Frames) -> list[Caution]:
+    """Return a warning for each budget at which seeds were added after a report, without a plan."""
+    times: dict[str, list[str]] = {}
+    for row in frames.record.get("reported") or []:
+        budget = " ".join(f"{unit}={amount:g}" for unit, amount in row["budget"].items() if unit != "convention")
+        times.setdefault(budget, []).append(f"{seeds([len(row['seeds'])])} ({row['at'][:10]})")
+    return [
+        Caution(
+            "Seeds were added after a report, without a plan.",
+            f"Results at {budget} were reported with {listing(each)}. Each report may make false claims in 5 % of "
+            f"experiments, and so at least one of them in up to {5 * len(each)} %, unless all seeds were planned "
+            f"before the first. `--seeds auto`, in another store (`--runs`), plans its looks and keeps 5 % for all "
+            f"together.",
+        )
+        for budget, each in times.items()
+        if len(each) > 1
+    ]
+
+
+def overestimated(frames: Frames) -> list[Caution]:
+    """Return a warning if settings were chosen by the rows that the scores are computed on; `tune` uses other rows."""
+    if not frames.record.get("tuning") or frames.record.get("experiment") == "tune":
+        return []
+    return [Caution(
+        "Settings were chosen by the scores shown here.",
+        "The best of many trials overestimates: settings were chosen by scores on the same rows that the scores here "
+        "are computed on. `workbench sweep tune` chooses on other rows and seeds than those of its report.",
+    )]  # fmt: skip
+
+
+# -- arms that did not spend the same
+
+
+def unequal_compute(board: Leaderboard) -> list[Caution]:
+    """Return a warning for each different way in which the arms of a budget did not spend the same."""
+    cells, main = board.at(board.budget), board.convention()
+    own = spread(cells, f"flops_{main}")
+    worst = max((s[2] for c in CONVENTIONS if (s := spread(cells, f"flops_{c}")) is not None), default=None)
+    names = {"matmul": "matrix products", "paper": "the paper\u2019s count", "paper-sparse": "sparse look-ups"}
+    if own is not None:
+        short = f"Not at equal compute: FLOPs differ by a factor of {own[2]:.2f}."
+    elif worst is None:
+        short = "Only the planned time is equal."
+    else:
+        short = f"Equal by {names.get(main, main)} only: up to {worst:.2f} times apart by another count."
+    budgets_of: dict[str, list[str]] = {}
+    for budget in board.budgets:
+        if text := unequal(board, budget):
+            budgets_of.setdefault(text, []).append(budget)
+    return [Caution(short, f"At {listing(budgets)}: {text}") for text, budgets in budgets_of.items()]
+
+
+def unequal(board: Leaderboard, budget: str) -> str:
+    """Return a sentence if the arms of a budget did not spend the same under some convention; "" if they did."""
+    cells, main = board.at(budget), board.convention(budget)
+    apart = {str(c): found for c in CONVENTIONS if (found := spread(cells, f"flops_{c}")) is not None}
+    if main in apart:
+        least, most, ratio = apart[main]
+        ratios = {c: apart[c][2] if c in apart else 1.0 for c in CONVENTIONS if c != main}
+        others = listing([f"{r:.2f} times under {c}" for c, r in ratios.items() if abs(r - ratio) > EQUAL_WITHIN])
+        tail = f", {others}" if others else ""
+        return (
+            f"this is not at equal compute. The arm {most} spent {ratio:.2f} times the FLOPs of {least} ({main} "
+            f"convention{tail}). Compare the arms in the figure of score against compute instead."
+        )
+    if apart:
+        largest = listing([f"{ratio:.2f} under {c} ({most} over {least})" for c, (least, most, ratio) in apart.items()])
+        return (
+            f"the arms spent the same under the {main} convention only. The largest ratio of the FLOPs of two arms is "
+            f"{largest}."
+        )
+    timed = spread(cells, "seconds", CLOCK) if budget.endswith("seconds") else None
+    if timed is None:
+        return ""
+    return (
+        f"only the planned time is the same. The arm {timed[1]} trained {timed[2]:.2f} times as long as {timed[0]}: a "
+        f"budget in seconds is converted to steps by timing a few steps before a run begins."
+    )
+
+
+def spread(cells: Sequence[Cell], column: str, tolerance: float = EQUAL_WITHIN) -> tuple[str, str, float] | None:
+    """Return the arms that spent least and most, and their ratio; None if it is at most 1 + `tolerance`."""
+    ordered = sorted(cells, key=lambda cell: cell.spent[column])
+    if len(cells) < 2 or not ordered[0].spent[column] > 0:
+        return None
+    ratio = ordered[-1].spent[column] / ordered[0].spent[column]
+    return (ordered[0].arm, ordered[-1].arm, ratio) if ratio > 1 + tolerance else None
+
+
+# -- runs that differ in their data, their machines or their kind of arithmetic
+
+
+def data_differs(frames: Frames) -> list[Caution]:
+    """Return a warning if finished runs trained on different data, by fingerprint."""
+    prints = {row["data"] for row in frames.rows("runs") if row["state"] in FINISHED}
+    start = "The runs did not train on the same data"
+    return [Caution(f"{start}.", f"{start}: their data have {len(prints)} fingerprints.")] if len(prints) > 1 else []
+
+
+def environments_differ(frames: Frames) -> list[Caution]:
+    """Return a warning with the entries of env.json that differ between runs, besides where a text was found."""
+    differing = [key for key, values in values_of_runs(frames.environments).items() if len(values) > 1]
+    keys = [key for key in differing if not key.startswith("places.")]
+    start = "The runs were made in different environments"
+    return [Caution(f"{start}.", f"{start}: {listing(keys)} differ (see Settings).")] if keys else []
+
+
+def kinds_of_arithmetic(runs: Iterable[Mapping[str, Any]]) -> list[Caution]:
+    """Return warnings of trained runs that were computed by several kinds of arithmetic, such as two processors.
+
+    The first one has the arms and seeds of each kind, and whether differences within a seed mix kinds; the second one
+    has the runs that were continued on another kind. Runs whose kind was not recorded are left out.
+    """
+    seeds_of: dict[str, dict[str, set[int]]] = {}  # kind -> arm -> its seeds
+    kinds_of: dict[str, set[str]] = {}  # arm -> its kinds
+    compared: dict[tuple[str, int], dict[str, str]] = {}  # budget and seed -> arm -> kind
+    switched: dict[str, str] = {}  # run id -> its kinds in order
+    for row in runs:
+        kind, arm, seed = row.get("arithmetic"), row["arm"], row["seed"]
+        if row["role"] != "arm" or row["state"] not in FINISHED or not isinstance(kind, str) or not kind:
+            continue
+        seeds_of.setdefault(kind, {}).setdefault(arm, set()).add(seed)
+        kinds_of.setdefault(arm, set()).add(kind)
+        compared.setdefault((row["budget"], seed), {})[arm] = kind
+        switched |= {row["run_id"]: kind} if SWITCH in kind else {}
+    texts = []
+    if len(seeds_of) > 1:
+        apart = dict.fromkeys(
+            (a, b) for kind_of in compared.values() for a, b in combinations(kind_of, 2) if kind_of[a] != kind_of[b]
+        )
+        disjoint = [(a, b) for a, b in apart if not kinds_of[a] & kinds_of[b]]
+        by_kind = "; ".join(f"{kind} for {_arms_and_seeds(arms)}" for kind, arms in seeds_of.items())
+        texts.append(
+            f"The runs were computed by {len(seeds_of)} kinds of arithmetic: {by_kind}. {_mixed(len(apart), disjoint)}"
+        )
+    if switched:
+        each = listing([f"{run_id} ({kinds})" for run_id, kinds in switched.items()])
+        verb = "run was" if len(switched) == 1 else "runs were"
+        texts.append(f"{len(switched)} {verb} continued on another kind of arithmetic: {each}.")
+    return [Caution("The runs were computed by several kinds of arithmetic.", text) for text in texts]
+
+
+def _arms_and_seeds(arms: Mapping[str, set[int]]) -> str:
+    """Return `rtd and bert-mlm (seeds 0 to 3)`, or `seed 2`, or `seeds 0, 1 and 4`."""
+    arms_of: dict[tuple[int, ...], list[str]] = {}
+    for arm, numbers in arms.items():
+        arms_of.setdefault(tuple(sorted(numbers)), []).append(arm)
+    parts = []
+    for own, names in arms_of.items():
+        which = f"seed{'s' * (len(own) > 1)} {listing([str(seed) for seed in own])}"
+        if len(own) > 2 and own[-1] - own[0] == len(own) - 1:
+            which = f"seeds {own[0]} to {own[-1]}"
+        parts.append(f"{listing(names)} ({which})")
+    return listing(parts)
+
+
+def _mixed(apart: int, disjoint: Sequence[tuple[str, str]]) -> str:
+    """Return whether differences mix kinds, given the number of pairs that do and the pairs without a common kind."""
+    if not apart:
+        return "The arms of each seed share a kind, so differences within seeds do not mix kinds."
+    if not disjoint:
+        some = f"In {plural(apart, 'pair')} of arms, some differences within a seed are between two kinds"
+        return f"{some}; train the arms of each seed on the same kind."
+    (a, b), others = disjoint[0], len(disjoint) - 1
+    pairs = f"{a} against {b}" + (f" and {plural(others, 'other pair')}" if others else "")
+    return (
+        f"No kind is common to both arms of {pairs}, so a difference between them cannot be told from a difference "
+        f"between the kinds; train the arms of each seed on the same kind."
+    )
+
+
+# -- scores that are missing or say nothing
+
+
+def uninformative_tasks(board: Leaderboard) -> list[Caution]:
+    """Return a warning of the tasks where no arm at the largest budget scores above the most frequent answer."""
+    chance = {**board.baselines.get("chance", {}), **board.baselines.get("majority", {})}
+    best: dict[str, float] = {}
+    for cell in board.task_cells:
+        if cell.budget == board.budget:
+            best[cell.task] = max(best.get(cell.task, cell.estimate.mean), cell.estimate.mean)
+    uninformative = [task for task, value in best.items() if task in chance and value <= chance[task]]
+    return [Caution(
+        "Some tasks show nothing: no arm beats the most frequent answer.",
+        f"On {listing(uninformative)}, no arm at {board.budget} scores higher than always giving the most frequent "
+        f"answer, so these scores show nothing about pre-training.",
+    )] if uninformative else []  # fmt: skip
+
+
+def uneven(board: Leaderboard) -> list[Caution]:
+    """Return warnings of numbers of seeds that differ, and of untrained encoders and tasks that are missing."""
+    texts = []
+    if len(board.finetunings) > 1:
+        few, many = board.finetunings[0], board.finetunings[-1]
+        texts.append(
+            f"{board.label}: scores are {board.statistic}s of {few} to {many} fine-tuning seeds, not of equally many."
+        )
+    for budget in board.budgets:
+        seeds_of = {cell.arm: frozenset(cell.scores) for cell in board.at(budget)}
+        if len(set(seeds_of.values())) > 1:
+            numbers = listing([f"{arm} {seeds([len(own)])}" for arm, own in seeds_of.items()])
+            texts.append(f"At {budget} the arms do not have the same seeds ({numbers}); pairs use those in common.")
+    if board.untrained is None:
+        texts.append(f"{board.label}: there is no untrained encoder to compare with.")
+    else:
+        plan, without = board.family.plan, []
+        for cell in board.at(board.budget):
+            counted = cell.scores if plan is None else plan.so_far(cell.scores)
+            without += [cell.arm] if cell.gain is None or cell.gain.estimate.n < len(counted) else []
+        if without:
+            some = f"{board.label}: some seeds of {listing(without)}"
+            texts.append(f"{some} have no untrained encoder with the same initial weights.")
+    for run_id, tasks in board.missing.items():
+        texts.append(f"{run_id} has no score on {listing(list(tasks))}, so it is in no average of {board.label}.")
+    return [by_first_clause(text) for text in texts]
+
+
+# -- training that collapsed, by the last tenth of the log of each run, and scores that fall
+
+
+def collapsed(frames: Frames) -> list[Caution]:
+    """Return warnings of trained runs whose losses or metrics show nothing learned, by the last tenth of their logs."""
+    texts = [
+        text for (arm, budget), checks in loss_checks(frames).items() if (text := _at_the_floor(arm, budget, checks))
+    ]
     finished = {row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED}
-    bad_of: dict[str, list[str]] = {metric: [] for metric, _, _ in COLLAPSES}
-    for run_id, rows in frames.logged.items():
-        for metric, bad, _ in COLLAPSES if run_id in finished else ():
-            if (end := at_end(rows, metric)) is not None and bad(end):
-                bad_of[metric].append(run_id)
-    for metric, _, sentence in COLLAPSES:
-        runs = bad_of[metric]
-        if runs:
-            sentences.append(f"At the end of training, {sentence} in {listing(runs)}.")
-    return sentences
+    for metric, bad, sentence in COLLAPSES:
+        ends = {run_id: at_end(rows, metric) for run_id, rows in frames.logged.items() if run_id in finished}
+        runs = [run_id for run_id, end in ends.items() if end is not None and bad(end)]
+        texts += [f"At the end of training, {sentence} in {listing(runs)}."] if runs else []
+    return [by_first_clause(text) for text in texts]
 
 
 def at_end(rows: Iterable[Mapping[str, float]], metric: str) -> float | None:
@@ -323,121 +386,66 @@ def at_end(rows: Iterable[Mapping[str, float]], metric: str) -> float | None:
     return sum(tail) / len(tail) if tail else None
 
 
-# -- scores that fall late in training, as those of a detector whose generator has become good may do
+def loss_checks(frames: Frames) -> dict[tuple[str, str], dict[str, list[FloorCheck]]]:
+    """Return for each arm and budget whose training is over the checks of its runs, by metric with a floor.
 
-FALL = 5.0  # points by which the mean must fall; without a cause that was found, kept studies have falls of up to 3
-FEWEST = 2  # seeds, each of which must fall
-
-
-def late_falls(board: Board) -> list[str]:
-    """Return a sentence on each arm of the largest budget whose score fell, in every seed, before the end."""
-    arms = dict.fromkeys(place.arm for place in board.places)
-    told = [fall(line) for arm in arms for line in lines(board.places, arm) if line[0].budget == board.budget]
-    return [f"{board.label}: {text}" for text in told if text]
-
-
-def fall(line: list[Place]) -> str:
-    """Return what is said of the places of one arm, in the order of training; "" if its score did not fall."""
-    end = line[-1]
-    if end.mark != END or len(line) == 1:
-        return ""
-    best = max(line, key=lambda place: place.estimate.mean)
-    drops = [best.scores[seed] - score for seed, score in end.scores.items() if seed in best.scores]
-    if len(drops) < FEWEST or min(drops) <= 0 or best.estimate.mean - end.estimate.mean < FALL:
-        return ""
-    return (
-        f"{end.arm} had {best.estimate.mean:.1f} after {best.mark} of its training and has {end.estimate.mean:.1f} at "
-        f"its end; it fell in each of {seeds([len(drops)])}. A way to score may stop telling what an encoder knows, so "
-        f"compare {end.arm} by fine-tuning or linear probes as well."
-    )
-
-
-# -- runs that were computed by several kinds of arithmetic, such as two processors or precisions
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """The kinds of arithmetic of an experiment's trained runs.
-
-    `seeds_of` maps a kind to {arm: its seeds}. `apart` are the pairs of arms of which some two runs of one budget and
-    seed were computed by different kinds, and `disjoint` are the pairs among these that have no kind in common.
-    `switched` maps a run that was continued on another kind to its kinds, in order.
+    A floor is the value that token frequencies alone reach. A damaged run enters no average of scores, but its logged
+    metrics are used here.
     """
-
-    seeds_of: Mapping[str, Mapping[str, frozenset[int]]]
-    apart: tuple[tuple[str, str], ...]
-    disjoint: tuple[tuple[str, str], ...]
-    switched: Mapping[str, str]
-
-    def sentences(self) -> list[str]:
-        """Return one sentence on the kinds, with the arms and seeds of each, and one on runs that changed theirs."""
-        texts = []
-        if len(self.seeds_of) > 1:
-            texts.append(f"The runs were computed by {len(self.seeds_of)} kinds of arithmetic: {self._by_kind()}.")
-            texts[0] += f" {self._meaning()}"
-        if self.switched:
-            each = listing([f"{run_id} ({kinds})" for run_id, kinds in self.switched.items()])
-            verb = "run was" if len(self.switched) == 1 else "runs were"
-            texts.append(f"{len(self.switched)} {verb} continued on another kind of arithmetic: {each}.")
-        return texts
-
-    def _by_kind(self) -> str:
-        parts = []
-        for kind, arms in self.seeds_of.items():
-            names: dict[frozenset[int], list[str]] = {}
-            for arm, numbers in arms.items():
-                names.setdefault(numbers, []).append(arm)
-            among = [f"{listing(who)} ({_numbers(numbers)})" for numbers, who in names.items()]
-            parts.append(f"{kind} for {listing(among)}")
-        return "; ".join(parts)
-
-    def _meaning(self) -> str:
-        if not self.apart:
-            return "The arms of each seed share a kind, so differences within seeds do not mix kinds."
-        if self.disjoint:
-            first, count = self.disjoint[0], len(self.disjoint)
-            pairs = f"{first[0]} against {first[1]}" + (f" and {plural(count - 1, 'other pair')}" if count > 1 else "")
-            return (
-                f"No kind is common to both arms of {pairs}, so a difference between them cannot be told from a "
-                f"difference between the kinds; train the arms of each seed on the same kind."
-            )
-        return (
-            f"In {plural(len(self.apart), 'pair')} of arms, some differences within a seed are between two kinds; "
-            f"train the arms of each seed on the same kind."
-        )
+    checks: dict[tuple[str, str], dict[str, list[FloorCheck]]] = {}
+    for run in frames.rows("runs"):
+        if run["state"] in (*FINISHED, "damaged") and run["run_id"] in frames.logged:
+            logged, floors = frames.logged[run["run_id"]], frames.floors.get(run["run_id"], {})
+            for check in loss_floors.floor_checks(logged, floors):
+                checks.setdefault((run["arm"], run["budget"]), {}).setdefault(check.metric, []).append(check)
+    return checks
 
 
-def mixture(runs: Iterable[Mapping[str, Any]]) -> Mixture:
-    """Return the kinds of arithmetic of trained runs, given as rows of `frames.Frames.runs`.
-
-    Untrained encoders and runs whose kind was not recorded are left out.
-    """
-    seeds_of: dict[str, dict[str, frozenset[int]]] = {}
-    compared: dict[tuple[str, int], dict[str, str]] = {}  # budget and seed -> arm -> kind
-    kinds_of: dict[str, set[str]] = {}
-    switched: dict[str, str] = {}
-    for row in runs:
-        kind = row.get("arithmetic")
-        if row["role"] != "arm" or row["state"] not in FINISHED or not isinstance(kind, str) or not kind:
+def _at_the_floor(arm: str, budget: str, checks: Mapping[str, Sequence[FloorCheck]]) -> str:
+    """Return the sentence on an arm with a run that is no better than token frequencies alone; "" if there is none."""
+    phrases, slight, whole = [], True, False
+    for metric, each in checks.items():
+        flagged = [check for check in each if check.flagged]
+        if not flagged:
             continue
-        arm, seed = row["arm"], row["seed"]
-        arms = seeds_of.setdefault(kind, {})
-        arms[arm] = arms.get(arm, frozenset()) | {seed}
-        kinds_of.setdefault(arm, set()).add(kind)
-        compared.setdefault((row["budget"], seed), {})[arm] = kind
-        if SWITCH in kind:
-            switched[row["run_id"]] = kind
-    apart = tuple(dict.fromkeys(
-        (a, b) for kind_of in compared.values() for a, b in combinations(kind_of, 2) if kind_of[a] != kind_of[b]
-    ))  # fmt: skip
-    return Mixture(
-        seeds_of, apart, tuple(pair for pair in apart if not kinds_of[pair[0]] & kinds_of[pair[1]]), switched
-    )
+        hardly = all(check.slight for check in flagged)  # a gain that is too small to count
+        slight, whole = slight and hardly, whole or len(flagged) == len(each)
+        value, floor = t_interval([check.value for check in each]), t_interval([check.floor for check in each]).mean
+        half = f" ± {value.half:.3f} over {seeds([len(each)])}" if value.half is not None else ""
+        some = f"{'hardly' if hardly else 'no'} better in {len(flagged)} of {seeds([len(each)])}"
+        notes = [some] * (len(flagged) < len(each)) + [flagged[0].too_little] * hardly
+        aside = f" ({'; '.join(notes)})" if notes else ""
+        phrases.append(
+            f"{loss_floors.name(metric)} is {value.mean:.3f}{half}, and token frequencies alone give {floor:.3f}{aside}"
+        )
+    if not phrases:
+        return ""
+    better = f"is{'' if whole else ' in some seeds'} {'hardly' if slight else 'no'} better"
+    return f"{arm} at {budget} {better} than token frequencies alone: {listing(phrases)}."
 
 
-def _numbers(seeds: Iterable[int]) -> str:
-    """Return `seed 2`, `seeds 0, 1 and 4`, or `seeds 0 to 3` if none is missing between them."""
-    ordered = sorted(seeds)
-    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
-        return f"seeds {ordered[0]} to {ordered[-1]}"
-    return f"seed{'s' * (len(ordered) > 1)} {listing([str(seed) for seed in ordered])}"
+def late_falls(board: Leaderboard) -> list[Caution]:
+    """Return a warning of each arm of the largest budget whose score fell, in every seed, before the end.
+
+    The scores of a detector may fall when its generator has become good.
+    """
+    listed = []
+    for arm in dict.fromkeys(point.arm for point in board.points):
+        for line in points_by_budget(board.points, arm):
+            if line[0].budget == board.budget and (found := fall(line)) is not None:
+                best, end, dropped = found
+                listed.append(Caution(
+                    f"{arm} fell from {best.estimate.mean:.1f} to {end.estimate.mean:.1f} while it trained.",
+                    f"{board.label}: {arm} had {best.estimate.mean:.1f} after {best.mark} of its training and has "
+                    f"{end.estimate.mean:.1f} at its end; it fell in each of {seeds([dropped])}. A way to score may "
+                    f"stop telling what an encoder knows, so compare {arm} by fine-tuning or linear probes as well.",
+                ))  # fmt: skip
+    return listed
+
+
+def fall(line: Sequence[TrainingPoint]) -> tuple[TrainingPoint, TrainingPoint, int] | None:
+    """Return the best point of one arm in the order of training, its end, and the seeds; None if it did not fall."""
+    end, best = line[-1], max(line, key=lambda point: point.estimate.mean)
+    drops = [best.scores[seed] - score for seed, score in end.scores.items() if seed in best.scores]
+    fell = len(drops) >= FEWEST and min(drops) > 0 and best.estimate.mean - end.estimate.mean >= FALL
+    return (best, end, len(drops)) if end.mark == END and fell else None

@@ -3,12 +3,15 @@
 The looks are planned before the first run: the number of seeds at each, and the share of the error rate that each may
 spend. After the look at n of at most N seeds, the share (n / N)^2 is spent (alpha spending, Lan and DeMets 1983, with
 the power family of Kim and DeMets 1987). The p values of a look are divided by its own share, and a comparison is
-decided if the result, corrected as in `noise`, is below 5 %. The shares add up to one, so the rates of false claims
-of all looks add up to that of a single look (Bonferroni). This holds for samples of any size, for any noise, and for
-any reason to stop.
+decided if the result, corrected as in `paired_comparison`, is below 5 %. The shares add up to one, so the rates of
+false claims of all looks add up to the rate of a single look (Bonferroni). This holds for samples of any size, for any
+noise, and for any reason to stop.
 
 Before the last look, a comparison counts as out of reach if even an optimistic effect would hardly be shown by the
 last look. Nothing is claimed then, so this only saves runs. Simulated rates: docs/decisions/0011.
+
+The same looks hold for all comparisons of one budget: for the family that an experiment declared beforehand, and for
+the gains of trained arms over their own untrained encoders.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.report.statistics.noise import reach_of
-from workbench.report.statistics.paired_comparison import ALPHA, Compared, Difference, Estimate, Scores, pairwise
+from workbench.report.statistics.intervals import ALPHA, Difference, Estimate, Scores
+from workbench.report.statistics.paired_comparison import Compared, pairwise, reach_of
 
 if TYPE_CHECKING:
-    from workbench.report.statistics.noise import Array
+    from workbench.report.statistics.intervals import Array
 
 FIRST = 4  # seeds of the first look; fewer leave hardly any degrees of freedom
 GROWTH = 1.5  # each look has 1.5 times as many seeds as the one before
@@ -32,6 +35,7 @@ OPTIMISTIC = 0.9  # level of the one-sided upper bound that stands for the effec
 NEGLIGIBLE = 0.05  # a comparison is out of reach if that probability is smaller
 
 Pair = tuple[str, str]
+Groups = Mapping[tuple[str, str], tuple[str, ...]]  # (budget, arm) -> run ids
 Status = Literal["decided", "open", "out of reach", "not decided"]
 
 
@@ -123,7 +127,7 @@ def looks(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -> lis
 def status_of(plan: Plan, index: int, compared: Compared, arms: int, reach: int) -> Status:
     """Return the status of a comparison after the look with this index.
 
-    `arms` is the number of arms, and `reach` the factor of the correction (`noise.reach_of`).
+    `arms` is the number of arms, and `reach` the factor of the correction (`reach_of`).
     """
     if compared.verdict != "open":
         return "decided"
@@ -184,3 +188,93 @@ def final(taken: Sequence[Look]) -> dict[Pair, Compared]:
         borne_out = best.verdict != "open" and agrees
         results[pair] = replace(last, adjusted=best.adjusted, flip=best.flip) if borne_out else last
     return results
+
+
+@dataclass(frozen=True)
+class Family:
+    """The pairs of arms that were declared beforehand, and the plan of looks at them if seeds are added by a plan.
+
+    If `exploratory`, the measure itself was named after scores were known, and no pair counts as declared.
+    """
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    plan: Plan | None = None
+    exploratory: bool = False
+
+    @property
+    def level(self) -> float:
+        """Return the level in % of the intervals of these comparisons: 95, or that of the last look of a plan."""
+        return 95.0 if self.plan is None else self.plan.level
+
+    def renamed(self, names: Mapping[str, str]) -> Family:
+        """Return the family with other names for its arms."""
+        return replace(self, pairs=tuple((names.get(a, a), names.get(b, b)) for a, b in self.pairs))
+
+
+NOTHING = Family()
+Families = Mapping[str, Family]  # by budget
+
+
+def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> dict[tuple[str, str], Compared]:
+    """Compare every two arms, the higher mean first; p values of the `family` are corrected for its pairs alone.
+
+    The other pairs are exploratory: corrected for all pairs, and never claimed. If nothing was declared, the result
+    is that of `paired_comparison.pairwise`. If seeds are added by a plan, only the seeds of the looks taken so far
+    count.
+    """
+    if family.plan is not None and family.pairs:
+        arms = {arm: family.plan.so_far(scores) for arm, scores in arms.items()}
+    declared = {frozenset(pair) for pair in family.pairs}
+    all_pairs = pairwise(arms, order)
+    if family.exploratory:
+        return {pair: replace(compared, declared=False) for pair, compared in all_pairs.items()}
+    pairs = [pair for pair in all_pairs if frozenset(pair) in declared]
+    if not pairs:
+        return all_pairs
+    if family.plan is None:
+        of_family = pairwise(arms, order, pairs)
+    else:
+        of_family = results_of(family.plan, arms, pairs) or {pair: unseen(all_pairs[pair]) for pair in pairs}
+    return {pair: of_family.get(pair) or replace(compared, declared=False) for pair, compared in all_pairs.items()}
+
+
+# -- trained arms and their own untrained encoders
+
+
+def gains_over_untrained(
+    groups: Groups, scores: Mapping[str, float], seeds: Mapping[str, int], untrained: Mapping[str, str],
+    plans: Mapping[str, Plan] | None = None,
+) -> dict[tuple[str, str], Compared]:  # fmt: skip
+    """Compare the arms of each budget with their own untrained encoders, and correct p for all arms of the budget.
+
+    `groups` maps (budget, arm) to run ids, `scores` and `seeds` map a run id to its score and its pre-training seed,
+    and `untrained` maps a run id to the untrained run with the same initial weights. An arm without such runs is left
+    out. At a budget whose seeds are added by one of the `plans`, the looks of this plan count, as for declared
+    comparisons; before the first look, gains have no interval.
+    """
+    comparisons: dict[tuple[str, str], Compared] = {}
+    for budget in dict.fromkeys(budget for budget, _ in groups):
+        runs_of = {arm: runs for (other, arm), runs in groups.items() if other == budget}
+        starts = {
+            arm: frozenset(untrained[r] for r in runs if untrained.get(r) in scores) for arm, runs in runs_of.items()
+        }
+        merged: list[frozenset[str]] = []  # each untrained run enters the noise estimate once
+        for start in starts.values():
+            apart = [other for other in merged if not other & start]
+            merged = [*apart, start.union(*(other for other in merged if other & start))]
+        place = {arm: next(i for i, joined in enumerate(merged) if start <= joined) for arm, start in starts.items()}
+        arms: dict[str, Scores] = {arm: {seeds[r]: scores[r] for r in runs} for arm, runs in runs_of.items()}
+        arms |= {f"untrained\0{i}": {seeds[r]: scores[r] for r in joined} for i, joined in enumerate(merged) if joined}
+        family = [(arm, f"untrained\0{place[arm]}") for arm, start in starts.items() if start]
+        plan = (plans or {}).get(budget)
+        compared = pairwise(arms, family=family)
+        if plan is not None:
+            compared = results_of(plan, arms, family) or {pair: _untested(one) for pair, one in compared.items()}
+        comparisons |= {(budget, arm): one for (arm, _), one in compared.items()}
+    return comparisons
+
+
+def _untested(compared: Compared) -> Compared:
+    """Return a comparison with its mean difference, and without interval and p."""
+    difference = replace(compared.difference, estimate=replace(compared.estimate, half=None, df=None), p=None)
+    return replace(compared, difference=difference, adjusted=None, flip=None)

@@ -1,0 +1,302 @@
+"""The verdict of a study, and the doubts that stand before any claim."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import by_hand
+import made
+import pandas as pd
+import pytest
+from by_hand import BUDGET, cell, gain
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.report.comparison import leaderboards
+from workbench.report.formatting import interval
+from workbench.report.load.arm_names import person_name
+from workbench.report.load.study_tables import Frames
+from workbench.report.recommendation import advise
+from workbench.report.results import Leaderboard, Verdict
+from workbench.report.statistics.power import smallest_gap
+from workbench.report.verdict import MOST_WORDS, below_words, caveat, seconds_text, verdicts
+from workbench.spec.parts import Budget
+from workbench.spec.scoring import OWN_SCORERS, SUITES, spoken
+
+OWN = {"rtd": "originality", "electra-15": "originality", "bert-mlm": "pll"}
+
+
+def measured(
+    suites: Mapping[str, Mapping[str, float]], seeds: int = 5, scorers: Mapping[str, str] = OWN, sd: float = 0.5,
+    names: Sequence[str] = (), words: float | None = None, **record: Any,
+) -> Frames:  # fmt: skip
+    """A study in memory: each suite has one task of its name, and the levels of its arms."""
+    arms = list(next(iter(suites.values())))
+    frames = made.in_memory(lambda *_: 0.0, [arm for arm in arms if arm != "untrained"], seeds, tunings=1)
+    rows = [
+        {
+            "run_id": run["run_id"], "suite": suite, "task": suite, "metric": "accuracy", "seed": 0, "test_rows": 500,
+            "value": levels[run["arm"]] + random.Random(f"{suite}/{run['arm']}/{run['seed']}").gauss(0, sd),
+            "scorer": scorers.get(run["arm"], "pll") if suite in OWN_SCORERS else "",
+        }
+        for suite, levels in suites.items() for run in frames.rows("runs") if run["arm"] in levels
+    ]  # fmt: skip
+    other = pd.DataFrame(columns=["run_id", "task", "seed", "split", "metric", "value"])
+    bags = [{"run_id": "", "task": suite, "baseline": "bag-of-words", "value": words} for suite in suites]
+    baselines = pd.DataFrame(bags if words is not None else [], columns=["run_id", "task", "baseline", "value"])
+    return replace(
+        frames, scores=pd.DataFrame(rows), other=other, baselines=baselines,
+        record={"axis": "objective", "tasks": {"names": list(names or suites)}, **record},
+    )  # fmt: skip
+
+
+def judged(frames: Frames) -> list[Verdict]:
+    return verdicts(leaderboards(frames), frames)
+
+
+UP = {"untrained": 50.0, "bert-mlm": 94.0, "rtd": 66.0}
+DOWN = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 70.0}
+
+
+def test_a_measure_by_own_scorers_recommends_nobody() -> None:
+    frames = measured({"pairs": UP})
+    (found,) = judged(frames)
+    assert (found.kind, found.alike, found.best, found.next) == ("higher", False, "bert-mlm", "rtd")
+    score = f"{found.score:.1f}"
+    assert str(found) == f"Higher by its own scores: BERT MLM, {score} % of pairs; no measure here treats all alike."
+    assert found.scorers == {"bert-mlm": "pll", "rtd": "originality", "untrained": "pll"}
+    told = advise(leaderboards(frames)[0], frames, Budget(steps=60))
+    assert told.startswith("There is no recommendation") and "take" not in told
+
+
+@pytest.mark.parametrize(
+    ("scorers", "alike"),
+    [
+        ({"rtd": "pll", "bert-mlm": "pll"}, True),
+        ({"rtd": "originality", "bert-mlm": "pll"}, False),
+        ({"rtd": "", "bert-mlm": ""}, False),  # an unknown scorer shows nothing
+    ],
+)
+def test_minimal_pairs_treat_arms_alike_where_one_scorer_scored_all(scorers: dict[str, str], alike: bool) -> None:
+    (found,) = judged(measured({"blimp": UP}, scorers=scorers))
+    assert found.alike is alike and (found.kind == "take") is alike
+
+
+@pytest.mark.parametrize(
+    ("axis", "alike"),
+    [("generator.width", False), ("tying, generator.depth", False), ("corruption.rate", False), ("optim.lr", True)],
+)
+def test_one_scorer_that_was_trained_on_other_corruptions_recommends_nobody(axis: str, alike: bool) -> None:
+    arms = {"untrained": 50.0, "0.25": 60.0, "0.5": 70.0}
+    frames = measured({"pairs": arms}, scorers=dict.fromkeys(arms, "originality"), axis=axis)
+    (found,) = judged(frames)
+    assert (found.kind, found.alike) == (("take", True) if alike else ("higher", False))
+    (board,) = leaderboards(frames)
+    assert board.alike("0.25", "0.5") is alike
+
+
+def test_arms_of_one_scorer_can_be_compared_beside_others() -> None:
+    (board,) = leaderboards(measured({"minimal-pairs": UP | {"electra-15": 80.0}}))
+    assert board.alike("rtd", "electra-15") and not board.alike("rtd", "bert-mlm") and not board.alike()
+
+
+@pytest.mark.parametrize("suite", [suite for suite in SUITES if suite not in OWN_SCORERS])
+def test_every_other_measure_treats_all_arms_alike(suite: str) -> None:
+    first, *others = judged(measured({suite: DOWN, "pairs": UP}, names=("pairs", suite)))
+    assert (first.suite, first.kind, first.best) == (suite, "take", "rtd") and first.alike
+    e = f"{first.difference:.1f} ± {first.high - first.difference:.1f}"  # type: ignore[operator]
+    assert str(first) == f"Take RTD: by {spoken(suite, [suite])} it is ahead of BERT MLM by {e} points."
+    assert [other.kind for other in others] == ["higher"]
+
+
+def test_of_measures_that_treat_all_alike_the_one_named_first_decides_and_contradictions_are_said() -> None:
+    suites = {"glue": DOWN, "linear": UP}
+    for names, best in ((("linear", "glue"), "bert-mlm"), (("glue", "linear"), "rtd"), ((), "rtd")):
+        first, second = judged(measured(suites, names=names or ("other",)))
+        assert (first.kind, first.best, second.kind) == ("disagree", best, "take")
+        assert str(first).startswith("The measures disagree: by ") and "ahead of it" in str(first)
+    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 60.0}
+    assert judged(measured({"glue": DOWN, "linear": level}))[0].kind == "take"
+    assert judged(measured({"glue": DOWN, "linear": level}, names=("linear", "glue")))[0].kind == "undecided"
+
+
+def test_what_would_decide_is_said_with_what_it_costs() -> None:
+    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 64.0}
+    frames = measured({"linear": level}, seeds=4, sd=2.0)
+    (found,) = judged(frames)
+    (board,) = leaderboards(frames)
+    assert found.kind == "undecided" and found.rivals == (found.next,) and found.needed_seeds is not None
+    noise = board.noise[board.budget][0].paired
+    assert noise is not None
+    assert found.detectable == pytest.approx(max(smallest_gap(noise, 2, 4) or 0, board.noise[board.budget][0].gap or 0))
+    one_seed = sum(6.0 + 1.0 for _ in ("bert-mlm", "rtd"))  # seconds of training and of fine-tuning
+    assert found.more_seconds == pytest.approx((found.needed_seeds - 4) * one_seed)
+    assert str(found) == (
+        f"Not decided by linear probes: four seeds would show a gap of {found.detectable:.1f} points; "
+        f"{found.needed_seeds if found.needed_seeds > 9 else 'nine'} seeds, {seconds_text(found.more_seconds or 0)} "
+        f"more, would show {found.difference:.1f}."
+    )
+
+
+@pytest.mark.parametrize(("seeds", "told"), [(1, "one seed gives no interval"), (2, "two seeds give no interval")])
+def test_too_few_seeds_are_said(seeds: int, told: str) -> None:
+    (found,) = judged(measured({"linear": DOWN}, seeds=seeds))
+    assert found.kind == "undecided" and told in str(found) and str(found).endswith("four seeds would.")
+
+
+def test_a_gap_that_takes_hundreds_of_seeds_is_no_plan() -> None:
+    frames = measured({"linear": {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 61.0}}, seeds=4, sd=2.0)
+    (found,) = judged(frames)
+    assert found.kind == "undecided" and found.needed_seeds is None
+    assert "no practical number of seeds would show" in found.sentence and "days" not in found.sentence
+
+
+def test_an_undecided_comparison_of_arms_below_words_alone_says_so() -> None:
+    level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 61.0}
+    for words, said in ((70.0, True), (60.5, False), (None, False)):
+        for seeds in (1, 4):
+            (found,) = judged(measured({"linear": level}, seeds=seeds, sd=2.0, words=words))
+            assert found.kind == "undecided"
+            assert ("by linear probes, and words without any encoder score higher: " in str(found)) is said
+    found = judged(measured({"linear": DOWN}, words=90.0))[0]
+    assert str(found).endswith("but words without any encoder score higher.")
+
+
+def test_a_design_that_shows_no_gap_between_percentages_says_so() -> None:
+    arms = {"untrained": 50.0, "a": 60.0, "b": 61.0, "c": 62.0, "d": 63.0}
+    (found,) = judged(measured({"linear": arms}, seeds=2, sd=20.0))
+    assert found.detectable is not None and found.detectable > 100
+    assert "two seeds would show no gap" in str(found) and "points" not in str(found)
+
+
+def test_an_arm_that_beats_others_but_not_its_untrained_encoder_is_not_recommended() -> None:
+    (found,) = judged(measured({"linear": DOWN | {"untrained": 70.0}}))
+    assert found.kind == "doubted" and str(found).startswith("No recommendation: RTD is ahead of the others")
+
+
+def test_a_single_arm_is_compared_with_nothing() -> None:
+    (found,) = judged(measured({"linear": {"untrained": 50.0, "rtd": 60.0}}))
+    assert found.kind == "alone" and found.next == "" and found.difference is None
+
+
+NAMES = st.text("ab cdé-,=.", min_size=1, max_size=60).map(str.strip).filter(bool)
+
+
+@given(
+    st.lists(NAMES, min_size=2, max_size=3, unique=True), st.sampled_from(SUITES), st.integers(1, 6), st.floats(0, 9)
+)
+def test_no_sentence_has_more_than_thirty_words(arms: list[str], suite: str, seeds: int, gap: float) -> None:
+    levels = {"untrained": 50.0} | {arm: 60.0 + place * gap for place, arm in enumerate(arms)}
+    other = {"linear" if suite != "linear" else "glue": {arm: -level for arm, level in levels.items()}}
+    for suites in ({suite: levels}, {suite: levels} | other):
+        for found in judged(measured(suites, seeds=seeds, scorers={})):
+            assert 0 < len(str(found).split()) <= MOST_WORDS, str(found)
+
+
+@pytest.mark.parametrize(
+    ("axis", "arm", "name"),
+    [
+        ("objective", "rtd", "RTD"),
+        ("objective", "my_idea", "my_idea"),
+        ("objective", "electra-15", "ELECTRA 15%"),
+        ("objective", "bert-mlm, optim.lr=0.002", "BERT MLM, learning rate 0.002"),
+        ("generator.width", "0.25", "Generator 1/4"),
+        ("generator.width,generator.depth", "1.0, generator.depth=0.5", "Generator 1, generator depth 1/2"),
+        ("generator.width", "unigram", "Unigram generator"),
+        ("optim.lr", "0.0005", "Learning rate 0.0005"),
+        ("tying", "embeddings", "Tying embeddings"),
+        ("objective,optim.lr", "all-tokens-mlm, 0.001", "All-Tokens MLM, learning rate 0.001"),
+        ("scale", "rtd-base", "rtd-base"),
+    ],
+)
+def test_arms_are_named_as_people_say_them(axis: str, arm: str, name: str) -> None:
+    assert person_name(axis, arm) == name
+
+
+TITLES = {"a": "arm A", "b": "arm B", "c": "arm C"}
+SURE, UNSURE = gain(9.0), gain(0.2, 0.5)
+
+
+def board(bag: float | None, **arms: tuple[float, Any]) -> Leaderboard:
+    """Arms with these scores in each of three seeds, and these gains."""
+    cells = [cell(arm, [score] * 3, gain=gained) for arm, (score, gained) in arms.items()]
+    return by_hand.board(cells, baselines={} if bag is None else {"bag-of-words": {"order": bag}})
+
+
+def said(found: Leaderboard, *arms: str) -> str:
+    return caveat(found, BUDGET, arms or found.arms, TITLES, "objectives")
+
+
+UNSHOWN = interval(UNSURE.estimate.mean, UNSURE.estimate.half, True)
+
+
+@pytest.mark.parametrize(
+    ("bag", "arms", "about", "said_of", "not_said"),
+    [
+        # A bag of words: the arms that it beats by a higher mean with their scores, or their number and the best.
+        (60.0, {"a": (61.0, SURE), "b": (59.0, SURE)}, "a", (), ("",)),
+        (60.0, {"a": (60.0, SURE)}, "a", (), ("",)),
+        (None, {"a": (1.0, SURE), "b": (2.0, None)}, "a", (), ("",)),
+        (60.0, {"a": (61.0, SURE), "b": (59.0, SURE), "c": (42.0, SURE)}, "abc",
+         ("60.0", "arm B (59.0) and arm C (42.0)"), ("arm A",)),
+        (60.0, {"a": (61.0, SURE), "b": (59.0, SURE), "c": (42.0, SURE)}, "b", ("arm B (59.0)",), ("arm C",)),
+        (60.0, {"a": (58.0, SURE), "b": (59.0, SURE), "c": (42.0, SURE)}, "abc",
+         ("60.0", "3 objectives", "59.0"), ("42.0", "arm")),
+        (60.0, {"a": (58.0, SURE)}, "a", ("arm A (58.0)",), ()),  # of one, nothing is the best
+        # Gains that are not shown: the arms with their intervals, or their number.
+        (None, {"a": (61.0, SURE), "b": (59.0, UNSURE), "c": (42.0, UNSURE)}, "abc",
+         (f"arm B ({UNSHOWN}) and arm C ({UNSHOWN})", "own untrained encoders "), ("arm A",)),
+        (None, {"a": (61.0, SURE), "b": (59.0, UNSURE)}, "ab", ("own untrained encoder ",), ("2 objectives",)),
+        (None, {"a": (61.0, UNSURE), "b": (59.0, UNSURE)}, "ab", ("2 objectives",), ("arm",)),
+        (None, {"a": (61.0, UNSURE)}, "a", ("arm A",), ()),
+        # Arms without an untrained encoder.
+        (60.0, {"a": (61.0, SURE), "b": (10.0, None)}, "b", ("arm B",), ()),
+        (None, {"a": (61.0, None), "b": (59.0, None), "c": (70.0, SURE)}, "abc", ("arm A and arm B",), ("arm C",)),
+    ],
+)  # fmt: skip
+def test_doubts_name_the_arms_that_are_asked_about_with_what_is_wrong(
+    bag: float | None, arms: dict[str, Any], about: str, said_of: Sequence[str], not_said: Sequence[str]
+) -> None:
+    """An empty text in `not_said` stands for no doubt at all."""
+    text = said(board(bag, **arms), *about)
+    assert all(words in text for words in said_of) and not any(words in text if words else text for words in not_said)
+
+
+def test_the_gains_of_these_tests_are_what_they_are_called() -> None:
+    assert SURE.claimed and not UNSURE.claimed and UNSHOWN[0] in "+−"
+    assert UNSURE.estimate.half is None or UNSURE.estimate.mean <= UNSURE.estimate.half
+    assert caveat(board(60.0, a=(10.0, None)), BUDGET, [], TITLES, "objectives") == ""
+
+
+@pytest.mark.parametrize(("bag", "lost"), [(60.1, True), (60.0, False), (59.9, False), (None, False)])
+def test_a_bag_of_words_beats_an_arm_by_a_higher_mean(bag: float | None, lost: bool) -> None:
+    assert below_words(cell("a", [59.0, 61.0]), bag) is lost
+
+
+@pytest.mark.parametrize(
+    ("baseline", "told"),
+    [("bag-of-words", "A bag of words"), ("nearest-overlap", "The sentence with most words of the question"),
+     ("word-lookup", "A look-up of each word's most frequent tag"), ("tf-idf", "Tf-idf of words")],
+)  # fmt: skip
+def test_a_baseline_on_words_counts_where_it_was_measured_on_every_task(baseline: str, told: str) -> None:
+    baselines, cells = {baseline: {"order": 60.0}}, [cell("a", [59.0], gain=SURE), cell("b", [61.0], gain=SURE)]
+    assert said(by_hand.board(cells, baselines=baselines)).startswith(f"{told}, without any encoder, has 60.0 on ")
+    assert said(by_hand.board(cells, tasks=("order", "next"), baselines=baselines)) == ""
+
+
+def test_a_gain_larger_than_its_interval_is_said_to_fall_to_the_number_of_arms() -> None:
+    """One of two gains would be shown if it were the only one."""
+    barely = gain(next(x / 20 for x in range(100) if gain(x / 20).claimed))
+    half = barely.estimate.half
+    assert half is not None and barely.estimate.mean > half
+    unclaimed = type(barely)(barely.difference, 0.2, barely.flip, None, barely.noise, barely.df)
+    assert "2 objectives" in said(board(None, a=(61.0, SURE), b=(59.0, unclaimed)))
+
+
+def test_every_doubt_is_a_sentence_of_its_own() -> None:
+    text = said(board(60.0, a=(59.0, UNSURE), b=(61.0, None), c=(62.0, UNSURE)))
+    assert text.count(". ") == 2 and text.endswith(".") and "  " not in text
+    assert text.index("60.0") < text.index("arm C (") < text.index("arm B,")

@@ -1,0 +1,499 @@
+"""The data files of a report: CSV tables at full precision and report.json, written and read again.
+
+A page is drawn again from them without its runs. Columns are described in docs/columns.md.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import workbench
+from workbench.errors import InputError
+from workbench.report.comparison import leaderboards
+from workbench.report.load import study_tables
+from workbench.report.load.run_files import LoggedRows
+from workbench.report.load.study_tables import (
+    BASELINE,
+    FLOPS,
+    OTHER,
+    POINT,
+    RUN,
+    SCORE,
+    Frames,
+    PublishedRun,
+    frame_of,
+)  # fmt: skip
+from workbench.report.results import SPENT, Cell, Leaderboard, Pair, ReportOptions, Results, Verdict
+from workbench.report.statistics.intervals import Estimate
+from workbench.report.statistics.paired_comparison import Compared
+from workbench.report.verdict import verdicts
+from workbench.store.atomic import dumps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.store.run_store import RunStore
+
+Row = dict[str, Any]
+
+FORMAT = 1
+FACTS = "report.json"
+DERIVED = ("table.csv", "pairs.csv", "tasks.csv", "noise.csv", "verdict.csv")  # made again whenever a report is drawn
+REQUIRED = ("runs", "scores")
+OPTIONAL = ("metrics", "baselines", "curves", "points", "published")
+MOST_ITEMS = 2_000_000  # characters of the results of single test items; more are left out of report.json
+
+# Names of columns in files where they are others than in `Frames`.
+NAMES = {"role": "kind", "spec": "spec_hash", "data": "data_fingerprint", "code": "code_version"}
+OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # if a row is one fine-tuning run
+COUNTS = {
+    "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
+    "fine_tuning_seed", "items", "needed_seeds", "gain_seeds", "finetunings", "ties", "micro_batch",
+    "device_memory_bytes",
+}  # fmt: skip
+MOST = 2**63  # larger counts do not fit into 64 bits
+# Text columns, so that an arm called `1` or `nan` is not read as a number.
+WORDS = (
+    "run_id", "kind", "arm", "budget", "state", "reason", "convention", "spec_hash", "data_fingerprint",
+    "code_version", "path", "suite", "task", "metric", "fine_tuning_settings_hash", "scorer", "split", "baseline",
+    "mark", "before_end_of_decay", "model", "flops_source",
+)  # fmt: skip
+TEXTS = dict.fromkeys(("scorer", "digest", "path"), object)  # of scores; an older report may lack them
+_GUARDED = re.compile(r"^'(?=[=+\-@\t\r])")  # the apostrophe before a text that a spreadsheet would take for a formula
+
+GAIN = ("gain_seeds", "gain", "gain_low", "gain_high", "gain_df", "gain_p", "gain_p_adjusted")
+TABLE = (
+    "suite", "label", "budget", "arm", "statistic", "seeds", "score", "low", "high", "sd", "median", "scorer",
+    "other_scorers", *GAIN, *SPENT, "published", "published_source", "runs",
+)  # fmt: skip
+PAIRS = (
+    "suite", "label", "budget", "a", "b", "statistic", "seeds", "difference", "low", "high", "df", "sd", "items",
+    "low_items", "high_items", "p", "p_adjusted", "p_flip", "verdict", "order", "declared", "contrast", "runs_a",
+    "runs_b",
+)  # fmt: skip
+TASKS = (
+    "suite", "task", "metric", "budget", "arm", "statistic", "seeds", "mean", "low", "high", "sd", "median", "best",
+    "finetunings", *GAIN, "runs",
+)  # fmt: skip
+NOISE = (
+    "suite", "budget", "task", "sd_finetuning", "sd_pretraining", "sd_paired", "sd_examples", "seeds", "df",
+    "smallest_gap", "widest_gap",
+)  # fmt: skip
+VERDICT = (
+    "suite", "measure", "budget", "decides", "kind", "alike", "best", "score", "seeds", "next", "difference", "low",
+    "high", "items", "low_items", "high_items", "rivals", "detectable", "needed_seeds", "more_seconds", "same_compute",
+    "scorers", "sentence",
+)  # fmt: skip
+PUBLISHED = ("run_id", "model", "suite", "task", "value", "fine_tuning_seed", "flops_stated", "flops_source")
+FORMS = ("csv", "parquet", "latex")  # of an export
+EXPORTED = (
+    "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "words", "epochs", "seconds", *FLOPS, "spec",
+    "data", "code",
+)  # fmt: skip
+LATEX_COLUMNS = (
+    "arm", "seed", "budget", "task", "metric", "fine_tuning_seed", "value", "run_id", "data_fingerprint",
+    "code_version",
+)  # fmt: skip
+
+
+# -- results from runs or from data files
+
+
+def results_of(loaded: Frames, missing: Mapping[str, str], options: ReportOptions) -> Results:
+    """Return the results of an experiment that was read, the measure that decides first."""
+    boards = leaderboards(loaded, options.order)
+    return Results(loaded, tuple(boards), tuple(verdicts(boards, loaded)), missing, options)
+
+
+def from_store(
+    store: RunStore, record: str, missing: Mapping[str, str] | None = None, options: ReportOptions | None = None,
+    loaded: Frames | None = None,
+) -> Results:  # fmt: skip
+    """Return the results of a record of a store, or of what was `loaded` of it. Raises InputError if there is none."""
+    options = options or ReportOptions()
+    frames = study_tables.read_and_warn(store, record, options.verify) if loaded is None else loaded
+    return results_of(frames, missing or {}, options)
+
+
+def from_folder(folder: Path, options: ReportOptions | None = None, prefix: str = "") -> Results:
+    """Return the results that the data files of a report hold, whose names begin with `prefix`.
+
+    Raises InputError if they cannot be used.
+    """
+    loaded, missing, left_out = read_data_files(folder, prefix)
+    names = (FACTS, *(f"{name}.csv" for name in (*REQUIRED, *OPTIONAL)))
+    paths = {name: folder / f"{prefix}{name}" for name in names}
+    kept = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
+    return replace(results_of(loaded, missing, options or ReportOptions()), left_out=left_out, kept=kept)
+
+
+def data_files(results: Results) -> dict[str, bytes]:
+    """Return the data files of a report by name: its CSV tables, verdict.json and report.json."""
+    sheets = csv_tables(results.frames, results.boards, results.verdicts)
+    names = DERIVED if results.kept else tuple(sheets)
+    files = {name: csv_bytes(sheets[name]) for name in names}
+    files["verdict.json"] = f"{dumps(results.verdicts[0].to_json() if results.verdicts else {})}\n".encode()
+    if results.kept:
+        return {**results.kept, **files}
+    return files | {FACTS: report_json(results.frames, results.missing).encode("utf-8", "replace")}
+
+
+def long_table(experiment: Frames) -> pd.DataFrame:
+    """Return every score of every run of a record; a run without scores has one row without task and value."""
+    scores = experiment.scores[["run_id", "suite", "task", "metric", "seed", "value", "digest"]]
+    merged = experiment.runs[list(EXPORTED)].merge(scores.rename(columns=OF_SCORES), on="run_id", how="left")
+    merged.insert(0, "experiment", experiment.record["name"])
+    return for_files(merged)
+
+
+def export_scores(store: RunStore, record: str, form: str, verify: bool = True) -> bytes:
+    """Return the long table as a file of one of the FORMS. Raises InputError if there is no such record.
+
+    LaTeX is a `longtable` for booktabs, with the columns that fit a page and hashes cut to twelve digits.
+    """
+    scores = long_table(study_tables.read_and_warn(store, record, verify))
+    if form == "csv":
+        return csv_bytes(scores)
+    if form == "parquet":
+        out = io.BytesIO()
+        scores.to_parquet(out, index=False)
+        return out.getvalue()
+    part = scores[list(LATEX_COLUMNS)].assign(data_fingerprint=scores["data_fingerprint"].astype(str).str[:12])
+    part.columns = [name.replace("_", " ") for name in part.columns]
+    text = part.to_latex(index=False, escape=True, longtable=True, na_rep="--", float_format="%.2f")
+    return str(text).encode("utf-8", "replace")
+
+
+# -- writing
+
+
+def name_in_files(column: str) -> str:
+    """Return the name that a column of the tables has in files, with underscores between words."""
+    if column.startswith(("flops_", "flops.")):
+        return column.replace(".", "_").replace("-", "_")
+    return NAMES.get(column, column)
+
+
+def for_files(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the names used in files, and with counts as integers if all are whole: 4578, not 4578.0."""
+    renamed = table.rename(columns={str(column): name_in_files(str(column)) for column in table.columns})
+    if "kind" in renamed:
+        renamed["kind"] = renamed["kind"].replace({"arm": "pre-training"})
+    for column in renamed.columns:
+        if column in COUNTS or str(column).startswith("flops_"):
+            numbers = renamed[column].dropna()
+            if numbers.dtype.kind == "f" and ((numbers % 1 == 0) & (numbers.abs() < MOST)).all():
+                renamed[column] = renamed[column].astype("Int64")
+    return renamed
+
+
+def csv_bytes(sheet: pd.DataFrame) -> bytes:
+    """Return a table as CSV. A text that a spreadsheet would read as a formula gets a leading apostrophe."""
+    import pandas as pd
+
+    def harmless(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+    numbers = set(sheet.select_dtypes("number").columns)
+    words = {name: sheet[name] if name in numbers else [harmless(v) for v in sheet[name]] for name in sheet.columns}
+    columns = {str(name): harmless(str(name)) for name in sheet.columns}
+    text = pd.DataFrame(words, columns=list(sheet.columns)).rename(columns=columns).to_csv(index=False)
+    return str(text).encode("utf-8", "replace")
+
+
+def csv_tables(frames: Frames, boards: Iterable[Leaderboard], verdicts: Sequence[Verdict]) -> dict[str, pd.DataFrame]:
+    """Return {file name: table}. A table without rows is included, with its columns.
+
+    The first of the `verdicts` is the verdict of the board that decides.
+    """
+    boards = list(boards)
+    published = [
+        {
+            "run_id": model.run_id, "model": model.name, "suite": model.suites[task], "task": task, "value": value,
+            "fine_tuning_seed": seed, "flops_stated": model.flops, "flops_source": model.source,
+        }
+        for model in frames.published for task, values in model.scores.items() for seed, value in sorted(values.items())
+    ]  # fmt: skip
+    runs = frames.runs.copy()
+    for board in boards:
+        runs[f"score_{board.suite}"] = [board.run_scores.get(run_id) for run_id in runs["run_id"]]
+    tables = {
+        "table.csv": frame_of([row for board in boards for row in arm_rows(board)], TABLE),
+        "pairs.csv": frame_of([row for board in boards for row in pair_rows(board)], PAIRS),
+        "tasks.csv": frame_of([row for board in boards for row in task_rows(board)], TASKS),
+        "baselines.csv": frame_of([row for b in boards for row in baseline_rows(b)], ("suite", *BASELINE[1:])),
+        "verdict.csv": frame_of([verdict_row(each, each is verdicts[0]) for each in verdicts], VERDICT),
+        "noise.csv": frame_of([row for board in boards for row in noise_rows(board)], NOISE),
+        "runs.csv": runs,
+        "scores.csv": frames.scores.rename(columns=OF_SCORES),
+        "metrics.csv": frames.other.rename(columns=OF_SCORES),
+        "curves.csv": frames.curves,
+        "published.csv": frame_of(published, PUBLISHED),
+        "points.csv": frames.points.rename(columns={"digest": OF_SCORES["digest"]}),
+    }
+    return {name: for_files(sheet) for name, sheet in tables.items()}
+
+
+def arm_rows(board: Leaderboard) -> list[Row]:
+    """Return the rows of table.csv: each arm at each budget, the largest budget first, then the untrained encoder."""
+    cells = [cell for budget in reversed(board.budgets) for cell in board.at(budget)]
+    # As in published results: medians over fine-tuning seeds, averaged over tasks.
+    medians = {(cell.budget, cell.arm, cell.task): cell.median for cell in board.task_cells}
+    return [_arm_row(board, cell, medians) for cell in [*cells, *([board.untrained] if board.untrained else [])]]
+
+
+def _arm_row(board: Leaderboard, cell: Cell, medians: Mapping[tuple[str, str, str], float]) -> Row:
+    published = board.published.scores.get(cell.arm) if board.published else None
+    beside = board.beside.get(cell.arm, {}) if cell.budget == board.budget else {}
+    return {
+        "suite": board.suite, "label": board.label, "budget": cell.budget, "arm": cell.arm,
+        "statistic": board.statistic, **_estimate("score", cell.estimate),
+        "median": sum(medians[cell.budget, cell.arm, task] for task in board.tasks) / len(board.tasks),
+        "scorer": ", ".join(sorted({name for _, name in board.scorers.get(cell.arm, ())})),
+        "other_scorers": "; ".join(f"{name} {e.mean:.2f}" for name, e in beside.items()),
+        **_gain(cell.gain), **cell.spent, "published": published,
+        "published_source": board.published.source if board.published and published is not None else "",
+        "runs": " ".join(cell.runs),
+    }  # fmt: skip
+
+
+def _estimate(name: str, e: Estimate) -> Row:
+    return {"seeds": e.n, name: e.mean, "low": e.low, "high": e.high, "sd": e.sd}
+
+
+def _gain(gain: Compared | None) -> Row:
+    if gain is None:
+        return {"gain_seeds": 0}
+    e = gain.estimate
+    return dict(zip(GAIN, (e.n, e.mean, e.low, e.high, e.df, gain.difference.p, gain.adjusted), strict=True))
+
+
+def pair_rows(board: Leaderboard) -> list[Row]:
+    """Return the rows of pairs.csv: each comparison of two arms at each budget."""
+    rows = []
+    for budget in reversed(board.budgets):
+        runs = {cell.arm: dict(zip(sorted(cell.scores), cell.runs, strict=True)) for cell in board.at(budget)}
+        for pair in board.pairs[budget]:
+            d, items = pair.difference, board.items.get(budget, {}).get(frozenset((pair.a, pair.b)))
+            of_items = {"items": items.items, "low_items": items.low, "high_items": items.high} if items else {}
+            rows.append({
+                "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
+                "statistic": board.statistic, **_estimate("difference", d.estimate), "df": d.estimate.df, **of_items,
+                "p": d.p, "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
+                "verdict": pair_verdict(board, pair), "order": pair.compared.order,
+                "declared": "yes" if pair.compared.declared and budget in board.families else "no",
+                "contrast": board.labels.get(frozenset((pair.a, pair.b)), ""),
+                "runs_a": " ".join(runs[pair.a][seed] for seed in d.seeds),
+                "runs_b": " ".join(runs[pair.b][seed] for seed in d.seeds),
+            })  # fmt: skip
+    return rows
+
+
+def pair_verdict(board: Leaderboard, pair: Pair) -> str:
+    """Return what can be said of the first arm of a pair, as a value of the column `verdict`."""
+    if not pair.compared.declared:
+        return "exploratory"
+    if not pair.compared.claimed:
+        return "not told apart"
+    return "ahead" if board.alike(pair.a, pair.b) else "higher by own scores"
+
+
+def verdict_row(verdict: Verdict, decides: bool) -> Row:
+    """Return the row of verdict.csv on one measure."""
+    scorers = "; ".join(f"{arm} {name}" for arm, name in verdict.scorers.items())
+    row = verdict.to_json() | {"rivals": "; ".join(verdict.rivals), "scorers": scorers, "decides": decides}
+    return {key: {True: "yes", False: "no"}[row[key]] if isinstance(row[key], bool) else row[key] for key in VERDICT}
+
+
+def task_rows(board: Leaderboard) -> list[Row]:
+    """Return the rows of tasks.csv: each task, arm and budget."""
+    return [
+        {
+            "suite": board.suite, "task": c.task, "metric": c.metric, "budget": c.budget, "arm": c.arm,
+            "statistic": board.statistic, **_estimate("mean", c.estimate), "median": c.median, "best": c.best,
+            "finetunings": c.finetunings, **_gain(c.gain), "runs": " ".join(c.runs),
+        }
+        for c in board.task_cells
+    ]  # fmt: skip
+
+
+def baseline_rows(board: Leaderboard) -> list[Row]:
+    """Return the rows of baselines.csv: each baseline on each task, and its mean over tasks."""
+    rows: list[Row] = []
+    for name, values in board.baselines.items():
+        mean = board.baseline(name)
+        values = {**values, "mean": mean} if mean is not None else values
+        rows += [{"suite": board.suite, "task": t, "baseline": name, "value": v} for t, v in values.items()]
+    return rows
+
+
+def noise_rows(board: Leaderboard) -> list[Row]:
+    """Return the rows of noise.csv: standard deviations at each budget, of the mean score and of each task."""
+    return [
+        {
+            "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,
+            "sd_pretraining": n.pretraining, "sd_paired": n.paired, "sd_examples": n.examples,
+            "seeds": n.n, "df": n.df, "smallest_gap": n.gap, "widest_gap": n.widest_gap,
+        }
+        for budget in reversed(board.budgets) for n in board.noise[budget]
+    ]  # fmt: skip
+
+
+def report_json(frames: Frames, missing: Mapping[str, str]) -> str:
+    """Return report.json: what the page shows and no CSV file holds, such as the question and all settings."""
+    items = {run: {task: list(signs) for task, signs in tasks.items()} for run, tasks in frames.items.items()}
+    few = len(str(items)) <= MOST_ITEMS
+    return dumps({
+        "format": FORMAT, "workbench": workbench.__version__, "record": dict(frames.record),
+        "settings": _packed(frames.settings), "environments": _packed(frames.environments),
+        "items": items if few else {}, "floors": {run: dict(values) for run, values in frames.floors.items()},
+        "notes": list(frames.notes), "missing": dict(missing),
+        "left_out": [] if few else ["the results of single test items"],
+    }) + "\n"  # fmt: skip
+
+
+def _packed(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return tables by run id with each key once: `same` for all runs, or `values` and the index `of` every run."""
+    runs = list(tables)
+    same: dict[str, Any] = {}
+    differ: dict[str, Any] = {}
+    for key in dict.fromkeys(key for table in tables.values() for key in table):
+        values: dict[str, Any] = {}  # by their text
+        texts = [json.dumps(t[key], sort_keys=True, default=str) if key in t else None for t in tables.values()]
+        for text, table in zip(texts, tables.values(), strict=True):
+            if text is not None:
+                values.setdefault(text, table[key])
+        if len(values) == 1 and None not in texts:
+            same[key] = next(iter(values.values()))
+        else:
+            place = {text: number for number, text in enumerate(values)}
+            differ[key] = {"values": list(values.values()), "of": [place.get(str(text)) for text in texts]}
+    return {"runs": runs, "same": same, "differ": differ}
+
+
+# -- reading
+
+
+def _unpacked(packed: Any) -> dict[str, dict[str, Any]]:
+    runs = list(packed["runs"])
+    tables: dict[str, dict[str, Any]] = {run: dict(packed["same"]) for run in runs}
+    for key, entry in packed["differ"].items():
+        for run, place in zip(runs, entry["of"], strict=True):
+            if place is not None:
+                tables[run][key] = entry["values"][place]
+    return tables
+
+
+def read_data_files(folder: Path, prefix: str = "") -> tuple[Frames, dict[str, str], tuple[str, ...]]:
+    """Return what the data files of a report hold, its missing tasks, and what they cannot say.
+
+    Raises InputError if the folder has no report, or if a file of it cannot be used.
+    """
+    paths = {name: folder / f"{prefix}{name}.csv" for name in (*REQUIRED, *OPTIONAL)}
+    for path in (folder / f"{prefix}{FACTS}", *(paths[name] for name in REQUIRED)):
+        if not path.is_file():
+            raise InputError(
+                f"{folder} holds no report that can be drawn again: there is no {path.name}; reports that were "
+                f"written before {FACTS} existed need their runs (`workbench report NAME --runs RUNS`)"
+            )
+    facts = _read_json(folder / f"{prefix}{FACTS}")
+    tables = {name: _read_csv(path) for name, path in paths.items() if path.is_file()}
+    try:
+        settings = _unpacked(facts["settings"])
+        runs = _with_columns(tables["runs"], RUN).astype({"seed": int})
+        runs["reason"] = runs["reason"].astype(object).fillna("")
+        scores = _with_columns(tables["scores"], SCORE).astype({"seed": int, **TEXTS})
+        baselines = tables.get("baselines", frame_of((), BASELINE[1:]))
+        logged = _logged(tables["curves"]) if "curves" in tables else LoggedRows()
+        frames = Frames(
+            dict(facts["record"]), runs, scores.fillna(dict.fromkeys(TEXTS, "")),
+            tables.get("metrics", frame_of((), OTHER)), baselines[baselines["task"] != "mean"].assign(run_id=""),
+            logged.frame(), {run: settings.get(run, {}) for run in runs["run_id"]}, _unpacked(facts["environments"]),
+            tuple(map(str, facts["notes"])), logged=logged, floors=facts["floors"], items=facts.get("items") or {},
+            points=_with_columns(tables["points"], POINT) if "points" in tables else frame_of((), POINT),
+            published=_read_published(tables["published"]) if "published" in tables else (),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"the report in {folder} cannot be drawn again: its data files lack or damage {error}"
+        ) from None
+    missing = {str(name): str(why) for name, why in dict(facts.get("missing") or {}).items()}
+    return frames, missing, tuple(map(str, facts.get("left_out") or ()))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise InputError(f"{path} is not of format {FORMAT}, which this version of workbench draws")
+    return facts
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Return a CSV file of a report with the column names of `Frames`."""
+    import pandas as pd
+
+    words = dict.fromkeys(WORDS, str)
+    try:
+        table = pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""], encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
+    table = table.rename(columns=lambda name: _GUARDED.sub("", str(name)))
+    for name in table.columns:
+        if name in WORDS:
+            table[name] = [_GUARDED.sub("", value) if isinstance(value, str) else value for value in table[name]]
+    return from_files(table)
+
+
+def from_files(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table that was read from a file, with the column names of `Frames` (the inverse of `for_files`)."""
+    names = {new: old for old, new in (NAMES | OF_SCORES).items()} | {name_in_files(name): name for name in FLOPS}
+    renamed = table.rename(columns=names)
+    return renamed.assign(role=renamed["role"].replace({"pre-training": "arm"})) if "role" in renamed else renamed
+
+
+def _with_columns(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return the table with every column of today, without values where an older report had none."""
+    return table.reindex(columns=list(dict.fromkeys([*table.columns, *names])))
+
+
+def _logged(curves: pd.DataFrame) -> LoggedRows:
+    """Return the rows of curves.csv by run."""
+    logged = LoggedRows()
+    if curves.empty:
+        return logged
+    table = curves.rename(columns={name: name.replace("flops_", "flops.", 1) for name in FLOPS})
+    columns = [str(name) for name in table.columns if name != "run_id"]
+    numbers = table[columns].to_numpy(dtype=float)
+    for run_id, places in table.groupby("run_id", sort=False).indices.items():
+        rows = [
+            {name: value for name, value in zip(columns, row, strict=True) if value == value}
+            for row in numbers[places].tolist()
+        ]
+        logged.add(str(run_id), rows)
+    return logged
+
+
+def _read_published(table: pd.DataFrame) -> tuple[PublishedRun, ...]:
+    """Return the models of published.csv, in its order."""
+    models = []
+    for run_id, part in table.groupby("run_id", sort=False):
+        rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in part.to_dict("records")]
+        scores: dict[str, dict[int, float]] = {}
+        for row in rows:
+            scores.setdefault(row["task"], {})[int(row["seed"])] = float(row["value"])
+        first = rows[0]
+        source = first["flops_source"] if isinstance(first["flops_source"], str) else ""
+        suites = {row["task"]: row["suite"] for row in rows}
+        models.append(
+            PublishedRun(str(run_id), str(first["model"]), float(first["flops_stated"]), source, scores, suites)
+        )
+    return tuple(models)

@@ -1,1 +1,0 @@
-"""Figures of a report, drawn with matplotlib; each is one SVG element of the page."""

@@ -1,0 +1,293 @@
+"""The verdict of a study: which arm to take, or what would decide it, in one sentence made from typed fields.
+
+Every place that recommends an arm takes it from here: the page, its CSV and JSON files, `Study.answer()`, and the
+commands. An arm is recommended only if a measure that treats all arms alike shows it ahead of every other arm
+(`Leaderboard.alike`, `paired_comparison`), and if no doubt stands against it: a baseline without an encoder, or its own
+untrained encoder, may do as well. A measure by the arms' own scorers says which arm is higher by its own scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.report.formatting import interval, listing, points, short
+from workbench.report.load.arm_names import person_name
+from workbench.report.load.study_tables import Frames
+from workbench.report.results import Cell, Leaderboard, Pair, Verdict, seeds_to_decide, spending_ratios
+from workbench.report.statistics.group_sequential import NOTHING
+from workbench.report.statistics.paired_comparison import LEAST_DF
+from workbench.report.statistics.power import family_of, gap_of
+from workbench.spec.experiment import EQUAL_WITHIN
+from workbench.spec.scoring import spoken
+
+MOST_WORDS = 30
+PRACTICAL_SEEDS = 100  # a verdict proposes no design of more seeds than this
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+# Baselines that know words and have no encoder, and what they are in a sentence.
+WORD_BASELINES = {
+    "bag-of-words": "A bag of words",
+    "word-lookup": "A look-up of each word's most frequent tag",
+    "tf-idf": "Tf-idf of words",
+    "nearest-overlap": "The sentence with most words of the question",
+}
+
+
+def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
+    """Return the verdict of each measure, the one that decides first.
+
+    Measures that were named before any score was known come first, then those that treat all arms alike, and then those
+    that the command names first. The first says so if another measure that treats all alike contradicts it.
+    """
+    each = [(board, verdict_of(board, frames.axis)) for board in boards]
+    each.sort(key=lambda one: (one[0].family.exploratory, not one[1].alike, _named_at(one[0], frames.record)))
+    if not each:
+        return []
+    (_, first), *others = each
+    if first.kind == "take":
+        alike = [(other, pair) for board, other in others if other.alike for pair in board.pairs[board.budget]]
+        against = [(other, pair) for other, pair in alike if pair.compared.claimed and pair.b == first.best]
+        first = _contradicted(first, *against[0]) if against else first
+    elif first.kind == "higher":
+        late = next((short(_brief(other.measure)) for _, other in others if other.alike), "")
+        tail = f"{late} treat all alike, but were named after scores were known"
+        first = replace(first, sentence=_higher(first, f"; {tail if late else 'no measure here treats all alike'}"))
+    return [first, *(verdict for _, verdict in others)]
+
+
+def verdict_of(board: Leaderboard, axis: str) -> Verdict:
+    """Return the verdict of one measure, whatever the others say."""
+    cells, pairs, alike = board.at(board.budget), board.pairs[board.budget], board.alike()
+    wins = Counter(pair.a for pair in pairs)  # every pair names the arm with the higher mean first
+    first = max(cells, key=lambda cell: wins[cell.arm])
+    lead = [pair for pair in pairs if pair.a == first.arm]
+    rivals = [pair for pair in lead if not pair.compared.claimed]
+    near = min(rivals or lead, key=lambda pair: pair.difference.estimate.mean, default=None)
+    verdict = Verdict(
+        "alone", board.suite, spoken(board.suite, board.tasks), board.budget, alike, first.arm, first.estimate.mean,
+        first.estimate.n, {cell.arm: person_name(axis, cell.arm) for cell in cells},
+        scorers={arm: ", ".join(sorted({name for _, name in each if name})) for arm, each in board.scorers.items()},
+        same_compute=max(spending_ratios(board, board.budget).values(), default=1.0) <= 1 + EQUAL_WITHIN,
+        absent=tuple(set(board.arms) - {cell.arm for cell in cells}),
+    )  # fmt: skip
+    if near is None:
+        alone = f"Nothing to compare: {_name(verdict, first.arm)} alone has scores at {short(board.budget)}."
+        return replace(verdict, sentence=alone)
+    e, needed = near.difference.estimate, seeds_to_decide(board, board.budget, near)
+    needed = None if needed is None or needed > PRACTICAL_SEEDS else needed
+    seconds = sum(cell.spent["seconds"] + cell.spent["finetune_seconds"] for cell in cells)  # of one seed of each arm
+    more = (needed - e.n) * seconds if needed is not None and needed > e.n else math.nan
+    verdict = replace(
+        verdict, next=near.b, difference=e.mean if e.n else None, low=e.low, high=e.high, seeds=e.n,
+        rivals=tuple(pair.b for pair in rivals), detectable=detectable(board, board.budget, near), needed_seeds=needed,
+        more_seconds=more if math.isfinite(more) else None,
+    )  # fmt: skip
+    if (again := board.items.get(board.budget, {}).get(frozenset((near.a, near.b)))) is not None:
+        verdict = replace(verdict, items=again.items, low_items=again.low, high_items=again.high)
+    if board.family.exploratory:
+        return replace(verdict, kind="exploratory", sentence=_exploratory(verdict))
+    if rivals:
+        return replace(verdict, kind="undecided", sentence=_undecided(verdict, board))
+    if doubt := _doubt(board, first):
+        doubted = (
+            f"No recommendation: {_name(verdict, first.arm)} is ahead of the others by "
+            f"{short(_brief(verdict.measure))}, but {doubt}."
+        )
+        return replace(verdict, kind="doubted", sentence=doubted)
+    if not alike:
+        return replace(verdict, kind="higher", sentence=_higher(verdict))
+    return replace(verdict, kind="take", sentence=_take(verdict))
+
+
+def detectable(board: Leaderboard, budget: str, pair: Pair) -> float | None:
+    """Return the smallest true gap that a comparison would have shown four times in five; None if it is not known."""
+    noise, family = board.noise[budget][0], board.families.get(budget, NOTHING)
+    if noise.gap is None:
+        return None
+    arms = {cell.arm: cell.scores for cell in board.at(budget)}
+    return max(noise.gap, gap_of(arms, pair.a, pair.b, noise.n, family_of(list(arms), family.pairs), family.plan))
+
+
+def _named_at(board: Leaderboard, record: Mapping[str, Any]) -> int:
+    """Return the place of a measure among the names of the command; the measure of a plan comes first."""
+    tasks, design = record.get("tasks") or {}, record.get("design") or {}
+    if design.get("measure") == board.suite:
+        return -1
+    names = [str(name).lower() for name in tasks.get("names") or ()]
+    words = {board.suite.lower(), *(task.lower() for task in board.tasks)}
+    stems = [name.rpartition("/")[2].rpartition(".")[0] for name in names]
+    places = [place for place, both in enumerate(zip(names, stems, strict=True)) if words & set(both)]
+    return min(places, default=len(names))
+
+
+# -- doubts: words without an encoder, or an encoder without training, may do as well
+
+
+def words_score(board: Leaderboard) -> float | None:
+    """Return the score of the baseline that learns from words alone; None if it was not measured on every task."""
+    return next((value for name in WORD_BASELINES if (value := board.baseline(name)) is not None), None)
+
+
+def below_words(cell: Cell, word_score: float | None) -> bool:
+    """Return whether the baseline on words alone has a higher mean than an arm; there may be no such baseline."""
+    return word_score is not None and cell.estimate.mean < word_score
+
+
+def _doubt(board: Leaderboard, cell: Cell) -> str:
+    """Return the reason not to recommend an arm that is ahead of all others; "" if there is none."""
+    if below_words(cell, words_score(board)):
+        return "words without any encoder score higher"
+    unshown = cell.gain is not None and not cell.gain.claimed
+    return "it is not shown ahead of its own untrained encoder" if unshown else ""
+
+
+def caveat(board: Leaderboard, budget: str, arms: Iterable[str], names: Mapping[str, str], noun: str) -> str:
+    """Return the sentences that must stand before any claim for these arms; "" if there are no doubts about them."""
+    wanted, every, word_score = set(arms), board.at(budget), words_score(board)
+    cells = [cell for cell in every if cell.arm in wanted]
+    worse = [cell for cell in cells if below_words(cell, word_score)]
+    unshown = [(cell, cell.gain.estimate) for cell in cells if cell.gain is not None and not cell.gain.claimed]
+    alone = [names[cell.arm] for cell in cells if cell.gain is None]
+    sentences = []
+    if worse:
+        baseline = next(text for name, text in WORD_BASELINES.items() if board.baseline(name) is not None)
+        best = points(max(cell.estimate.mean for cell in worse))
+        scores = listing([f"{names[cell.arm]} ({points(cell.estimate.mean)})" for cell in worse])
+        all_of = f"each of the {len(every)} {noun}, the best of which has {best}"
+        sentences.append(
+            f"{baseline}, without any encoder, has {points(word_score)} on {board.label}: more than "
+            f"{all_of if len(worse) == len(every) > 1 else scores}."
+        )
+    if len(unshown) == len(every) > 1:
+        sentences.append(
+            f"None of the {len(every)} {noun} is shown ahead of its own untrained encoder on {board.label}."
+        )
+    elif unshown:
+        gains = listing([f"{names[cell.arm]} ({interval(e.mean, e.half, True)})" for cell, e in unshown])
+        own = "its own untrained encoder" if len(unshown) == 1 else "their own untrained encoders"
+        corrected = len(every) > 1 and any(e.half is not None and e.mean > e.half for _, e in unshown)
+        after = f", after correction for all {len(every)} {noun}" if corrected else ""
+        sentences.append(f"Not shown ahead of {own} on {board.label}{after}: {gains}.")
+    if alone:
+        sentences.append(f"No untrained encoder was measured for {listing(alone)}, so the gain by training is unknown.")
+    return " ".join(sentences)
+
+
+# -- sentences
+
+
+def _fitting(*sentences: str) -> str:
+    """Return the first sentence of at most MOST_WORDS words, or else the last one."""
+    return next((text for text in sentences if len(text.split()) <= MOST_WORDS), sentences[-1])
+
+
+def _brief(measure: str) -> str:
+    """Return the name of a measure without its details in brackets."""
+    return measure.partition(" (")[0]
+
+
+def _name(verdict: Verdict, arm: str) -> str:
+    """Return the name of an arm in a sentence, cut if it is long."""
+    return short(verdict.names.get(arm, arm))
+
+
+def _gap(verdict: Verdict) -> str:
+    assert verdict.difference is not None
+    half = None if verdict.high is None else verdict.high - verdict.difference
+    return f"{interval(verdict.difference, half)} points"
+
+
+def _take(verdict: Verdict) -> str:
+    """Return `Take RTD: by GLUE it is ahead of all others, of BERT MLM by 1.2 ± 0.9 points.`"""
+    unequal = "" if verdict.same_compute else ", though not at equal compute"
+    here = f" at {short(verdict.budget)}" if verdict.absent else ""
+    others = f"all others{here}, of " if len(verdict.names) > 2 else ""
+    start, end = f"Take {_name(verdict, verdict.best)}{unequal}", f"{_name(verdict, verdict.next)} by {_gap(verdict)}"
+    measures = (verdict.measure, _brief(verdict.measure))
+    return _fitting(*(f"{start}: by {short(measure)} it is ahead of {others}{end}." for measure in measures))
+
+
+def _higher(verdict: Verdict, tail: str = "") -> str:
+    """Return `Higher by its own scores: BERT MLM, 94.4 % of pairs; no measure here treats all alike.`"""
+    unit = "BLiMP\u2019s pairs" if verdict.suite == "blimp" else "pairs"
+    return f"Higher by its own scores: {_name(verdict, verdict.best)}, {points(verdict.score)} % of {unit}{tail}."
+
+
+def _exploratory(verdict: Verdict) -> str:
+    """Return the sentence on a measure that was named after scores of the runs were known."""
+    gap = f", {_gap(verdict)} above {_name(verdict, verdict.next)}" if verdict.difference is not None else ""
+    start = f"by {short(_brief(verdict.measure))}, named after scores were known, {_name(verdict, verdict.best)}"
+    return _fitting(
+        f"Exploratory: {start} is highest{gap}; new seeds would test it.", f"Exploratory: {start} is highest."
+    )
+
+
+def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
+    """Return the verdict of the deciding measure as contradicted by a pair of another one that treats all alike."""
+    measures = [(verdict.measure, _brief(short(verdict.measure))) for verdict in (first, other)]
+    sentence = _fitting(
+        *(
+            f"The measures disagree: by {short(a)} {_name(first, first.best)} is ahead of all others, by {short(b)} "
+            f"{_name(other, pair.a)} is ahead of it."
+            for a, b in zip(*measures, strict=True)
+        )
+    )
+    return replace(first, kind="disagree", sentence=sentence)
+
+
+def _undecided(verdict: Verdict, board: Leaderboard) -> str:
+    """Return `Not decided by GLUE: four seeds would show a gap of 7.5 points; 12 seeds, 3 h more, would show 4.0.`"""
+    measure, word_score, plan = _brief(verdict.measure), words_score(board), board.family.plan
+    higher = all(below_words(cell, word_score) for cell in board.at(board.budget))
+    but = ", and words without any encoder score higher" if higher else ""
+    if verdict.detectable is None:
+        return f"Not decided by {measure}{but}: {_why_no_interval(verdict)}."
+    among = [_name(verdict, arm) for arm in (verdict.best, *verdict.rivals)]
+    which = f" {' or '.join(among)};" if len(among) == 2 < len(verdict.names) else ""
+    design = f"looks at up to {plan.most} seeds" if plan is not None else _seeds(verdict.seeds)
+    gap = f"a gap of {points(verdict.detectable)} points" if verdict.detectable < 100 else "no gap"
+    shows = f"{design} would show {gap}"
+    by = f"Not decided by {short(measure)}{but}:"
+    further = _further_seeds(verdict, plan is not None)
+    starts = (f"{by}{which}", by, f"Not decided{but}:")
+    return _fitting(*(f"{start} {shows}{further}." for start in starts), f"Not decided{but}: {shows}.")
+
+
+def _further_seeds(verdict: Verdict, planned: bool) -> str:
+    """Return the clause on how many seeds would show a gap as large as the difference."""
+    if verdict.difference is None:  # before the first look of a plan
+        return ""
+    gap, needed = points(verdict.difference), verdict.needed_seeds
+    if gap == points(0.0):
+        return "; the best two are level"
+    if planned or needed is None:
+        return "" if planned else f"; no practical number of seeds would show {gap}"
+    if needed <= verdict.seeds:
+        return f"; the difference is {_gap(verdict)}"
+    time = "" if verdict.more_seconds is None else f", {seconds_text(verdict.more_seconds)} more,"
+    return f"; {_seeds(needed)}{time} would show {gap}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time in one rounded unit: `40 s`, `12 min`, `3 h`, `2 days`."""
+    for size, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _why_no_interval(verdict: Verdict) -> str:
+    if verdict.seeds < 1:
+        return "the arms have no seed in common"
+    least = 1 + math.ceil(LEAST_DF / max(1, len(verdict.names) - 1))
+    if verdict.seeds < least:
+        return f"{_seeds(verdict.seeds)} {'gives' if verdict.seeds == 1 else 'give'} no interval, {_seeds(least)} would"
+    return "the arms score the same in every seed"
+
+
+def _seeds(count: int) -> str:
+    number = NUMBERS[count] if count < len(NUMBERS) else str(count)
+    return f"{number} seed{'s' * (count != 1)}"
