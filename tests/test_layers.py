@@ -57,7 +57,7 @@ HOMES = {
     "transformers": ("models", "data", "tasks", "api"),
     "tokenizers": ("data",),
     "sklearn": ("tasks",),
-    "pytorch_optimizer": ("training.update_rules",),
+    "pytorch_optimizer": ("training.optimizer",),
     "zstandard": ("data",),
     "sentencepiece": ("data.subwords",),
     "datasketch": ("data.slices.signatures",),

@@ -17,8 +17,8 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.run_store import RunDir
+from workbench.training.checkpointing import check_log, due, inherit, restore, save, tensors_of
 from workbench.training.optimizer import make_optimizer
-from workbench.training.resume import check_log, due, inherit, restore, save, tensors_of
 
 DONE = {"format": 1, "tokens": 1, "flops": {}, "seconds": 0.0, "final": {}}
 LOGGED = {"rows": 5, "sha256": "abc"}

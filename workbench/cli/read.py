@@ -15,7 +15,7 @@ from workbench.execution.request import report_folder, writable
 from workbench.memory import FOR_STATISTICS, check_address_space
 
 if TYPE_CHECKING:
-    from workbench.models.model_card import Terms
+    from workbench.models.export import Terms
 
 NoVerify = Annotated[
     bool,
@@ -277,7 +277,7 @@ def push(
 
 def _terms(license: str | None, language: str | None) -> Terms:
     """Return what the publisher of a model states. Raises InputError for no identifier of a licence or a language."""
-    from workbench.models.model_card import Terms
+    from workbench.models.export import Terms
 
     codes = tuple(code.strip() for code in language.split(",")) if language is not None else ()
     return Terms(languages=codes) if license is None else Terms(license, codes)

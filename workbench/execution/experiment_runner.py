@@ -34,8 +34,7 @@ from workbench.execution.several_devices import devices
 from workbench.execution.wanted_scores import Wanted
 from workbench.execution.workers import Assignment, share
 from workbench.progress import say
-from workbench.spec.host import Host
-from workbench.spec.launch import Launch
+from workbench.spec.host import Host, Launch
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun, ResolvedSpec

@@ -12,10 +12,10 @@ MOVED = {
     "workbench.flops": "workbench.models.flops",
     "workbench.frequencies": "workbench.models.frequencies",
     "workbench.losses": "workbench.models.losses",
-    "workbench.models.unigram": "workbench.models.counts.unigram",
+    "workbench.models.unigram": "workbench.models.ngram_generators",
     "workbench.parts": "workbench.spec.parts",
     "workbench.plausibility": "workbench.models.sentence_scores",
-    "workbench.unigram": "workbench.models.counts.unigram",
+    "workbench.unigram": "workbench.models.ngram_generators",
 }
 
 

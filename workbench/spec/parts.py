@@ -393,7 +393,7 @@ class TasksSpec(Part):
     of words are also fitted to control tasks (Hewitt and Liang 2019). `text`, `pair`, `label` and `kind` say how
     tables are read, `metric` is their headline metric, and `folds` divides those without rows to test on. Reports
     show the `statistic` of a run's scores over its fine-tuning seeds. `at` gives the points of training at which
-    the tasks that train no weights are also evaluated (see `workbench.training.points`). `tagging` is the folder of
+    the tasks that train no weights are also evaluated (see `workbench.training.snapshots`). `tagging` is the folder of
     the named sets of tagged words, and `superglue` that of SuperGLUE. In SQuAD, the end of an answer depends on its
     start if `squad_head` is joint; `squad_length` is the number of tokens of a window, and `squad_stride` that between
     the starts of two windows (`workbench.tasks.squad`). `embeddings` of whole texts are those of the frozen encoder, or
@@ -448,7 +448,7 @@ class TasksSpec(Part):
     @field_validator("at")
     @classmethod
     def _is_schedule(cls, value: str) -> str:
-        """Accept the four kinds of schedule that `workbench.training.points` describes."""
+        """Accept the four kinds of schedule that `workbench.training.snapshots` describes."""
         if value in ("auto", "none", "words") or re.fullmatch(r"log:([1-9]|[1-4]\d|50)", value):
             return value
         raise ValueError(

@@ -1,7 +1,7 @@
 """Checks of safetensors files by their headers alone: names, types and shapes of tensors, and the file's size.
 
 Format: header length (8 bytes, little-endian), header (JSON), data; see
-`workbench/store/safetensors_writer.py`, which writes it.
+`workbench/store/checkpoint.py`, which writes it.
 """
 
 from __future__ import annotations
