@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import sys
 
-from workbench.data.slices.slice_plan import Plan
+from workbench.data.preprocessing import Plan
 from workbench.data.streams import Advance
 from workbench.errors import InputError, plural
 from workbench.execution.cluster.job_array import MOST, Work, in_queue, last_words, new_folder, submit, wait
