@@ -1,9 +1,10 @@
 """The built-in corpora, `docs` and `code`, made of the packages on this machine; nothing is downloaded.
 
 `docs` is docstrings and the language reference. Sources are parsed with `ast` and never imported. Entries are cleaned
-(`docstrings`), deduplicated and split by module; test paragraphs that share phrases with the train side are dropped, so
-that no test text occurs in pre-training text. `code` is whole Python files of the same packages and folders, without the
-files whose modules are on the test side of `docs`, since their docstrings are what probes and minimal pairs are made of.
+(`docstrings`), deduplicated and split by module; test paragraphs that share phrases with the train side are dropped,
+so that no test text occurs in pre-training text. `code` is whole Python files of the same packages and folders, without
+files whose modules are on the test side of `docs`, since their docstrings are what probes and minimal pairs are made
+of.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ no-break spaces separate nothing.
 The word is column 1, and the tag is the last column (CoNLL-2000 and -2003, WNUT). If column 1 numbers the words of each
 sentence from 1, the word is column 2, and the tag column 3 where that holds tags of spans (Universal NER).
 
-A blank line ends a sentence, and so does a line of columns that begins with `-DOCSTART-`, perhaps after a
-number, which is no word. Comments begin with `#`. In columns `#` may also be a word: there, a line is a comment if it has the form `# NAME = ...` (but not
-`#a=b` before a tab), or not the number of columns of the first word. Files may be compressed (.gz, .xz, .zst).
+A blank line ends a sentence, and so does a line of columns that begins with `-DOCSTART-`, perhaps after a number, which
+is no word. Comments begin with `#`. In columns `#` may also be a word: there, a line is a comment if it has the form
+`# NAME = ...` (but not `#a=b` before a tab), or not the number of columns of the first word. Files may be compressed
+(.gz, .xz, .zst).
 
 A tag of a span is O, or a letter, a hyphen and the type of the span: B-PER. In IOB2 a span begins with B- and goes on
 with I-. In IOB1 (CoNLL-2003 as it was released) it begins with I-, and with B- only where it follows a span of the same
