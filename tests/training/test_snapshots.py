@@ -115,7 +115,7 @@ def test_what_is_damaged_during_training_is_not_listed_as_right(
     with monkeypatch.context() as patch:
         patch.setattr(RunDir, "finish", damaged)
         run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")
-    assert not run.trained and not run.covered and told in caplog.text
+    assert not run.trained and not (run.path / "manifest.json").exists() and told in caplog.text
     assert "and give the same command again" in caplog.text and f"move {moved or 'that folder'} away" in caplog.text
     (run.path / moved).rename(tmp_path / "aside")
     run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")

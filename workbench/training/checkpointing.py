@@ -93,12 +93,9 @@ def _newest(run: RunDir) -> Checkpoint | None:
 
 
 def check_log(run: RunDir, step: int, log_content: Mapping[str, Any]) -> None:
-    """Raise DamagedRun if the logged rows up to a checkpoint changed after it was written.
-
-    Checkpoints of older versions have no hash of these rows and are accepted.
-    """
+    """Raise DamagedRun if the logged rows up to a checkpoint changed after it was written."""
     state = read_object(run.path / "checkpoints" / f"step-{step:08d}" / "state.json")["state"]
-    if state.get("log", log_content) != log_content:
+    if state.get("log") != log_content:
         raise DamagedRun(
             f"{run.path / 'metrics.jsonl'} has changed since the checkpoint of step {step} was written; "
             f"move the run's folder away and give the same command again"
