@@ -117,10 +117,10 @@ def test_folders_that_changed_places_are_found(tmp_path: Path) -> None:
     assert next(faults(first)) == "it was made under the name second" and not is_whole(first)
 
 
-def test_folders_of_earlier_versions_are_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_folders_without_a_seal_are_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = make(tmp_path / "made")
     (folder / "seal.json").unlink()
-    assert not is_whole(folder) and "earlier versions" in caplog.text
+    assert not is_whole(folder) and "it has no seal.json" in caplog.text
     assert is_whole(make(folder))
 
 

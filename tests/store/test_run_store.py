@@ -44,7 +44,7 @@ def forge(run: RunDir, **changes: Any) -> None:
     spec = run.spec().changed(changes)
     raw = spec.model_dump(mode="json")
     record = {"format": 2, "run_id": run.run_id, "identity_sha": digest(spec.identity(), 64)}
-    (run.path / "spec.json").write_text(dumps(record | {"spec_sha": digest(raw, 64), "spec": raw}))
+    (run.path / "spec.json").write_bytes(sealed(record | {"spec_sha": digest(raw, 64), "spec": raw}))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.errors import DAMAGE, plural, remedy
+from workbench.errors import DAMAGE, remedy
 from workbench.report.columns import AMOUNTS, FLOPS
 from workbench.report.load import logged_rows, published_scores, run_files
 from workbench.report.load.chosen_scores import choose
@@ -25,7 +25,7 @@ from workbench.report.load.published_scores import PublishedRun
 from workbench.report.load.run_files import FINISHED, RunFiles, number
 from workbench.report.load.training_curves import rows_of_each
 from workbench.spec.parts import COUNTS
-from workbench.spec.run_spec import PLACES, with_later_settings
+from workbench.spec.run_spec import PLACES
 from workbench.store.environment import SWITCH, kinds_of_arithmetic
 
 if TYPE_CHECKING:
@@ -136,7 +136,6 @@ class _Gathered:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    uncovered: list[str] = field(default_factory=list)  # finished runs without a manifest
     bins: dict[str, int] = field(default_factory=dict)
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
     points: list[dict[str, Any]] = field(default_factory=list)
@@ -169,7 +168,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     experiment = store.experiment(name)
     record = _plain(experiment)
     gathered = _gathered(store, record, verify)
-    gathered.notes += unverified(experiment, gathered.uncovered, verify)
+    gathered.notes += [] if verify else ["Files were not compared with their hashes (--no-verify)."]
     _in_one_place(gathered.settings)
     arms = arm_names(record["axis"], gathered.runs, gathered.settings)
     for row in gathered.runs:
@@ -257,26 +256,6 @@ def warn_of_damage(experiment: Frames, store: Path) -> None:
             log.warning("%s is missing and is left out: there is no such folder", run["run_id"])
 
 
-def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool) -> list[str]:
-    """Return a sentence for each reason why a changed file might not be noticed here."""
-    sentences = []
-    if uncovered:
-        names = ", ".join(uncovered[:3]) + (f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else "")
-        have, them = ("has", "it") if len(uncovered) == 1 else ("have", "them")
-        sentences.append(
-            f"{plural(len(uncovered), 'run')} {have} no manifest with hashes, as an older version finished {them}: "
-            f"a changed file would not be noticed ({names})."
-        )
-    if not record.covered:
-        sentences.append(
-            "The record of this experiment has no hash, because an older version wrote it: a run that is missing from "
-            "its list would not be noticed."
-        )
-    if not verify:
-        sentences.append("Files were not compared with their hashes (--no-verify).")
-    return sentences
-
-
 def _add(gathered: _Gathered, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
     """Add one run. `files` is what was read of it, or None if the run has no folder."""
     folder = store.root / run_id
@@ -289,7 +268,7 @@ def _add(gathered: _Gathered, store: RunStore, run_id: str, role: str, files: Ru
     row["state"], row["reason"] = files.state, files.note or ("not begun" if files.state == "new" else "")
     try:
         spec, row["spec"] = run_files.spec_of(folder, files.records)
-        settings = with_later_settings(gathered.flat(spec))
+        settings = gathered.flat(spec)
         gathered.settings[run_id] = {key: value for key, value in settings.items() if key not in COUNTS}
         row["seed"] = spec["seed"]
         row["budget"], row["convention"] = map(gathered.once, budget_of(run_files.part(spec, "budget")))
@@ -305,7 +284,6 @@ def _add(gathered: _Gathered, store: RunStore, run_id: str, role: str, files: Ru
     if row["state"] in FINISHED:
         run = store.get(run_id)
         gathered.notes += [f"{run_id}: {failure}" for failure in run.failures().values()]
-        gathered.uncovered += [] if run.covered else [run_id]
     if row["state"] == "interrupted":
         row["reason"] = _interruption(row["steps"], run_files.optional(folder / "plan.json", files.records))
     env = dict(run_files.optional(folder / "env.json", files.records))
