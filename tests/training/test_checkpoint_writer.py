@@ -32,10 +32,11 @@ from workbench.training.loop import train
 from workbench.training.plan import plan
 
 CPU = torch.device("cpu")
+SAVE = checkpointing.save
 
 
 class Gate:
-    """`resume.save`, which waits until the gate is open, or raises what it is told to."""
+    """`checkpointing.save`, which waits until the gate is open, or raises what it is told to."""
 
     def __init__(self) -> None:
         self.open, self.entered = threading.Event(), threading.Event()
@@ -46,7 +47,7 @@ class Gate:
         assert self.open.wait(30)
         if self.error is not None:
             raise self.error
-        checkpointing.save(*words)
+        SAVE(*words)
 
 
 @pytest.fixture
@@ -261,7 +262,7 @@ def run_in(folder: Path) -> Path:
 def test_a_signal_waits_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*words: Any) -> None:
         time.sleep(0.5)
-        checkpointing.save(*words)
+        SAVE(*words)
 
     monkeypatch.setattr(checkpointing, "save", slow)
     run, ended = trained(tmp_path, lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 4 else None)

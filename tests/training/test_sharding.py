@@ -11,7 +11,7 @@ from workbench.errors import InputError
 from workbench.execution.several_devices.devices import check, refuse
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
-from workbench.training.devices import layers_of
+from workbench.training.distributed import layers_of
 from workbench.training.loop import build
 
 

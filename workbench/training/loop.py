@@ -34,7 +34,7 @@ from workbench.store.run_store import RunDir
 from workbench.tensors import StepLoss
 from workbench.tracking import Metrics
 from workbench.training.checkpointing import BackgroundWriter, CheckpointWriter, check_log, due, inherit, restore
-from workbench.training.devices import ALONE, GATHER, SAVE, STEP, STOP, Ranks
+from workbench.training.distributed import ALONE, GATHER, SAVE, STEP, STOP, Ranks
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
 from workbench.training.snapshots import Snapshots

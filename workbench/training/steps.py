@@ -29,7 +29,7 @@ from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Ratio, StepLoss
-from workbench.training.devices import ALONE, Ranks
+from workbench.training.distributed import ALONE, Ranks
 
 log = logging.getLogger("workbench")
 Autocast = AbstractContextManager[Any]
