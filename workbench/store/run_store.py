@@ -345,10 +345,10 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage"}
     if not has_seal:
         raise ValueError(f"{path.name} is not what was written there (its hash is missing)")
-    values = {key: value for key, value in raw.items() if key in known}
     blank = ExperimentRecord("")
+    values = {key: raw.get(key, getattr(blank, key)) for key in known}
     for key in known:
-        if not isinstance(values.get(key), type(getattr(blank, key))):
+        if not isinstance(values[key], type(getattr(blank, key))):
             raise ValueError(f"{path.name} has no usable {key!r}")
     for key, kinds in ROWS.items():
         if not all(isinstance(row, dict) and _holds(row, kinds) for row in values[key]):
