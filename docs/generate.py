@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from workbench import objectives
 from workbench.cli import COMMANDS, app
-from workbench.spec import launch, parts
+from workbench.spec import host, parts
 from workbench.spec.presets import SCALES, resolve
 from workbench.spec.run_spec import SPELLINGS, RunSpec, flat
 
@@ -61,11 +61,11 @@ def settings() -> Iterator[str]:
         defaults = {scale: {f"options.{key}": field["default"] for key, field in fields.items()} for scale in SCALES}
         if fields:
             yield from _table(f"options of {name}", options, fields, "options.", defaults)
-    yield f"## launch\n\n{_line(inspect.getdoc(launch.Launch) or '')} `launch.profile` is a TOML file of these keys.\n"
+    yield f"## launch\n\n{_line(inspect.getdoc(host.Launch) or '')} `launch.profile` is a TOML file of these keys.\n"
     yield "| key | meaning | such as |\n|---|---|---|"
     yield from (
-        f"| `launch.{name}` | {meaning} | `{launch.OPTIONS[name][1]}` |"
-        for name, meaning in meanings(launch.Launch).items()
+        f"| `launch.{name}` | {meaning} | `{host.OPTIONS[name][1]}` |"
+        for name, meaning in meanings(host.Launch).items()
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench.spec import presets, run_spec
-from workbench.spec.launch import KEY, OPTIONS, checked
+from workbench.spec.host import KEY, OPTIONS, checked
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

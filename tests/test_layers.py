@@ -58,11 +58,11 @@ HOMES = {
     "transformers": ("models", "data", "tasks", "api"),
     "tokenizers": ("data",),
     "sklearn": ("tasks",),
-    "pytorch_optimizer": ("training.update_rules",),
+    "pytorch_optimizer": ("training.optimizer",),
     "zstandard": ("data",),
     "sentencepiece": ("data.subwords",),
-    "datasketch": ("data.slices.signatures",),
-    "fsspec": ("data.slices.remote",),
+    "datasketch": ("data.minhash",),
+    "fsspec": ("data.remote",),
 }
 SLOW_TO_LOAD = (
     "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn"

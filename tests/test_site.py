@@ -14,7 +14,7 @@ import pytest
 
 from workbench import objectives
 from workbench.cli import COMMANDS
-from workbench.spec.launch import Launch
+from workbench.spec.host import Launch
 from workbench.spec.run_spec import RunSpec, known_keys
 
 ROOT = Path(__file__).parents[1]

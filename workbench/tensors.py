@@ -302,3 +302,8 @@ def dropped(x: Tensor, drop: Drop) -> Tensor:
     integer = _INTEGERS[x.dtype]
     out = torch.bitwise_and(x.view(integer), bits.to(integer).view(x.shape)).view(x.dtype)
     return out.mul_(2**15 / threshold)
+
+
+def real_tokens(batch: Batch) -> Tensor:
+    """Return which positions are not padding, bool (B, L)."""
+    return torch.ones_like(batch.ids, dtype=torch.bool) if batch.attention is None else batch.attention.bool()

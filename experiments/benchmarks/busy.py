@@ -26,7 +26,7 @@ from typing import Any
 from peers import spec_of
 from record import here
 
-from workbench.bench.process import Worker
+from workbench.bench.turns import Worker
 from workbench.cli.terminal import table
 from workbench.spec.host import Host, cores
 

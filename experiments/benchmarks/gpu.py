@@ -33,7 +33,7 @@ import psutil
 from record import here
 
 from workbench import objectives
-from workbench.bench.process import Worker
+from workbench.bench.turns import Worker
 from workbench.cli.terminal import table
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve

@@ -31,7 +31,7 @@ from transformers import (
 from workbench.bench.turns import Enough, Turns, made_up
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import bind
-from workbench.models.query_stream.permutation import pick_spans, visible_in_order
+from workbench.models.corruption import pick_spans, visible_in_order
 from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.parts import EncoderSpec

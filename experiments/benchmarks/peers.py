@@ -30,8 +30,7 @@ from record import here
 
 from workbench import objectives
 from workbench.bench.machine import Quiet
-from workbench.bench.process import Worker
-from workbench.bench.turns import made_up, window
+from workbench.bench.turns import Worker, made_up, window
 from workbench.cli.terminal import table
 from workbench.data.prepare import bind
 from workbench.spec.host import Host
@@ -162,7 +161,7 @@ def same_segment_losses(workload: str, peer: str) -> dict[str, float]:
     from peer_models import Segments, inputs_of
 
     from workbench.models.corruption import mask_tokens
-    from workbench.models.segments.pair_losses import pair_losses
+    from workbench.models.heads import pair_losses
 
     name = peer.removesuffix("-hf")
     spec, ours, batch = still(workload, f"ours-{name}")

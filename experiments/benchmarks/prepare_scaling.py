@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 
 from record import here
 
+from workbench.data import preprocessing
 from workbench.data.prepare import Prepared, prepare
 from workbench.data.progress_bar import silent
-from workbench.data.slices import cutting
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 
@@ -44,7 +44,7 @@ def used(who: int) -> float:
 def measured(spec: RunSpec, cache: Path, workers: int, size: int) -> tuple[dict[str, Any], Prepared]:
     """Prepare a text in an empty cache on as many cores as workers; return the times in seconds and the text."""
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:workers]))
-    cutting.SLICE = size << 20
+    preprocessing.SLICE = size << 20
     begun, own, others = time.perf_counter(), used(resource.RUSAGE_SELF), used(resource.RUSAGE_CHILDREN)
     prepared = prepare(spec, silent, cache, workers)
     times = {"workers": workers, "own": used(resource.RUSAGE_SELF) - own,

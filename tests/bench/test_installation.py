@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from workbench.bench import installation
-from workbench.bench.installation import Check, checks
+from workbench.bench import machine
+from workbench.bench.machine import Check, checks
 from workbench.cpu import compiled
 
 
@@ -27,7 +27,7 @@ def found() -> dict[str, Check]:
 
 def test_it_says_what_is_installed() -> None:
     facts = found()
-    for name in installation.NEEDED:
+    for name in machine.NEEDED:
         assert facts[name] == Check(name, "ok", metadata.version(name))
     assert "HF_HUB_OFFLINE" in facts["hub"].found
     assert facts["kernels"].state == ("ok" if compiled.available(torch.float32) else "missing")
@@ -48,7 +48,7 @@ def test_a_missing_compiler_and_a_full_disk_are_said(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CC", "/nonexistent/cc")
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "not" / "yet"))
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(installation.shutil, "disk_usage", lambda _: usage(10, 9, 1 << 20))
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: usage(10, 9, 1 << 20))
     facts = found()
     assert facts["C compiler"].state == "missing" and "/nonexistent/cc" in facts["C compiler"].found
     assert facts["cache"].state == "missing" and facts["cache"].found.endswith("not/yet: 0.0 GiB free")
@@ -72,7 +72,7 @@ def test_the_hub_is_asked_once_and_not_waited_for(answers: bool, monkeypatch: py
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(socket, "create_connection", connect)
     assert found()["hub"].state == ("ok" if answers else "missing")
-    assert asked == [(installation.HUB, 3)]
+    assert asked == [(machine.HUB, 3)]
 
 
 @pytest.mark.parametrize(("setting", "state"), [("off", "missing"), ("sideways", "problem")])

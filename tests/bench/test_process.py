@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from workbench import bench, objectives
-from workbench.bench.process import Worker, source
+from workbench.bench.turns import Worker, source
 from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench.cpu import designs, layers
-from workbench.cpu.designs import Rates
+from workbench.cpu import layers
+from workbench.cpu.layers import Rates
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.spec.presets import resolve
 
@@ -25,17 +25,17 @@ def encoder_of(family: str, **keys: object) -> Encoder:
 
 def test_positions_of_roberta_are_those_of_its_own_embeddings() -> None:
     model = encoder_of("roberta").model
-    found = designs.position_numbers(model, IDS)
+    found = layers.position_numbers(model, IDS)
     expected = model.embeddings.create_position_ids_from_input_ids(IDS, model.embeddings.padding_idx)
     assert found is not None and torch.equal(found, expected)
-    assert designs.position_numbers(encoder_of("bert").model, IDS) is None
+    assert layers.position_numbers(encoder_of("bert").model, IDS) is None
 
 
 def test_rates_are_of_the_places_that_have_dropout_and_none_in_evaluation() -> None:
     rates = {"dropout": 0.2, "attention_dropout": 0.3}
-    assert designs.rates_of(encoder_of("bert", **rates).model.train()) == Rates(0.2, 0.3, 0.2, 0.2)
-    assert designs.rates_of(encoder_of("albert", **rates).model.train()) == Rates(0.2, 0.3, 0.2, 0.0)
-    assert designs.rates_of(encoder_of("albert", **rates).model.eval()) == Rates()
+    assert layers.rates_of(encoder_of("bert", **rates).model.train()) == Rates(0.2, 0.3, 0.2, 0.2)
+    assert layers.rates_of(encoder_of("albert", **rates).model.train()) == Rates(0.2, 0.3, 0.2, 0.0)
+    assert layers.rates_of(encoder_of("albert", **rates).model.eval()) == Rates()
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_rates_are_of_the_places_that_have_dropout_and_none_in_evaluation() -> N
 )
 def test_embeddings_are_projected_where_the_module_does(family: str, path: str) -> None:
     model = encoder_of(family, embedding=24).model
-    project = designs.projection_of(model)
+    project = layers.projection_of(model)
     assert (
         project is not None
         and project is dict(model.named_modules())[path if family == "electra" else f"encoder.{path}"]
     )
-    assert designs.projection_of(encoder_of("bert").model) is None
+    assert layers.projection_of(encoder_of("bert").model) is None
 
 
 def test_groups_of_layers_share_their_weights_as_in_hugging_face() -> None:
@@ -62,7 +62,7 @@ def test_groups_of_layers_share_their_weights_as_in_hugging_face() -> None:
         initializer_range=0.3,
     )).eval()  # fmt: skip
     attention: Tensor = torch.arange(LENGTH) < torch.tensor([[32], [3], [18], [1], [31]])
-    assert len(designs.layers_of(model)) == 10
+    assert len(layers.layers_of(model)) == 10
     with torch.no_grad():
         expected = model(IDS, attention.long()).last_hidden_state
         found = layers.hidden_states(model, IDS, attention)

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from workbench import cpu
 from workbench.cpu import compiled
-from workbench.cpu.designs import Rates
-from workbench.cpu.layers import Layers, LayersTogether
+from workbench.cpu.layers import Layers, LayersTogether, Rates
 from workbench.tensors import Drop
 
 BF16 = torch.bfloat16

@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from workbench import cpu
-from workbench.cpu import vocabulary_loss
+from workbench.cpu import functions
 from workbench.models.losses import copy_mixture_loss
 
 
@@ -26,7 +26,7 @@ def inputs(rows: int = 21, width: int = 5, vocab: int = 150) -> tuple[list[Tenso
 @pytest.mark.parametrize("copying", [False, True])
 def test_loss_and_gradients_agree_with_the_softmax(copying: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They agree with autograd through the formula, for several sizes of chunks and a gradient other than 1."""
-    monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", chunk * 150 * 8)  # logits of 8 bytes
+    monkeypatch.setitem(functions.CHUNK, "cpu", chunk * 150 * 8)  # logits of 8 bytes
     (features, table, bias, gate), targets, weights = inputs()
     untouched = torch.arange(21) % 3 > 0
     likelihood = (features @ table.T + bias).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
@@ -36,7 +36,7 @@ def test_loss_and_gradients_agree_with_the_softmax(copying: bool, chunk: int, mo
     gradients = torch.autograd.grad(3 * expected, learnt)
 
     more: dict[str, Any] = {"gate": gate, "copied": untouched} if copying else {}
-    found = vocabulary_loss.guess(features, table, bias, targets, weights, **more)
+    found = functions.guess(features, table, bias, targets, weights, **more)
     torch.testing.assert_close(found.loss.value.double(), expected, rtol=1e-6, atol=1e-6)
     for one, other in zip(torch.autograd.grad(3 * found.loss.value, learnt), gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -46,11 +46,9 @@ def test_loss_and_gradients_agree_with_the_softmax(copying: bool, chunk: int, mo
 def test_rows_that_do_not_count_have_no_gradient() -> None:
     (features, table, bias, _), targets, weights = inputs()
     weights[::2] = 0
-    (gradient,) = torch.autograd.grad(
-        vocabulary_loss.guess(features, table, bias, targets, weights).loss.value, [features]
-    )
+    (gradient,) = torch.autograd.grad(functions.guess(features, table, bias, targets, weights).loss.value, [features])
     assert not gradient[::2].any() and gradient[1::2].any(1).all()
-    nothing = vocabulary_loss.guess(features, table, bias, targets, weights * 0).loss.value
+    nothing = functions.guess(features, table, bias, targets, weights * 0).loss.value
     assert nothing == 0 and not torch.autograd.grad(nothing, [table])[0].any()
 
 
@@ -59,7 +57,7 @@ def test_samples_follow_a_skewed_distribution() -> None:
     numbers = torch.Generator().manual_seed(0)
     logits = torch.randn(5000, generator=numbers) * 3
     rows, draws = torch.ones(60_000), torch.rand(60_000, generator=numbers)
-    found = vocabulary_loss.guess(torch.zeros(60_000, 1), torch.zeros(5000, 1), logits, rows.long(), rows, draws=draws)
+    found = functions.guess(torch.zeros(60_000, 1), torch.zeros(5000, 1), logits, rows.long(), rows, draws=draws)
     order = np.argsort(-logits.numpy())
     expected = logits.double().softmax(-1).numpy()[order]
     observed = np.bincount(found.samples, minlength=5000)[order]
@@ -73,7 +71,7 @@ def test_samples_follow_a_skewed_distribution() -> None:
 def test_loss_over_a_vocabulary_in_tiles_agrees_with_torch(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss, gradients and samples agree in chunks of 64 rows, of which the last may not fill its tiles."""
     words, width = 200, 32
-    monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", 2 * 64 * words)
+    monkeypatch.setitem(functions.CHUNK, "cpu", 2 * 64 * words)
     draw = torch.Generator().manual_seed(0)
     learnt = [
         (torch.randn(size, generator=draw) * 0.3).requires_grad_() for size in ((rows, width), (words, width), (words,))
@@ -82,7 +80,7 @@ def test_loss_over_a_vocabulary_in_tiles_agrees_with_torch(rows: int, monkeypatc
 
     def found() -> tuple[Any, ...]:
         with torch.autocast("cpu", torch.bfloat16):
-            guess = vocabulary_loss.guess(*learnt, targets, torch.ones(rows), draws=draws)
+            guess = functions.guess(*learnt, targets, torch.ones(rows), draws=draws)
         return guess, *torch.autograd.grad(guess.loss.value, learnt)
 
     guess, *gradients = found()

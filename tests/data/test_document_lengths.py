@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from workbench.data import preprocessing
 from workbench.data.prepare import Prepared, already, prepare
 from workbench.data.progress_bar import silent
-from workbench.data.slices import cutting
 from workbench.errors import InputError
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -59,7 +59,7 @@ def test_slices_leave_out_and_count_the_same(
 ) -> None:
     limits: dict[str, int | None] = {"min_words": 5, "max_words": 30}
     whole = prepare(spec(path, **limits), silent, tmp_path / "one")
-    monkeypatch.setattr(cutting, "SLICE", 8_000)
+    monkeypatch.setattr(preprocessing, "SLICE", 8_000)
     sliced = prepare(spec(path, **limits), silent, tmp_path / "two", workers)
     assert "slices" in json.loads((sliced.folder / "manifest.json").read_text())
     assert (sliced.fingerprint, sliced.removed) == (whole.fingerprint, whole.removed)

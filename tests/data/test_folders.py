@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from text_files import PACK, as_csv, as_parquet, read, refused
 
-from workbench.data import prepare, sources
+from workbench.data import prepare, preprocessing, sources
 from workbench.data.progress_bar import silent
-from workbench.data.slices import cutting
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
@@ -195,8 +194,8 @@ def test_slices_of_a_folder_give_the_same_text(tmp_path: Path, monkeypatch: pyte
     spec = resolve("nano", {"data.corpus": str(folder), "encoder.vocab": 200, "batch.size": 2, "data.length": 16})
     whole = prepare.prepare(spec, silent, tmp_path / "whole")
     assert whole.documents == 600 and whole.sources == {"a.json": 1000, "wiki_00": 1000, "wiki_01": 1000}
-    monkeypatch.setattr(cutting, "SLICE", 2000)
-    assert len(cutting.cut(sources.resolve(spec.data))) > 10
+    monkeypatch.setattr(preprocessing, "SLICE", 2000)
+    assert len(preprocessing.cut(sources.resolve(spec.data))) > 10
     parts = prepare.prepare(spec, silent, tmp_path / "parts", workers=2)
     assert (parts.fingerprint, parts.sources) == (whole.fingerprint, whole.sources)
 

@@ -21,8 +21,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from workbench.data import prepare, shards, sources, tokenizer
-from workbench.data.built_in import docs
+from workbench.data import built_in_text, prepare, shards, sources, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.progress_bar import silent
@@ -34,7 +33,7 @@ from workbench.store.cache import staged
 
 @pytest.fixture(scope="module")
 def texts(workbench_cache: Path) -> list[str]:
-    return [entry.text for entry in docs.entries("train")[:600]]
+    return [entry.text for entry in built_in_text.entries("train")[:600]]
 
 
 @pytest.fixture()
@@ -409,8 +408,8 @@ def test_a_hub_data_set_is_streamed_once_and_a_bit(texts: list[str], tmp_path: P
 def test_docs_are_prepared_from_their_training_side_only(workbench_cache: Path, tmp_path: Path):
     spec = resolve("nano", {"encoder.vocab": 1000})
     found = list(sources.documents(spec.data))
-    assert found == list(docs.documents("train"))
-    assert sources.identity(sources.resolve(spec.data)[0]) == ["docs", docs.info().fingerprint]
+    assert found == list(built_in_text.documents("train"))
+    assert sources.identity(sources.resolve(spec.data)[0]) == ["docs", built_in_text.info().fingerprint]
 
 
 def test_a_real_file_prepares_as_it_lies_there(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data import prepare, shards, subwords, tokenizer
-from workbench.data.built_in import docs
+from workbench.data import built_in_text, prepare, shards, subwords, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special
@@ -29,7 +28,10 @@ TEXT = "Hun gik på  vejen,\nog dét var En Ødegård; don't x=1 "
 
 @pytest.fixture(scope="module")
 def texts(workbench_cache: Path) -> list[str]:
-    return [entry.text for entry in docs.entries("train")[:300]] + [TEXT * 3, " ".join(map(chr, range(0x391, 0x3C9)))]
+    return [entry.text for entry in built_in_text.entries("train")[:300]] + [
+        TEXT * 3,
+        " ".join(map(chr, range(0x391, 0x3C9))),
+    ]
 
 
 @pytest.fixture(scope="module")

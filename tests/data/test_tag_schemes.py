@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.tag_schemes import SCHEMES, as_iob2, deviations, encode, marks_spans, scheme_of, spans
+from workbench.data.tagged_sentences import SCHEMES, as_iob2, deviations, encode, marks_spans, scheme_of, spans
 
 TYPES = ("PER", "LOC", "A-B")
 WORDS_OF = {"IOB2": "BI", "IOB1": "BI", "BIOES": "BIES", "BILOU": "BILU"}

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data.tag_schemes import spans
-from workbench.data.tagged import Sentence, format_of, read, read_raw, refuse_untyped
+from workbench.data.tagged_sentences import Sentence, format_of, read, read_raw, refuse_untyped, spans
 from workbench.errors import InputError
 
 CONLLU = """# sent_id = 1

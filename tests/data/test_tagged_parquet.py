@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import constants
 
 from workbench import tasks
-from workbench.data import tagged_parquet
+from workbench.data import tagged_sets
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.tagging.tagging_task import Tagging
@@ -144,5 +144,5 @@ def test_a_damaged_row_is_refused(row: dict[str, Any], told: str, tmp_path: Path
     path = tmp_path / "train-00000-of-00001.parquet"
     pq.write_table(pa.Table.from_pylist([{"tokens": ["b"], "tags": ["B-X"]}, row]), path)
     with pytest.raises(InputError) as caught:
-        tagged_parquet.read_raw(path)
+        tagged_sets.read_raw(path)
     assert told in str(caught.value) and f"{path}, row 2" in str(caught.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.data import tagged_sets
-from workbench.data.tagged import Sentence
+from workbench.data.tagged_sentences import Sentence
 from workbench.data.tagged_sets import files_of, holds_set, labels_of, sides, title
 from workbench.errors import InputError
 

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import memory
-from workbench.data import tokenizer
-from workbench.data.built_in import docs
+from workbench.data import built_in_text, tokenizer
 from workbench.data.tokenizer import SPECIALS
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special
@@ -33,7 +32,7 @@ print(hashlib.sha256(json.dumps(sorted(tokenizer.train(texts, 1500).get_vocab().
 def texts(workbench_cache: Path) -> list[str]:
     """Some English with letters that are rare and equally so, where the order of a hash table would show."""
     rare = " ".join(chr(code) for code in range(0x391, 0x3C9)) + " Ærø Øst Łódź 東京 ½ → ™"
-    return [entry.text for entry in docs.entries("train")[:400]] + [rare]
+    return [entry.text for entry in built_in_text.entries("train")[:400]] + [rare]
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cpu import compiled
-from workbench.data import prepare, tokenizer
-from workbench.data.built_in import docs
+from workbench.data import built_in_text, prepare, tokenizer
 from workbench.data.progress_bar import silent
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
@@ -30,7 +29,7 @@ def cache_files(folder: Path, count: int) -> str:
     for number in range(30):
         (packages / f"part{number}").mkdir(parents=True)
         (packages / f"part{number}/m.py").write_text(f'"""Module {number} says {"very " * number}much of itself."""')
-    docs._root = {"numpy": packages}.get  # type: ignore[assignment]
+    built_in_text._root = {"numpy": packages}.get  # type: ignore[assignment]
     compiled._compile = compiled_quickly  # type: ignore[assignment]
     pristine, here = folder / "pristine", folder / "cache"
     opened(pristine, text, rows)
@@ -63,8 +62,8 @@ def cache_files(folder: Path, count: int) -> str:
 def opened(root: Path, text: Path, rows: Path) -> list[Any]:
     """All that training, scoring and export would read from this cache."""
     os.environ["WORKBENCH_CACHE"] = str(root)
-    docs._load.cache_clear()
-    found: list[Any] = [docs.info(), docs.entries("train")]
+    built_in_text._load.cache_clear()
+    found: list[Any] = [built_in_text.info(), built_in_text.entries("train")]
     for vocab in (150, 160):
         words = {"data.corpus": (str(text),), "encoder.vocab": vocab, "batch.size": 4, "data.length": 32}
         spec = resolve("nano", words)

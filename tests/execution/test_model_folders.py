@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 
 from workbench.errors import InputError
 from workbench.execution import model_folders
-from workbench.models.model_card import Terms
+from workbench.models.export import Terms
 from workbench.store.run_store import RunStore
 
 

@@ -21,8 +21,7 @@ from workbench import cli
 from workbench.errors import InputError
 from workbench.execution import workers
 from workbench.execution.workers import Assignment
-from workbench.spec.host import Host
-from workbench.spec.launch import Launch
+from workbench.spec.host import Host, Launch
 
 HOST = Host(
     device="cuda:1", precision="bf16", plain=True, compile=True, threads=3, micro_batch=7, log_every=11,

@@ -25,7 +25,6 @@ from workbench.models import corruption
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.segments import word_spans
 from workbench.rng import row_keys
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -145,7 +144,7 @@ def observe(objective: nn.Module, batch: Batch) -> Seen:
     hooks = [encoder.register_forward_hook(keep) for encoder in encoders]
     with (
         spied(corruption, "pick_positions", picks),
-        spied(word_spans.WordStarts, "forward", picks),
+        spied(corruption.WordStarts, "forward", picks),
         spied(corruption.Generator, "guess_from", guesses),
     ):
         loss = objective(batch)

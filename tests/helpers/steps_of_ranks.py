@@ -28,9 +28,9 @@ from workbench.data.corpus import corpus_of
 from workbench.data.prepare import bind
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
+from workbench.training.distributed import ALONE, Ranks, group, key_store
 from workbench.training.loop import _on_device
 from workbench.training.optimizer import make_optimizer, set_rate
-from workbench.training.ranks import ALONE, Ranks, group, key_store
 from workbench.training.steps import Steps
 
 TINY = {

@@ -7,13 +7,13 @@ rows, and 1 for a penalty on large weights.
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator, real_tokens
+from workbench.models.corruption import Generator
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.losses import binary_loss, gather, share, weighted_mean
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, Mean, StepLoss
+from workbench.tensors import Batch, Mean, StepLoss, real_tokens
 
 
 class Options(Part):

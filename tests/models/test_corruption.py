@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, shaken, synthetic, tiny
 from scipy import stats
 
-from workbench.cpu import vocabulary_loss
+from workbench.cpu import functions
 from workbench.models.corruption import (
     mask_tokens,
     pick_counts,
     pick_positions,
-    real_tokens,
     replace_tokens,
     sample_tokens,
     write_tokens,
@@ -29,7 +28,7 @@ from workbench.models.corruption import (
 from workbench.rng import row_keys, uniform
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch
+from workbench.tensors import Batch, real_tokens
 
 SIGNIFICANT = 1e-4  # draws depend on keys only, so that a test that passes once always passes
 ROWS = 4000
@@ -325,7 +324,7 @@ def test_samples_follow_the_softmax(temperature: float) -> None:
     keys = row_keys(3, torch.arange(3000))
     samples = sample_tokens(logits, keys, temperature).flatten()
     draws, ones = uniform(keys, "sample", 10).flatten(), torch.ones(30000)
-    found = vocabulary_loss.guess(  # samples and loss in one pass
+    found = functions.guess(  # samples and loss in one pass
         torch.zeros(30000, 1), torch.zeros(8, 1), logits[0, 0], ones.long(), ones, draws=draws, temperature=temperature
     )
     assert (found.samples != samples).sum() <= 3  # these differ by rounding

@@ -11,8 +11,7 @@ from huggingface_hub import EvalResult, ModelCard
 from workbench.data import tokenizer
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
-from workbench.models.export import export, limit_length
-from workbench.models.model_card import LANGUAGES, Terms, encoder_card, page
+from workbench.models.export import LANGUAGES, Terms, encoder_card, export, limit_length, page
 from workbench.spec.run_spec import RunSpec, parse
 
 FACTS = {"steps": 5, "tokens": 640, "flops": {"paper": 1e6}}

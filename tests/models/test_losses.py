@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 from torch import Tensor
 
-from workbench.cpu import vocabulary_loss
+from workbench.cpu import functions
 from workbench.models import losses
 from workbench.models.losses import (
     binary_loss,
@@ -281,7 +281,7 @@ def test_a_target_that_shares_the_largest_logit_counts_as_most_probable(compiled
     targets = torch.tensor([[1, 4, 3]])
     if compiled:
         flat, weights = features.flatten(0, 1), torch.ones(3)
-        right = vocabulary_loss.guess(flat, table, bias, targets.flatten(), weights).right
+        right = functions.guess(flat, table, bias, targets.flatten(), weights).right
     else:
         right = token_log_likelihood(features, table, bias, targets)[1]
     assert right.flatten().tolist() == [True, True, False]

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from workbench import objectives
 from workbench.models.corruption import Generator, mask_tokens
-from workbench.models.counts.unigram import count_words
 from workbench.models.encoder import build_encoder
 from workbench.models.frequencies import Frequencies, frequencies
+from workbench.models.ngram_generators import count_words
 from workbench.rng import row_keys
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch

@@ -13,9 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from workbench import objectives
 from workbench.errors import InputError
 from workbench.models.corruption import Generator
-from workbench.models.counts.ngram import count_pairs
-from workbench.models.counts.unigram import count_words
 from workbench.models.encoder import build_encoder
+from workbench.models.ngram_generators import count_pairs, count_words
 from workbench.rng import uniform
 from workbench.tensors import Batch, StepLoss
 from workbench.training.loop import plainly

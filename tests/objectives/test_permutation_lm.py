@@ -16,10 +16,10 @@ from transformers import XLNetLMHeadModel
 from workbench import objectives
 from workbench.babylm.model_folder import masked_lm
 from workbench.errors import InputError
+from workbench.models.corruption import pick_spans, visible_in_order
 from workbench.models.encoder import FAMILIES, build_encoder
-from workbench.models.query_stream.permutation import pick_spans, visible_in_order
-from workbench.models.query_stream.two_streams import Queries
 from workbench.models.sentence_scores import Sentences
+from workbench.models.two_streams import Queries
 from workbench.rng import row_keys
 from workbench.tensors import Batch
 

@@ -172,21 +172,6 @@ def test_a_file_is_an_objective(tmp_path: Path) -> None:
     assert plan(spec.replace(budget={"steps": 3})).steps == 3
 
 
-def test_a_file_that_imports_from_where_things_were_before_still_loads(tmp_path: Path) -> None:
-    moved = {
-        "from workbench.models import flops": "from workbench import flops",
-        "from workbench.models.corruption": "from workbench.corruption",
-        "from workbench.models.losses": "from workbench.losses",
-        "from workbench.spec.parts import Part": "from workbench.spec import Part, RunSpec",
-    }
-    text = IDEA
-    for now, before in moved.items():
-        assert now in text
-        text = text.replace(now, before)
-    spec = spec_of(write(tmp_path, text))
-    assert math.isfinite(build(spec)(synthetic(spec)).total)
-
-
 def test_another_source_text_is_another_run(tmp_path: Path) -> None:
     one = spec_of(write(tmp_path))
     other = spec_of(write(tmp_path, IDEA.replace("0.5", "0.4")))

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
-from workbench.spec.launch import OPTIONS, Launch, checked, seconds
+from workbench.spec.host import OPTIONS, Launch, checked, seconds
 
 
 def test_every_option_is_a_field_of_a_launch_or_names_the_file_of_several() -> None:

@@ -18,7 +18,7 @@ from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import dumps, read_object, sealed
-from workbench.store.run_store import SINCE_HASHES, ExperimentRecord, RunDir, RunStore, check_outside
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, check_outside
 
 # -- runs and their identity
 
@@ -44,7 +44,7 @@ def forge(run: RunDir, **changes: Any) -> None:
     spec = run.spec().changed(changes)
     raw = spec.model_dump(mode="json")
     record = {"format": 2, "run_id": run.run_id, "identity_sha": digest(spec.identity(), 64)}
-    (run.path / "spec.json").write_text(dumps(record | {"spec_sha": digest(raw, 64), "spec": raw}))
+    (run.path / "spec.json").write_bytes(sealed(record | {"spec_sha": digest(raw, 64), "spec": raw}))
 
 
 @pytest.mark.parametrize(
@@ -250,18 +250,15 @@ def test_damaged_records_are_named_and_never_overwritten(store: RunStore, conten
 
 @pytest.mark.parametrize("key", ["match", "tuning", "contrasts", "looks"])
 @pytest.mark.parametrize("rows", [[1], [{}], [{"seeds": "three"}], [{"seeds": True}], [None]])
-def test_rows_that_cannot_be_used_are_damage_in_records_of_old_commands_too(
+def test_rows_that_cannot_be_used_are_damage_even_under_a_right_hash(
     store: RunStore, key: str, rows: list[object]
 ) -> None:
-    """Records of the first commands carry no hash and no contrasts or looks; anybody may have written into them."""
     store.extend_experiment(record())
     path = store.root / "experiments" / "ablation-nano-1.json"
     written = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("content_sha256", "counts")}
-    old = {k: v for k, v in written.items() if k not in SINCE_HASHES}
-    path.write_text(dumps(old))
+    path.write_bytes(sealed(written))
     assert store.experiment("ablation-nano-1").runs == list(record().runs)
-    changed = (written if key in SINCE_HASHES else old) | {key: rows}
-    path.write_bytes(sealed(changed) if key in SINCE_HASHES else dumps(changed).encode())
+    path.write_bytes(sealed(written | {key: rows}))
     with pytest.raises(InputError, match=rf"ablation-nano-1\.json has a row of '{key}' that cannot be used"):
         store.experiment("ablation-nano-1")
 

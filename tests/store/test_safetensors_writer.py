@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from workbench.store.safetensors_writer import content, library_errors, save_copies
+from workbench.store.checkpoint import content, library_errors, save_copies
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16,

@@ -24,8 +24,8 @@ from workbench.report.load import study_tables
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import manifest
-from workbench.store.atomic import SEAL, dumps, sealed
-from workbench.store.run_store import SINCE_HASHES, ExperimentRecord, RunDir, RunStore
+from workbench.store.atomic import dumps, sealed
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.verify import Verified, verify
 
 HARMLESS = {  # of an unfinished run: (file, damage) -> why nothing that reads the store is misled
@@ -99,19 +99,6 @@ def test_a_record_stripped_of_its_hash_is_not_taken_for_one_of_an_older_version(
     path.write_text(json.dumps(raw))
     with pytest.raises(InputError, match=r"is damaged: .* hash is missing.*; move it away"):
         store.experiment("ablation-nano-1")
-    for key in (
-        "contrasts",
-        "design",
-        "looks",
-        "reported",
-        "text",
-        "measures",
-        "first_score",
-        "verdict",
-    ):  # older versions wrote none of these
-        del raw[key]
-    path.write_text(json.dumps(raw))
-    assert not store.experiment("ablation-nano-1").covered
 
 
 def test_a_record_without_read_permission_is_not_called_damaged(
@@ -395,7 +382,7 @@ def test_a_kill_between_any_two_writes_is_no_damage(tmp_path: Path, monkeypatch:
             left[0] = 10**6
         state = run.summary(full=True)["state"]
         assert state in ("interrupted", "trained", "done"), (count, run.note)
-        seen.add((state, run.covered))
+        seen.add((state, (run.path / manifest.NAME).exists()))
         assert verify(store).exit_code == 0, (count, told_of(verify(store)))
         end_of(run)
         assert run.summary(full=True)["state"] == "done" and verify(store).exit_code == 0
@@ -416,33 +403,6 @@ def end_of(run: RunDir) -> None:
         told = {"task": "order", "metric": "accuracy", "seed": int(name[-6]), "value": 1.0, "digest": "ab12cd34"}
         run.write_json(f"scores/{name}", {"format": 1, **told, "encoder": run.weight_digests()["encoder"]})
         run.clear_failure(name)
-
-
-# -- older versions
-
-
-def without_hashes(path: Path) -> None:
-    """Leave a file of a store as versions wrote it that had neither hashes nor manifests."""
-    later = {SEAL, "counts", *SINCE_HASHES, *(() if path.name == "spec.json" else ("run_id", "manifest"))}
-    if path.name == manifest.NAME and "checkpoints" not in path.parts:
-        path.unlink()
-    elif "checkpoints" not in path.parts:
-        path.write_text(dumps({key: value for key, value in json.loads(path.read_text()).items() if key not in later}))
-
-
-def test_runs_of_older_versions_are_read_and_said_not_to_be_covered(tmp_path: Path) -> None:
-    kept = Path(__file__).parents[1] / "fixtures" / "store-2"
-    store = RunStore(shutil.copytree(kept, tmp_path / "runs"))
-    for path in store.root.rglob("*.json"):
-        without_hashes(path)
-    found = verify(store)
-    assert found.exit_code == 0, told_of(found)
-    assert len(found.uncovered) == 4 and all(
-        "older version" in why or "not finished" in why for _, why in found.uncovered
-    )
-    score = next(store.root.glob("bert*/scores/*.json"))
-    score.rename(score.with_name(score.name.replace("-0.json", "-1.json")))
-    assert "is the score of" in (store.get(score.parts[-3]).damage or "")
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from glue_lines import HEADERS, load, rte, write, write_both
 
 from workbench import tasks
-from workbench.data.tagged import Sentence
+from workbench.data.tagged_sentences import Sentence
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.task import Examples, Task, fingerprinted, held_out, numbered
 

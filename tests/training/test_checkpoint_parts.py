@@ -18,7 +18,7 @@ from torch import Tensor
 
 from workbench.errors import RankLost
 from workbench.store import checkpoint
-from workbench.training.checkpoint_parts import Parts
+from workbench.training.checkpointing import Parts
 
 Groups = dict[str, dict[str, Tensor]]
 WHOLE: Groups = {

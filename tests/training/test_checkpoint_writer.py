@@ -26,16 +26,17 @@ from workbench.spec.stages import BoundRun
 from workbench.store import checkpoint
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tracking import Metrics
-from workbench.training import checkpoint_writer, resume
-from workbench.training.checkpoint_writer import CheckpointWriter
+from workbench.training import checkpointing
+from workbench.training.checkpointing import CheckpointWriter
 from workbench.training.loop import train
 from workbench.training.plan import plan
 
 CPU = torch.device("cpu")
+SAVE = checkpointing.save
 
 
 class Gate:
-    """`resume.save`, which waits until the gate is open, or raises what it is told to."""
+    """`checkpointing.save`, which waits until the gate is open, or raises what it is told to."""
 
     def __init__(self) -> None:
         self.open, self.entered = threading.Event(), threading.Event()
@@ -46,13 +47,13 @@ class Gate:
         assert self.open.wait(30)
         if self.error is not None:
             raise self.error
-        resume.save(*words)
+        SAVE(*words)
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     made = Gate()
-    monkeypatch.setattr(checkpoint_writer, "save", made.save)
+    monkeypatch.setattr(checkpointing, "save", made.save)
     yield made
     made.open.set()
 
@@ -121,7 +122,7 @@ def test_processor_time_of_the_thread_counts_where_training_shares_the_cores(
         while time.thread_time() - begun < 0.2:
             pass
 
-    monkeypatch.setattr(checkpoint_writer, "save", busy)
+    monkeypatch.setattr(checkpointing, "save", busy)
     with writer_of(run) as writer:
         writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic() - 5)
         writer.wait()
@@ -173,7 +174,7 @@ def test_without_memory_for_copies_the_tensors_themselves_are_written(
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     with writer_of(run) as writer:
-        monkeypatch.setattr(checkpoint_writer.torch, "empty", none_left)
+        monkeypatch.setattr(checkpointing.torch, "empty", none_left)
         given = tensors(1.0)
         writer.save(1, 0.0, 0.0, given, time.monotonic())
         given["model"]["w"].fill_(9)
@@ -184,7 +185,7 @@ def test_other_errors_of_copies_are_raised(run: RunDir, monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA error: device-side assert")
 
-    monkeypatch.setattr(checkpoint_writer.torch, "empty", broken)
+    monkeypatch.setattr(checkpointing.torch, "empty", broken)
     with pytest.raises(RuntimeError, match="device-side"), writer_of(run) as writer:
         writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
 
@@ -261,9 +262,9 @@ def run_in(folder: Path) -> Path:
 def test_a_signal_waits_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*words: Any) -> None:
         time.sleep(0.5)
-        resume.save(*words)
+        SAVE(*words)
 
-    monkeypatch.setattr(checkpoint_writer, "save", slow)
+    monkeypatch.setattr(checkpointing, "save", slow)
     run, ended = trained(tmp_path, lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 4 else None)
     assert isinstance(ended, Interrupted)
     saved = checkpoint.newest(run.path / "checkpoints")

@@ -19,10 +19,9 @@ from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 from workbench.training import steps
-from workbench.training.cuda_graph import RECORDED_AFTER, own_stream, record
 from workbench.training.loop import _on_device
 from workbench.training.optimizer import make_optimizer, set_rate
-from workbench.training.steps import Steps
+from workbench.training.steps import RECORDED_AFTER, Steps, own_stream, record
 
 pytestmark = pytest.mark.gpu
 DROPOUT = {"encoder.dropout": 0.1, "encoder.attention_dropout": 0.1}

@@ -19,7 +19,7 @@ from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.errors import Interrupted
 from workbench.report.load.run_files import STRETCH
-from workbench.spec import host as hosts
+from workbench.spec import host
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -105,8 +105,8 @@ def test_precision_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """bf16 on a CPU that has it, from where it pays; what is asked for is done anywhere."""
     for has in (True, False):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: {"avx512_bf16": has, "amx_bf16": False})
-        assert Host(device="cpu").resolved_precision(hosts.WIDE) == ("bf16" if has else "fp32")
-        assert Host(device="cpu").resolved_precision(hosts.WIDE - 1) == "fp32"
+        assert Host(device="cpu").resolved_precision(host.WIDE) == ("bf16" if has else "fp32")
+        assert Host(device="cpu").resolved_precision(host.WIDE - 1) == "fp32"
         assert Host(device="cpu", plain=True).resolved_precision(1024) == "fp32"
         for asked in ("fp32", "bf16"):
             assert Host(device="cpu", precision=asked).resolved_precision(1024) == asked  # type: ignore[arg-type]

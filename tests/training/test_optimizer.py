@@ -19,10 +19,10 @@ from workbench.spec.parts import OptimSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir
 from workbench.tensors import Batch
-from workbench.training.cuda_graph import on_device
+from workbench.training.checkpointing import restore, save, tensors_of
 from workbench.training.optimizer import exempt, generator_alone, is_vector, lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, plan
-from workbench.training.resume import restore, save, tensors_of
+from workbench.training.steps import on_device
 
 RATES = [0.0, *(0.01 * math.sin(0.3 * step) ** 2 + 1e-4 for step in range(1, 20))]
 

@@ -19,41 +19,41 @@ from workbench.store.run_store import RunStore
 from workbench.store.verify import verify
 from workbench.tasks import Suite, measures
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
-from workbench.training import points
+from workbench.training import snapshots
 from workbench.training.plan import plan, spent_by
 
 # ---- which steps ----
 
 
 def test_log_points_have_equal_distances_over_two_decades() -> None:
-    shares = points.shares(6)
+    shares = snapshots.shares(6)
     assert [round(float(100 * share), 2) for share in shares] == [1, 2.15, 4.64, 10, 21.54, 46.42]
-    assert points.shares(3) == shares[::2], "a shorter series is a part of a longer one"
-    found = points.log_points(plan(spec_of(budget__steps=10_000)), 6, "matmul")
+    assert snapshots.shares(3) == shares[::2], "a shorter series is a part of a longer one"
+    found = snapshots.log_points(plan(spec_of(budget__steps=10_000)), 6, "matmul")
     assert [p.step for p in found] == [100, 215, 464, 1000, 2154, 4642]
     assert [p.mark for p in found] == ["1 %", "2.15 %", "4.64 %", "10 %", "21.5 %", "46.4 %"]
-    assert [p.step for p in points.log_points(plan(spec_of()), 3, "matmul")] == STEPS
+    assert [p.step for p in snapshots.log_points(plan(spec_of()), 3, "matmul")] == STEPS
 
 
 def test_points_of_a_branch_lie_in_its_own_part_and_count_what_its_trunk_spent() -> None:
     trunk = {"schedule.kind": "constant"}
     spec = spec_of(schedule__kind="wsd", start__parent=trunk, start__share=0.05, budget__steps=1000)
-    found = points.log_points(plan(spec), 6, "matmul")
+    found = snapshots.log_points(plan(spec), 6, "matmul")
     assert [p.step for p in found] == [100, 215, 464], "those below 50 are the trunk's"
     child = spec_of(
         start__take="encoder", start__parent={"objective": "bert-mlm"}, budget__steps=None, budget__tokens=64_000
     )
     priced = plan(child)
-    spent = [spent_by(priced, child, p.step)["flops"]["paper"] for p in points.log_points(priced, 2, "paper")]
+    spent = [spent_by(priced, child, p.step)["flops"]["paper"] for p in snapshots.log_points(priced, 2, "paper")]
     assert spent == [], "half of its budget is the parent's, so 1 % and 10 % were passed before it began"
-    (late,) = points.log_points(priced, 8, "paper")[-1:]
+    (late,) = snapshots.log_points(priced, 8, "paper")[-1:]
     share = spent_by(priced, child, late.step)["flops"]["paper"] / priced.flops["paper"]
     assert late.mark == "56.2 %" and share == pytest.approx(0.562, abs=0.002)
 
 
 def test_word_points_are_the_last_steps_before_each_amount() -> None:
     spec = spec_of(budget__steps=None, budget__tokens=64.0 * 10**6, data__words=8, data__tokens=14)
-    found = points.word_points(spec, plan(spec))  # of 64 tokens of a step 56 are text, 32 words: 32 million in all
+    found = snapshots.word_points(spec, plan(spec))  # of 64 tokens of a step 56 are text, 32 words: 32 million in all
     assert [p.mark for p in found] == [f"{n} M words" for n in (*range(1, 11), 20, 30)]
     assert found[0].step == 31_250 and found[-1].step * 32 <= 30_000_000 < (found[-1].step + 1) * 32
 
@@ -98,10 +98,10 @@ def test_words_are_counted_in_the_prepared_text(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a hundredth of its amounts: after 100, 200 ... words. Also for runs whose spec does not say how many."""
-    monkeypatch.setattr(points, "WORDS", tuple(range(100, 700, 100)))
+    monkeypatch.setattr(snapshots, "WORDS", tuple(range(100, 700, 100)))
     run = carried_out(spec_of(tasks__at="words"), prepared, toy, tmp_path)
     per_step = 4 * 14 * prepared.words / prepared.tokens  # two of sixteen tokens are [CLS] and [SEP]
-    assert [points.step_of(place) for place in run.points()] == [int(n / per_step) for n in range(100, 700, 100)]
+    assert [snapshots.step_of(place) for place in run.points()] == [int(n / per_step) for n in range(100, 700, 100)]
     assert len(values(run)) == 7 and run.state == "done"
     older = run.spec().changed({"data.words": 0, "data.tokens": 0})
     assert one_run.Wanted(older.tasks, toy, prepared).points(older, plan(run.spec()))

@@ -22,7 +22,7 @@ from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.tensors import Batch, Mean, StepLoss
 from workbench.training import steps
-from workbench.training.ranks import ALONE, Ranks, telling_of_loss
+from workbench.training.distributed import ALONE, Ranks, telling_of_loss
 
 UNEVEN = ("bert", "albert", "causal-lm", "a user's means")  # their rows differ in how many tokens they score
 

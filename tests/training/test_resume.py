@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,8 +16,8 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.run_store import RunDir
+from workbench.training.checkpointing import check_log, due, inherit, restore, save, tensors_of
 from workbench.training.optimizer import make_optimizer
-from workbench.training.resume import check_log, due, inherit, restore, save, tensors_of
 
 DONE = {"format": 1, "tokens": 1, "flops": {}, "seconds": 0.0, "final": {}}
 LOGGED = {"rows": 5, "sha256": "abc"}
@@ -32,7 +31,7 @@ def trained(folder: Path, spec: RunSpec, seed: int = 0, steps: int = 5, said: in
     model(synthetic(spec)).total.backward()
     optimizer.step()
     folder.mkdir()
-    (folder / "done.json").write_text(json.dumps(DONE | {"steps": steps if said is None else said}))
+    RunDir(folder).write_json("done.json", DONE | {"steps": steps if said is None else said})
     save(RunDir(folder), steps, 2.5, 0.5, tensors_of(model, optimizer), LOGGED)
     return RunDir(folder), model
 
@@ -147,22 +146,6 @@ def test_a_child_that_takes_all_goes_on_in_its_parents_place(tmp_path: Path) -> 
     saved = found.tensors("optimizer")
     assert moments.keys() == saved.keys()
     assert all(torch.equal(moments[name], saved[name]) for name in saved)
-
-
-@pytest.mark.parametrize("take", ["all", "encoder"])
-def test_checkpoints_of_older_versions_tell_neither_the_log_nor_the_time_of_saving(take: str, tmp_path: Path) -> None:
-    parent, _ = trained(tmp_path / "parent", tiny("bert-mlm"))
-    found = checkpoint.newest(parent.path / "checkpoints")
-    assert found is not None
-    tensors = {part: found.tensors(part) for part in ("model", "optimizer")}
-    state = {"seconds": 2.5, "run_id": "parent"}
-    checkpoint.save(parent.path / "checkpoints", 6, tensors, state)
-    (parent.path / "done.json").write_text(json.dumps(DONE | {"steps": 6}))
-    check_log(parent, 6, LOGGED)
-    spec = child("bert-mlm", take)
-    fresh = shaken(spec, 1)
-    step = 6 if take == "all" else 0
-    assert inherit(parent, spec, fresh, make_optimizer(fresh, spec.optim)) == (step, 2.5, 0.0)
 
 
 def test_a_parent_with_another_runs_checkpoint_is_refused_by_name(tmp_path: Path) -> None:

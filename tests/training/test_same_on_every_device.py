@@ -37,10 +37,9 @@ from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tensors import Batch, StepLoss
 from workbench.training import loop
-from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
 from workbench.training.optimizer import make_optimizer, set_rate
 from workbench.training.plan import plan
-from workbench.training.steps import Steps
+from workbench.training.steps import RECORDED_AFTER, Steps, own_stream
 
 REGISTRY = objectives.names()
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)

@@ -11,8 +11,8 @@ from workbench.errors import InputError
 from workbench.execution.several_devices.devices import check, refuse
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
+from workbench.training.distributed import layers_of
 from workbench.training.loop import build
-from workbench.training.sharding import layers_of
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from workbench.store import checkpoint, validation
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.verify import verify
 from workbench.tasks import Suite
-from workbench.training import points, snapshots
+from workbench.training import snapshots
 from workbench.training.plan import plan
-from workbench.training.points import Point
+from workbench.training.snapshots import Point
 
 
 def test_a_point_is_what_a_run_that_ends_there_at_the_same_rates_exports(
@@ -115,7 +115,7 @@ def test_what_is_damaged_during_training_is_not_listed_as_right(
     with monkeypatch.context() as patch:
         patch.setattr(RunDir, "finish", damaged)
         run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")
-    assert not run.trained and not run.covered and told in caplog.text
+    assert not run.trained and not (run.path / "manifest.json").exists() and told in caplog.text
     assert "and give the same command again" in caplog.text and f"move {moved or 'that folder'} away" in caplog.text
     (run.path / moved).rename(tmp_path / "aside")
     run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")
@@ -129,9 +129,9 @@ def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(
     with killed_at(9, True, monkeypatch):
         carried_out(spec_of(tasks__at="log:6"), prepared, toy, tmp_path)
     (run,) = RunStore(tmp_path).runs()
-    assert [points.step_of(place) for place in run.points()] == [1, 2, 4, 9]
+    assert [snapshots.step_of(place) for place in run.points()] == [1, 2, 4, 9]
     carried_out(spec_of(), prepared, toy, tmp_path)
-    assert [points.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
+    assert [snapshots.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
     assert len(values(run)) == 3 and run.state == "done" and verify(RunStore(tmp_path)).exit_code == 0
 
 

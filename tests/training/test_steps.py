@@ -23,10 +23,9 @@ from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tensors import Batch, Mean, StepLoss
-from workbench.training.denominators import Hollow
 from workbench.training.loop import build, train
 from workbench.training.plan import Plan, plan
-from workbench.training.steps import gradients
+from workbench.training.steps import Hollow, gradients
 
 TINY = {
     "objective": "bert-mlm", "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 60,

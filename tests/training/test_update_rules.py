@@ -27,8 +27,7 @@ from workbench.store.run_store import RunStore
 from workbench.tensors import Batch, StepLoss
 from workbench.training import loop
 from workbench.training import plan as planning
-from workbench.training.optimizer import make_optimizer, set_rate
-from workbench.training.update_rules import matrices
+from workbench.training.optimizer import make_optimizer, matrices, set_rate
 
 INSTALLED = importlib.util.find_spec("pytorch_optimizer") is not None
 LAMB = pytest.param("lamb", marks=pytest.mark.skipif(not INSTALLED, reason="pytorch-optimizer is not installed"))

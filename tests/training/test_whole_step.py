@@ -24,8 +24,7 @@ from workbench.models.encoder import Encoder
 from workbench.models.losses import weighted_mean
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Mean, StepLoss
-from workbench.training.denominators import Hollow
-from workbench.training.steps import accumulate, gradients
+from workbench.training.steps import Hollow, accumulate, gradients
 
 OWN = str(Path(__file__).parents[1] / "helpers" / "users_means.py")
 EVERY = pytest.mark.parametrize("name", [*objectives.names(), OWN], ids=lambda name: Path(name).stem)

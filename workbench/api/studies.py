@@ -21,7 +21,7 @@ from workbench.execution.request import (
     search_jobs,
     sweep_job,
 )
-from workbench.spec.launch import KEY, Launch
+from workbench.spec.host import KEY, Launch
 from workbench.store.run_store import RunStore
 
 if TYPE_CHECKING:

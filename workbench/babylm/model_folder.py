@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import nn
 
 from workbench.data.hugging_face import TOKENIZER_FILES
-from workbench.models import model_card
+from workbench.models import export
 from workbench.models.export import add_origin, export_masked_lm, masked_lm, save_tensors
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
@@ -76,4 +76,4 @@ Pre-trained with the objective {objective} on {corpus}; rows of {spec.data.lengt
 
 {chr(10).join(lines)}
 """
-    return model_card.page(spec, body, "fill-mask" if language_model is not None else "feature-extraction")
+    return export.page(spec, body, "fill-mask" if language_model is not None else "feature-extraction")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.spec.words_seen import MILLION, words_of_tokens
 from workbench.store.run_directory import RunDir
-from workbench.training.points import WORDS, mark_of_words
+from workbench.training.snapshots import WORDS, mark_of_words
 
 SMALL = (*range(1, 10), *range(10, 101, 10))  # millions of words seen, of the track strict-small
 STRICT = (*SMALL, *range(200, 1001, 100))

@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench import objectives
 from workbench.bench.machine import Quiet, available_memory, free_memory
-from workbench.bench.process import Worker
+from workbench.bench.turns import Worker
 from workbench.spec import presets
 from workbench.spec.host import Host
 from workbench.spec.stages import ResolvedSpec

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import shlex
+import shutil
+import socket
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
 
-from workbench.spec.host import Host
+from workbench.errors import InputError, one_line
+from workbench.spec.host import WIDE, Host, cores, has_bf16
+from workbench.store.atomic import cache_root, can_hold_files
+from workbench.store.environment import code_version, cpu_name
 
 BUSY = 0.1  # share of all cores that others may use without a note
 STOLEN = 0.02  # share of time that the hypervisor may give to others without a note
@@ -96,3 +109,151 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
             product[0, 0].item()
             best = max(best, (10 if cuda else 1) * 2 * size**3 / (time.perf_counter() - start))
     return best
+
+
+# ----------------------------------------
+# Checks of this installation: versions, processor, kernels, GPUs, disk space, the Hugging Face hub and trackers.
+
+
+NEEDED = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "matplotlib", "optuna")
+OPTIONAL = {
+    "wandb": "--track wandb", "psycopg": "--storage postgresql://", "pytorch-optimizer": "optim.kind=lamb",
+    "sentence-transformers": "tasks.embeddings=contrastive",
+}  # fmt: skip
+SPACE = 5 << 30  # bytes; with less free space, a night of runs may fill the disk
+HUB = ("huggingface.co", 443)
+PRODUCTS = {"": "without matrix products", "tiles": "with tile registers", "avx512": "with AVX-512 BF16"}
+State = Literal["ok", "missing", "problem"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check.
+
+    The state "missing" means that commands are slower or an option is not available, "problem" that commands fail.
+    """
+
+    what: str
+    state: State
+    found: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def checks() -> list[Check]:
+    """Return the results of all checks. Nothing is trained; kernels may be compiled into the cache."""
+    looks: tuple[Callable[[], Iterator[Check]], ...] = (_versions, _processor, _kernels, _cards, _disk, _services)
+    return [check for look in looks for check in look()]
+
+
+def _versions() -> Iterator[Check]:
+    import workbench
+
+    commit = (code_version() or {}).get("commit")
+    yield Check("workbench", "ok", f"{workbench.__version__}{f', commit {commit[:12]}' if commit else ''}")
+    yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for name in NEEDED:
+        yield _package(name, "problem", "not installed; pip install -c constraints.txt .")
+    for name, use in OPTIONAL.items():
+        yield _package(name, "missing", f"not installed; {use} needs it")
+
+
+def _package(name: str, state: State, advice: str) -> Check:
+    try:
+        return Check(name, "ok", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, state, advice)
+
+
+def _processor() -> Iterator[Check]:
+    yield Check("processor", "ok", f"{cpu_name()}, {cores()} cores for this process")
+    yield Check("memory", "ok", f"{free_memory() / 2**30:.1f} GiB free")
+
+
+def _kernels() -> Iterator[Check]:
+    """Yield checks of the compiler, of the compiled kernels, and of the arithmetic that the CPU offers."""
+    import torch
+
+    from workbench.cpu import compiled
+
+    capabilities = torch.cpu.get_capabilities()
+    parts = [
+        name
+        for name, flag in (("AVX-512", "avx512_f"), ("AVX-512 BF16", "avx512_bf16"), ("AMX BF16", "amx_bf16"))
+        if capabilities.get(flag)
+    ]
+    chosen = f"bf16 from a width of {WIDE} on" if has_bf16() else "fp32"
+    yield Check(
+        "arithmetic", "ok", f"{', '.join(parts) or 'neither AVX-512 nor AMX'}: --precision auto means {chosen} here"
+    )
+    yield _compiler()
+    try:
+        setting, available = compiled.setting(), compiled.available(torch.float32)
+    except (InputError, OSError) as error:
+        yield Check("kernels", "problem", str(error))
+        return
+    if setting == "off":
+        yield Check("kernels", "missing", f"switched off by {compiled.SETTING}; steps take up to twice as long")
+    elif not available:
+        yield Check("kernels", "missing", "not compiled; steps take up to twice as long, and numbers differ")
+    else:
+        way = compiled.products(torch.bfloat16) if compiled.available(torch.bfloat16) else ""
+        yield Check("kernels", "ok", f"compiled for this CPU, {PRODUCTS[way]}")
+
+
+def _compiler() -> Check:
+    words = shlex.split(os.environ.get("CC", "cc"))
+    try:
+        done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        return Check("C compiler", "missing", f"{one_line(error)}; install gcc or clang, or name one in CC")
+    return Check("C compiler", "ok", done.stdout.splitlines()[0] if done.stdout else " ".join(words))
+
+
+def _cards() -> Iterator[Check]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Check("GPU", "missing", "torch finds no GPU; training runs on the CPU")
+        return
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        yield Check(
+            f"GPU {index}", "ok", f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
+        )
+
+
+def _disk() -> Iterator[Check]:
+    """Yield checks of the cache, and of the working directory, where runs and reports go by default."""
+    try:
+        cache = cache_root()
+    except InputError as error:
+        yield Check("cache", "problem", str(error))
+    else:
+        yield _space("cache", cache)
+    yield _space("this folder", Path.cwd())
+
+
+def _space(what: str, folder: Path) -> Check:
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if not can_hold_files(folder):
+        return Check(what, "problem", f"{folder}: no file can be written there")
+    return Check(what, "ok" if free >= SPACE else "missing", f"{folder}: {free / 2**30:.1f} GiB free")
+
+
+def _services() -> Iterator[Check]:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        yield Check("hub", "ok", "HF_HUB_OFFLINE is set: only files in the hub's cache are used")
+    else:
+        try:
+            socket.create_connection(HUB, timeout=3).close()
+            yield Check("hub", "ok", f"{HUB[0]} can be reached")
+        except OSError as error:
+            yield Check(
+                "hub", "missing", f"{HUB[0]} cannot be reached ({one_line(error)}); local corpora and tasks work"
+            )
+    mode = os.environ.get("WANDB_MODE")
+    if mode:
+        yield Check("tracker", "ok", f"WANDB_MODE={mode}")

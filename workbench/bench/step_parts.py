@@ -33,8 +33,14 @@ from workbench.tensors import Batch
 
 NAMES = ("data", "generator", "sampling", "discriminator", "heads", "backward", "optimizer", "logging")
 SAMPLING = {
-    "workbench.models.corruption": ("pick_positions", "mask_tokens", "sample_tokens", "replace_tokens"),
-    "workbench.models.query_stream.permutation": ("pick_spans", "visible_in_order"),
+    "workbench.models.corruption": (
+        "pick_positions",
+        "mask_tokens",
+        "sample_tokens",
+        "replace_tokens",
+        "pick_spans",
+        "visible_in_order",
+    ),
     "workbench.tensors": ("sample",),
 }
 

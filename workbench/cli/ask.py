@@ -132,7 +132,7 @@ def bench(
 
 def doctor(as_json: AsJson = False) -> None:
     """Check what this installation can do and what it lacks; the exit code is 1 if commands would fail."""
-    from workbench.bench.installation import checks
+    from workbench.bench.machine import checks
     from workbench.cli import terminal
 
     results = checks()

@@ -15,7 +15,7 @@ from workbench.execution.request import report_folder, writable
 from workbench.memory import FOR_STATISTICS, check_address_space
 
 if TYPE_CHECKING:
-    from workbench.models.model_card import Terms
+    from workbench.models.export import Terms
 
 NoVerify = Annotated[
     bool,
@@ -121,7 +121,7 @@ def verify(
 ) -> None:
     """Compare every file of a run store, and of the cache, with its hash; print each file that differs, and how.
 
-    The exit code is 1 if any file differs. Runs of older versions, and unfinished runs, are printed as not covered.
+    The exit code is 1 if any file differs. Unfinished runs are printed as not covered.
     """
     from workbench.store import verify as verifying
     from workbench.store.atomic import cache_path
@@ -278,7 +278,7 @@ def push(
 
 def _terms(license: str | None, language: str | None) -> Terms:
     """Return what the publisher of a model states. Raises InputError for no identifier of a licence or a language."""
-    from workbench.models.model_card import Terms
+    from workbench.models.export import Terms
 
     codes = tuple(code.strip() for code in language.split(",")) if language is not None else ()
     return Terms(languages=codes) if license is None else Terms(license, codes)

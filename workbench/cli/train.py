@@ -402,8 +402,7 @@ def encode_slices(
     parent: Annotated[int, typer.Option(min=0, help="Process whose end ends this one; 0 for none.")] = 0,
 ) -> None:
     """Encode the slices of a text that no other process encodes, until all are there."""
-    from workbench.data.slices.encode_slices import encode_missing
-    from workbench.data.slices.slice_plan import Plan
+    from workbench.data.preprocessing import Plan, encode_missing
 
     given = Plan.read(plan)
     end_with_parent(parent)

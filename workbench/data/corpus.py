@@ -1,6 +1,6 @@
 """Training rows as a pure function of their position, read from memory-mapped token shards.
 
-A row is [CLS], length - 2 tokens of the stream, [SEP]; or two segments, as `paired_rows/pairs.py` makes them. Each
+A row is [CLS], length - 2 tokens of the stream, [SEP]; or two segments, as `sentence_pairs` makes them. Each
 epoch contains every row once, in the order of a keyed permutation, of which only the elements in use are computed:
 memory and time do not grow with the corpus, except that pairs need the end of every document.
 """
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.data import tokenizer
-from workbench.data.paired_rows.pairs import DRAWS, Pairs, document_ends
 from workbench.data.prepare import Prepared
+from workbench.data.sentence_pairs import DRAWS, Pairs, document_ends
 from workbench.errors import InputError
 from workbench.rng import mixed, row_keys, seed_of, uniform
 from workbench.spec.parts import PairKind

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.data.slices.remote import RemotePath
+from workbench.data.remote import RemotePath
 from workbench.data.streams import (
     FREE,
     HEAD,

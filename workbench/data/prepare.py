@@ -22,16 +22,23 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.data import held_out, sources, tokenizer
+from workbench.data import filters, sources, tokenizer
+from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
+from workbench.data.near_duplicates import left_out
+from workbench.data.preprocessing import (
+    Plan,
+    Slice,
+    cut,
+    discard_damaged,
+    encode_with,
+    facts_of,
+    flags,
+    held_out_parts,
+    is_small,
+    remove_locks,
+)
 from workbench.data.progress_bar import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
-from workbench.data.slices.cutting import Slice, cut, is_small
-from workbench.data.slices.documents import NEAR, Removed, documents
-from workbench.data.slices.encode_slices import discard_damaged, facts_of, flags, held_out_parts, remove_locks
-from workbench.data.slices.languages import PACKAGE, version_for
-from workbench.data.slices.near_duplicates import left_out
-from workbench.data.slices.slice_plan import Plan
-from workbench.data.slices.slice_workers import encode_with
 from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
@@ -265,7 +272,7 @@ def _build(
     encoder, special = tokenizer.fast(words), tokenizer.special(words)
     text, by_source, removed = Text(), Counter[str](), Removed()
     with staged(folder) as temporary, closing(Shards(temporary, token_type(tokenizer.size(encoder)))) as shards:
-        with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
+        with filters.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
             advance = _stage("encoding", spec.data, found, report)
             encode(
                 text.counted(read(advance, aside=aside, words=by_source, removed=removed, near=_flags(near))),
@@ -356,7 +363,7 @@ def _merge(folder: Path, spec: RunSpec, found: list[sources.Source], plan: Plan,
     text_hash = whole or digest(["joined", documents, joined(counts)], 64)
     with staged(folder) as temporary:
         if spec.data.held_out:
-            with held_out.writing(temporary) as aside:
+            with filters.writing(temporary) as aside:
                 for part in held_out_parts(plan):
                     aside(part)
         size = sum(facts["bytes"] for facts in each)

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.data import formats
-from workbench.data.built_in import docs, python_code
-from workbench.data.slices.remote import RemotePath, is_remote, listed
+from workbench.data import built_in_text, formats
+from workbench.data.remote import RemotePath, is_remote, listed
 from workbench.data.streams import PACKINGS, Advance, FilePart, ignore, unpacked_suffix
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
@@ -132,7 +131,9 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
             advance(len(document))
             yield document
     else:
-        for document in docs.documents("train") if isinstance(source, Docs) else python_code.documents():
+        for document in (
+            built_in_text.documents("train") if isinstance(source, Docs) else built_in_text.code_documents()
+        ):
             advance(len(document))
             yield document
 
@@ -172,11 +173,11 @@ def name_of(source: Source) -> str:
 
 def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
     if name == "docs":
-        built_in = docs.info()
+        built_in = built_in_text.info()
         return [Docs(built_in.fingerprint, built_in.bytes["train"])]
     if name == "python-code":
-        code = python_code.files()
-        return [Code(python_code.fingerprint(code), sum(file.size for file in code))]
+        code = built_in_text.files()
+        return [Code(built_in_text.fingerprint(code), sum(file.size for file in code))]
     if is_remote(name):
         return list(_remote(name, column))
     path = user_path(name, "--corpus")

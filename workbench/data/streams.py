@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.data.slices.remote import RemotePath
+from workbench.data.remote import RemotePath
 from workbench.errors import InputError
 from workbench.progress import warn_once
 

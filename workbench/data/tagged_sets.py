@@ -2,21 +2,29 @@
 
 The path of a training, dev or test file stands for all files beside it whose names differ only in the part, and a
 folder holds one such set, or one file for each part that has its word anywhere in its name, or a data set of the hub in
-Parquet (`workbench.data.tagged_parquet`). Of several files of one part, the one that is named is read, else one that
-is called annotated or gold, else one with an ending of tagged sentences (`workbench.data.tagged`), else the only one
-that holds columns. Of a single file, a fifth of the sentences are tested on.
+Parquet. Of several files of one part, the named file is read, else a file called annotated or gold, else a file with an
+ending of tagged sentences (`tagged_sentences`), else the only file that holds columns. Of a single file, a fifth of the
+sentences are tested on.
+
+In Parquet a row is a sentence. Words are the list in column `tokens` (or `words`), tags the list in `ner_tags`, `tags`,
+`pos_tags` or `chunk_tags`, or in a column that is named. Tags may be numbers if the file says what they are called, as
+the library datasets writes it. Files of a split are `SPLIT-00000-of-00002.parquet`, or lie in a folder of its name, at
+most two folders down. Rows that hold `-DOCSTART-` alone are skipped, as in CoNLL's files.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from workbench.data import tagged, tagged_parquet
-from workbench.data.formats import warn_of_unread
+from workbench.data import tagged_sentences
+from workbench.data.formats import parquet_rows, warn_of_unread, whole_split
 from workbench.data.streams import PACKINGS
-from workbench.errors import InputError
+from workbench.data.tagged_sentences import DOCUMENT, Sentence
+from workbench.errors import InputError, encodable
 from workbench.rng import seed_of
 from workbench.spec.scoring import TESTED
 
@@ -29,7 +37,7 @@ ANNOTATED = re.compile(r"[._-]?(?<![a-z])(annotated|gold|labell?ed|tagged)(?![a-
 MOST_TAGS = 10_000  # in training sentences; with more, the scores of all tags for a batch may not fit into memory
 TEST_SHARE = 5  # one sentence in so many is tested on if there is a single file
 
-Sentences = dict[str, list[tagged.Sentence]]  # by part
+Sentences = dict[str, list[tagged_sentences.Sentence]]  # by part
 
 
 def files_of(path: Path) -> dict[str, Path]:
@@ -42,7 +50,7 @@ def files_of(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         return _of_file(path)
     files = _of_folder(path)
-    read = {file for each in files.values() for file in (tagged_parquet.shards(each) if _is_parquet(each) else [each])}
+    read = {file for each in files.values() for file in (shards(each) if _is_parquet(each) else [each])}
     entries = sorted(path.iterdir())
     unread = [entry.name for entry in entries if not any(entry in (file, *file.parents) for file in read)]
     warn_of_unread(f"--tasks {path}", unread, len(entries), _but(files))
@@ -67,7 +75,7 @@ def _of_file(path: Path) -> dict[str, Path]:
 def _of_folder(folder: Path) -> dict[str, Path]:
     """Return the files of the only set in a folder. Raises InputError."""
     files = _files(folder)
-    tagged_files = [file for file in files if tagged.format_of(file)]
+    tagged_files = [file for file in files if tagged_sentences.format_of(file)]
     parts = [file for file in files if _part(file)]
     if not tagged_files and all(map(_is_parquet, parts)) and (parquet := of_hub(folder)):
         return parquet
@@ -90,12 +98,12 @@ def _files(folder: Path) -> list[Path]:
 
 def of_hub(folder: Path) -> dict[str, Path]:
     """Return the first Parquet file of each part of a data set of the hub, if there is one. Raises InputError."""
-    return _by_part(folder, [paths[0] for paths in tagged_parquet.splits_of(folder).values()])
+    return _by_part(folder, [paths[0] for paths in splits_of(folder).values()])
 
 
 def holds_set(folder: Path) -> bool:
     """Return whether a folder holds files that end like tagged sentences: a single one, or parts of a set."""
-    files = [file for file in _files(folder) if tagged.format_of(file)]
+    files = [file for file in _files(folder) if tagged_sentences.format_of(file)]
     return len(files) == 1 or any(map(_part, files))
 
 
@@ -166,7 +174,9 @@ def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict
         *(file for file in annotated if _part(plain[file]) and _set(plain[file])[0] in stems),
         *(
             file for file in beside
-            if tagged.format_of(file) and file.name.startswith(tuple(stems)) and _worded_part(file) not in {*there, ""}
+            if tagged_sentences.format_of(file)
+            and file.name.startswith(tuple(stems))
+            and _worded_part(file) not in {*there, ""}
         ),
     ]  # fmt: skip
     files = list(dict.fromkeys(files))
@@ -210,7 +220,8 @@ def _only(path: Path, part: str, files: list[Path]) -> Path:
     Raises InputError if several could be meant.
     """
     preferences: list[Callable[[Path], bool]] = [
-        lambda file: file == path, _is_annotated, lambda file: bool(tagged.format_of(file)), tagged.holds_columns,
+        lambda file: file == path, _is_annotated,
+        lambda file: bool(tagged_sentences.format_of(file)), tagged_sentences.holds_columns,
     ]  # fmt: skip
     for preferred in preferences:
         if len(files) > 1 and (better := [file for file in files if preferred(file)]):
@@ -239,14 +250,14 @@ def _part(file: Path) -> str:
     A Parquet file of the hub has its part in front, or is in a folder of its name.
     """
     if _is_parquet(file):
-        shard = tagged_parquet.SHARD.fullmatch(file.stem)
+        shard = SHARD.fullmatch(file.stem)
         return PARTS.get(shard[1] if shard else file.parent.name, "")
     match = _match(file)
     return PARTS[match[1].lower()] if match else ""
 
 
 def _is_parquet(file: Path) -> bool:
-    return file.suffix == tagged_parquet.SUFFIX
+    return file.suffix == SUFFIX
 
 
 def _set(file: Path) -> tuple[str, str]:
@@ -267,3 +278,113 @@ def _whole(file: Path) -> str:
 def _unpacked(file: Path) -> str:
     """Return the name of a file without the ending of its compression."""
     return file.stem if file.suffix.lower() in PACKINGS else file.name
+
+
+SUFFIX = ".parquet"
+SPLITS = ("train", "validation", "valid", "dev", "test")
+SHARD = re.compile(rf"({'|'.join(SPLITS)})(?:-\d+-of-\d+)?")
+DEPTHS = ("", "*/", "*/*/")
+WORDS = ("tokens", "words")
+TAGS = ("ner_tags", "tags", "pos_tags", "chunk_tags")
+
+
+def splits_of(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each split of the data set in a folder, in order; empty if there are none.
+
+    Raises InputError if several data sets or configurations are in it.
+    """
+    by_split: dict[tuple[Path, str], list[Path]] = {}
+    for path in sorted(path for depth in DEPTHS for path in folder.glob(f"{depth}*{SUFFIX}")):
+        if match := SHARD.fullmatch(path.stem):
+            by_split.setdefault((path.parent, match[1]), []).append(path)
+        elif path.parent.name in SPLITS and path.parent != folder:
+            by_split.setdefault((path.parent.parent, path.parent.name), []).append(path)
+    sets = list(dict.fromkeys(place for place, _ in by_split))
+    if len(sets) > 1:
+        shown = ", ".join(str(place.relative_to(folder)) or "." for place in sets)
+        raise InputError(f"{folder} holds several data sets ({shown}); name the folder of one of them")
+    return {split: paths for (_, split), paths in by_split.items()}
+
+
+def shards(first: Path) -> list[Path]:
+    """Return the files of the split that a file begins."""
+    match = SHARD.fullmatch(first.stem)
+    beside = first.parent.glob(f"*{SUFFIX}")
+    return [path for path in beside if not match or ((m := SHARD.fullmatch(path.stem)) and m[1] == match[1])]
+
+
+def read_raw(first: Path, column: str = "") -> list[Sentence]:
+    """Return the sentences of the split that a file begins, with the tags as they are written.
+
+    The number of a row stands for the line of its words. Raises InputError naming the file and the row.
+    """
+    sentences = [sentence for path in whole_split(shards(first)) for sentence in _sentences(path, column)]
+    if not any(sentence.words for sentence in sentences):
+        raise InputError(f"{first} holds no tagged sentences")
+    return sentences
+
+
+def _sentences(path: Path, column: str) -> Iterator[Sentence]:
+    """Yield the sentences of one file."""
+    names: list[str] | None = None
+    words = tags = ""
+    for number, (where, row) in enumerate(parquet_rows(path, str(path)), 1):
+        if not words:
+            words, tags = _columns(path, list(row), column)
+            names = _names(path, tags)
+        place = f"{path}, {where}"
+        tokens, values = row[words], row[tags]
+        if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+            raise InputError(f"{place}: {words!r} and {tags!r} are not two lists of the same length")
+        if len(tokens) == 1 and isinstance(tokens[0], str) and DOCUMENT.match(tokens[0]):
+            continue
+        for token in tokens:
+            if not isinstance(token, str) or not token.strip() or not encodable(token):
+                raise InputError(f"{place}: {words!r} holds {token!r:.40}, which is not a word")
+        yield Sentence(
+            tuple(tokens), tuple(_tag(each, names, tags, place) for each in values), (number,) * max(1, len(tokens))
+        )
+
+
+def _tag(value: Any, names: list[str] | None, column: str, where: str) -> str:
+    """Return the name of a tag. Raises InputError."""
+    if isinstance(value, str) and value.strip() and encodable(value):
+        return value.strip()
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{where}: {column!r} holds {value!r:.40}, which is not a tag")
+    if names is None:
+        raise InputError(f"{where}: {column!r} holds the number {value}, and the file does not say what it is called")
+    if not 0 <= value < len(names):
+        raise InputError(f"{where}: {column!r} holds {value}, and the tags have numbers from 0 to {len(names) - 1}")
+    return names[value]
+
+
+def _columns(path: Path, columns: list[str], column: str) -> tuple[str, str]:
+    """Return the columns of words and of tags. Raises InputError if there is none."""
+    words = next((name for name in WORDS if name in columns), "")
+    tags = column or next((name for name in TAGS if name in columns), "")
+    if not words or tags not in columns:
+        lacking = column or (" or ".join(TAGS) if words else " or ".join(WORDS))
+        raise InputError(f"{path} has no column {lacking}; its columns are {', '.join(columns)}")
+    return words, tags
+
+
+def _names(path: Path, column: str) -> list[str] | None:
+    """Return what the numbers of a column are called, from the file's own description; None if it has none."""
+    import pyarrow.parquet as pq
+
+    metadata = (pq.read_schema(path).metadata or {}).get(b"huggingface")
+    try:
+        feature = json.loads(metadata)["info"]["features"][column] if metadata else None
+    except (ValueError, KeyError, TypeError):
+        return None
+    while isinstance(feature, dict | list) and "names" not in feature:  # a list of features, in one of three spellings
+        feature = (
+            feature[0]
+            if isinstance(feature, list) and feature
+            else feature.get("feature")
+            if isinstance(feature, dict)
+            else None
+        )
+    names = feature.get("names") if isinstance(feature, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else None

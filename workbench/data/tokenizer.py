@@ -1,4 +1,9 @@
-"""Tokenizers in the Hugging Face layout: trained on the corpus (`subwords`), or those of the hub or a folder."""
+"""Tokenizers in the Hugging Face layout: trained on the corpus (`subwords`), or those of the hub or a folder.
+
+Whether a tokenizer keeps capital letters and whether its vocabulary has them may contradict each other: the first
+settings of a published cased model said that texts are put into lower case, and a vocabulary of small letters beside
+settings that keep capitals makes words with capitals unknown. Neither gives an error, only lower scores; both warn.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +31,7 @@ from workbench.store.cache import is_whole, staged
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
 
 SEGMENTS = "token_type_ids"  # the name of segment ids among the outputs of a tokenizer
 SENTENCE_ENDS = (".", "!", "?")
@@ -308,3 +314,38 @@ def load_published_tokenizer(folder: Path) -> Any:
     if "model_input_names" not in tokenizer.init_kwargs:  # transformers 5 leaves out the segments of ALBERT and XLNet
         tokenizer.model_input_names = list(dict.fromkeys((*tokenizer.model_input_names, SEGMENTS)))
     return tokenizer
+
+
+FEW = 0.01  # the share of words with capital letters in a vocabulary of small letters, such as those of Roman numbers
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def contradiction(tokenizer: Any) -> str:
+    """Return a sentence on how a fast tokenizer and its vocabulary differ in casing, "" if they do not.
+
+    It is "" as well for a tokenizer in Python, and for a vocabulary without Latin letters.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return ""
+    special = set(tokenizer.all_special_tokens)
+    words = [word for word in tokenizer.get_vocab() if word not in special]
+    capital = sum(not set(word).isdisjoint(LETTERS) for word in words)
+    small = sum(not set(word).isdisjoint(LETTERS.lower()) for word in words)
+    keeps = _keeps_capitals(tokenizer)
+    if not keeps and capital > FEW * len(words):
+        return (
+            f"texts are put into lower case, and {capital:,} of the {len(words):,} tokens of the vocabulary have "
+            f"capital letters; if the model was trained on these, set do_lower_case to false"
+        )
+    if keeps and not capital and small:
+        return (
+            "texts keep capital letters, and no token of the vocabulary has one; if the model was trained on small "
+            "letters, set do_lower_case to true"
+        )
+    return ""
+
+
+def _keeps_capitals(tokenizer: Any) -> bool:
+    """Return whether a fast tokenizer leaves capital letters as they are before it splits a text."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return normalizer is None or not set(normalizer.normalize_str(LETTERS)).isdisjoint(LETTERS)

@@ -24,7 +24,7 @@ from workbench import objectives
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
-from workbench.data.slices.slice_workers import encode_with
+from workbench.data.preprocessing import encode_with
 from workbench.errors import DAMAGE, DamagedRun, remedy
 from workbench.execution import one_run
 from workbench.execution.cluster import jobs_of_runs, jobs_of_text, slurm
@@ -34,8 +34,7 @@ from workbench.execution.several_devices import devices
 from workbench.execution.wanted_scores import Wanted
 from workbench.execution.workers import Assignment, share
 from workbench.progress import say
-from workbench.spec.host import Host
-from workbench.spec.launch import Launch
+from workbench.spec.host import Host, Launch
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun, ResolvedSpec

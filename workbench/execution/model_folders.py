@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.data.hugging_face import TOKENIZER_FILES, hub
 from workbench.errors import InputError, plural
-from workbench.models import model_card
-from workbench.models.export import add_origin, export_discriminator, export_masked_lm, masked_lm
+from workbench.models import export
+from workbench.models.export import Terms, add_origin, export_discriminator, export_masked_lm, masked_lm
 from workbench.models.heads import BinaryHead
-from workbench.models.model_card import Terms
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
 from workbench.store.redact import code_in_markdown, for_markdown, on_one_line
@@ -139,7 +138,7 @@ def card(run: RunDir, spec: RunSpec, name: str, terms: Terms | None = None, plac
 
 An `{kind}` with its head, pre-trained with the objective {code_in_markdown(spec.objective)}. {USES[name]}
 
-- text: {model_card.corpus_line(spec)}
+- text: {export.corpus_line(spec)}
 - training: {plural(done["steps"], "step")}, {plural(done["tokens"], "token")}, seed {spec.seed}
 - training FLOPs, by convention: {flops}{before}
 
@@ -169,7 +168,7 @@ logits = model(**tokenizer("Some text.", return_tensors="pt")).logits
         base = spec.pair.names[name == GENERATOR]
     model = f"{run.run_id}-{name}" if place == "." else place.rpartition("/")[2]
     results = [] if name == GENERATOR else _results(measured)
-    return model_card.page(spec, body, TASKS[name], ["electra", TASKS[name]], terms, results, model, base)
+    return export.page(spec, body, TASKS[name], ["electra", TASKS[name]], terms, results, model, base)
 
 
 def _by_measure(scores: Mapping[str, Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -236,14 +235,14 @@ def _origin(environment: Mapping[str, Any]) -> str:
 
 def _limits(spec: RunSpec, terms: Terms, warnings: Iterable[str]) -> str:
     """Return what a user of a model has to know before they rely on it, as a list in Markdown."""
-    codes = ", ".join(model_card.languages(spec, terms)) or "not stated; those of its text"
+    codes = ", ".join(export.languages(spec, terms)) or "not stated; those of its text"
     licence = (
         "not stated. The text may have terms of its own"
         if terms.licence == Terms().licence
         else f"{terms.licence}, as its publisher states; nothing here has compared it with the terms of the text"
     )
     lines = [
-        f"texts: {model_card.length_line(spec)}",
+        f"texts: {export.length_line(spec)}",
         f"languages: {codes}",
         f"licence: {licence}",
         "it is one pre-training seed of a comparison: another seed of the same settings scores otherwise",

@@ -49,7 +49,7 @@ from workbench.store.validation import check_fields
 from workbench.tasks import Measure, Suite
 from workbench.tasks.score import keep
 from workbench.training.plan import Plan, plan
-from workbench.training.points import step_of
+from workbench.training.snapshots import step_of
 
 log = logging.getLogger("workbench")
 WAIT = 1.0  # seconds between checks of runs that other processes carry out

@@ -12,9 +12,8 @@ from typing import Any
 
 from workbench import progress
 from workbench.data import hugging_face
-from workbench.data.hugging_face.casing import contradiction
-from workbench.data.hugging_face.published_models import known_model
-from workbench.data.tokenizer import load_published_tokenizer
+from workbench.data.hugging_face.hub import known_model
+from workbench.data.tokenizer import contradiction, load_published_tokenizer
 from workbench.errors import DamagedRun, InputError, LeaseHeld, encodable, remedy
 from workbench.spec.host import Host
 from workbench.spec.parts import PublishedSpec

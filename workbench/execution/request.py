@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.execution.run_list import Job
     from workbench.execution.search import Search
     from workbench.spec.experiment import Experiment
-    from workbench.spec.launch import Launch
+    from workbench.spec.host import Launch
     from workbench.spec.parts import Budget
     from workbench.spec.run_spec import RunSpec
 

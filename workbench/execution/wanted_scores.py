@@ -15,7 +15,7 @@ from workbench.store.run_store import RunDir
 from workbench.store.validation import inside
 from workbench.tasks import Measure, Suite
 from workbench.training.plan import Plan
-from workbench.training.points import Point, step_of
+from workbench.training.snapshots import Point, step_of
 
 if TYPE_CHECKING:
     from workbench.tasks.series import Series

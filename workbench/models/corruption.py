@@ -6,24 +6,24 @@ Sources: Clark et al. 2020, sections 3.1 and 3.4, and the released code (docs/el
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import accumulate
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workbench.errors import InputError
-from workbench.models.counts.ngram import Ngrams
-from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
+from workbench.models.ngram_generators import Ngrams, WordFrequencies
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.rng import uniform
+from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, Corruption, Guess, Mean, ordinary, sample
-
-
-def real_tokens(batch: Batch) -> Tensor:
-    """Return which positions are not padding, bool (B, L)."""
-    return torch.ones_like(batch.ids, dtype=torch.bool) if batch.attention is None else batch.attention.bool()
+from workbench.tensors import Batch, Corruption, Guess, Mean, ordinary, real_tokens, sample
 
 
 def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
@@ -191,3 +191,138 @@ class Generator(nn.Module):
         draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         hidden = gather(states, masked.positions)  # (B, K, D)
         return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)
+
+
+# ----------------------------------------
+# Picks of whole words in spans of one to three, for masked language models such as ALBERT.
+#
+# Joshi et al. 2020 mask spans; Lan et al. 2020, section 3.1, give a span of n words a probability proportional to 1 /
+# n. B rows, L positions, K picks, V size of the vocabulary.
+
+
+LONGEST = 3  # words of a span
+_SHARES = [1 / words for words in range(1, LONGEST + 1)]
+UP_TO = [below / sum(_SHARES) for below in accumulate(_SHARES)]  # the probability of a span of at most n words
+
+
+class WordStarts(nn.Module):
+    """Which tokens of the vocabulary begin a word, (V,); all of them until `mark_words` is called."""
+
+    table: Tensor
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.register_buffer("table", torch.ones(spec.encoder.vocab, dtype=torch.bool), persistent=False)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return picked positions (B, K) of whole words, and which of them count, as `corruption.pick_positions` does.
+
+        The words of a row are divided into spans of 1 to 3 words. Spans are picked in random order until no word fits
+        into the number of picks; of the last span the words that fit are picked. So a row may have fewer picks than K.
+        Unlike in google-research/albert, `create_pretraining_data.py`, spans are drawn side by side over the whole row,
+        so that no two of them meet at the same words.
+        """
+        length, slots = batch.ids.shape[1], torch.arange(batch.ids.shape[1] + 1, device=batch.ids.device)
+        candidates = ordinary(batch.ids, batch.attention, self.spec.data.special)
+        before = nn.functional.pad(candidates, (1, 0))[:, :-1]
+        begins = candidates & (self.table[batch.ids] | ~before)  # the first token after [CLS] or [SEP] begins a word
+        words = (begins.cumsum(1) - 1).clamp(min=0)
+        draws = uniform(batch.keys, "spans", length)
+        sizes = 1 + (draws[..., None] >= torch.tensor(UP_TO[:-1], device=draws.device)).sum(-1)
+        spans = torch.searchsorted(sizes.cumsum(1), words, right=True)  # (B, L), the span of each token
+        rank = uniform(batch.keys, "picks", length).gather(1, spans).masked_fill(~candidates, 2.0)
+        order = rank.argsort(dim=1, stable=True)  # the tokens of a span stay together, and in their order
+        # A word ends where another one begins, or where the candidates end.
+        ends = nn.functional.pad(begins.gather(1, order) | ~candidates.gather(1, order), (0, 1), value=True)
+        fits = ends & (slots <= pick_counts(batch, self.spec)[:, None])
+        counted = torch.where(fits, slots, 0).amax(1).clamp(max=candidates.sum(1))
+        return order[:, : self.spec.picks], (slots[: self.spec.picks] < counted[:, None]).float()
+
+
+def mark_words(model: nn.Module, starts: Callable[[], NDArray[np.bool_]]) -> None:
+    """Pass the tokens (V,) that begin a word to each `WordStarts` in `model`; only then is `starts` called."""
+    for part in model.modules():
+        if isinstance(part, WordStarts):
+            part.table.copy_(torch.from_numpy(starts()))
+
+
+# ----------------------------------------
+# Which tokens a permutation language model predicts, in which order, and which others each of them sees.
+#
+# Yang et al. 2019, "XLNet", section 2.3, and the released code (zihangdai/xlnet, `data_utils.py`, `_sample_mask` and
+# `_local_perm`). Differences from the code: a span begins at any token, and not only at the beginning of a word,
+# because rows hold ids alone; and one order covers the whole row, since no memory of a former row is kept.
+#
+# B rows, L positions, K predicted positions.
+
+
+def pick_spans(batch: Batch, special: Special, alpha: int, longest: int) -> tuple[Tensor, Tensor]:
+    """Return the positions of each row that are predicted, (B, K) int64, and whether each counts, (B, K) float.
+
+    There are K = L / alpha, rounded down; a row with padding is due as many of its own tokens, and at least one. Spans
+    of n tokens, n from 1 to `longest` with a probability proportional to 1/n, follow each other from left to right,
+    each at a random place among alpha n other tokens. If these are too few, single tokens are added; if they are too
+    many, the last ones are left out. Special tokens and padding are never picked.
+    """
+    length = batch.ids.shape[1]
+    columns = torch.arange(length, device=batch.ids.device)
+    starts, sizes = _spans(batch.keys, length, alpha, longest)
+    inside = (starts[..., None] <= columns) & (columns < (starts + sizes)[..., None])
+    order = torch.where(inside.any(1), 2 - columns / length, uniform(batch.keys, "singles", length))
+    top = order.masked_fill(~ordinary(batch.ids, batch.attention, special), -1.0).topk(slots(length, alpha), dim=1)
+    due = (real_tokens(batch).sum(1, keepdim=True) // alpha).clamp(min=1)
+    counted = torch.arange(top.indices.shape[1], device=batch.ids.device) < due
+    return top.indices, (counted & (top.values >= 0)).float()
+
+
+def slots(length: int, alpha: int) -> int:
+    """Return K, the number of predicted positions of a row of `length` tokens."""
+    return max(1, length // alpha)
+
+
+def _spans(keys: Tensor, length: int, alpha: int, longest: int) -> tuple[Tensor, Tensor]:
+    """Return the first positions and the sizes of spans, (B, S) int64 each, enough to cover rows of this length."""
+    count = length // (alpha + 1) + 1
+    total = sum(1 / size for size in range(1, longest + 1))
+    draws = uniform(keys, "span-sizes", count) * total
+    sizes = torch.ones_like(draws, dtype=torch.int64)
+    for size in range(1, longest):
+        sizes = sizes + (draws >= sum(1 / smaller for smaller in range(1, size + 1)))
+    stretches = sizes * (alpha + 1)
+    before = (uniform(keys, "span-places", count) * (sizes * alpha)).long()  # tokens of the context on its left
+    return stretches.cumsum(1) - stretches + before, sizes
+
+
+def visible_in_order(batch: Batch, special: Special, positions: Tensor, weights: Tensor) -> Tensor:
+    """Return which positions each one sees under a random order of the row, (B, L, L) bool.
+
+    Predicted tokens and special tokens have places in the order; each sees those before it and all other tokens. A
+    special token also sees itself. The other tokens see only each other.
+    """
+    real, predicted = real_tokens(batch), torch.zeros_like(batch.ids, dtype=torch.bool)
+    predicted = predicted.scatter(1, positions, weights > 0)
+    placed = real & (predicted | ~ordinary(batch.ids, batch.attention, special))
+    order = torch.where(placed, uniform(batch.keys, "order", batch.ids.shape[1]), -1.0)
+    own_order, key_order = order[:, :, None], order[:, None]
+    hidden = placed[:, None] & ((own_order < key_order) | (predicted[:, :, None] & (own_order == key_order)))
+    return real[:, None] & ~hidden
+
+
+def visible_before(ids: Tensor, attention: Tensor | None) -> Tensor:
+    """Return which positions each one sees from left to right, (B, L, L) bool: the tokens before it."""
+    before = torch.ones(1, ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril(-1)
+    return before.expand(len(ids), -1, -1) if attention is None else before & attention.bool()[:, None]
+
+
+def visible_except(ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
+    """Return which positions each one sees, (B, L, L) bool: all tokens but the one at places (B,)."""
+    columns = torch.arange(ids.shape[1], device=ids.device)
+    seen = columns != places[:, None]
+    seen = seen if attention is None else seen & attention.bool()
+    return seen[:, None].expand(-1, ids.shape[1], -1)
+
+
+def seeing(visible: Tensor, positions: Tensor) -> Tensor:
+    """Return whether positions (B, K) see any position at all, (B, K) bool."""
+    return gather(visible, positions).any(-1)

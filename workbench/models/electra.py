@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from workbench.store.safetensors_writer import save_copies
+from workbench.store.checkpoint import save_copies
 from workbench.tensors import visible_keys
 
 

@@ -19,11 +19,11 @@ from torch.nn.utils import parametrize
 
 from workbench.cpu import layers
 from workbench.errors import InputError
+from workbench.models import two_streams, xlnet
 from workbench.models.electra import Config, Electra, hugging_face
 from workbench.models.families import FAMILIES, Family, family_of
 from workbench.models.positions import PROJECTIONS, initialise_positions
-from workbench.models.query_stream import two_streams, xlnet
-from workbench.models.query_stream.two_streams import Queries
+from workbench.models.two_streams import Queries
 from workbench.rng import seed_of
 from workbench.spec.parts import EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec

@@ -13,18 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the usual name
 
-from workbench.cpu import vocabulary_loss
+from workbench.cpu import functions
 from workbench.models.encoder import Encoder, initialise
 from workbench.models.families import family_of
 from workbench.models.losses import (
     CHUNK,
+    binary_loss_and_ratios,
     copy_mixture_loss,
     cross_entropy,
+    gather,
     is_most_probable,
+    share,
     token_log_likelihood,
     weighted_mean,
 )
-from workbench.tensors import Guess, Mean, sample
+from workbench.tensors import Batch, Corruption, Guess, Mean, Ratio, StepLoss, real_tokens, sample
 
 
 class MlmHead(nn.Module):
@@ -57,7 +60,7 @@ class MlmHead(nn.Module):
         """Return log q(target) (N,) for hidden (N, D), in fp32 or wider, without gradient."""
         if self._stepwise:
             return self.likelihood(hidden[None], targets[None])[0][0]
-        return vocabulary_loss.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
+        return functions.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
 
     def loss(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Mean, Tensor]:
         """Return the weighted mean cross-entropy, and whether each target is the most probable token (B, N).
@@ -121,9 +124,7 @@ class MlmHead(nn.Module):
     def _at_once(self, hidden: Tensor, targets: Tensor, weights: Tensor, **more: Any) -> Guess:
         """Return loss and samples from one pass over the vocabulary; the tensors in `more` are (B * N,)."""
         features = self._transform(hidden).flatten(0, 1)
-        result = vocabulary_loss.guess(
-            features, self.table.weight, self.bias, targets.flatten(), weights.flatten(), **more
-        )
+        result = functions.guess(features, self.table.weight, self.bias, targets.flatten(), weights.flatten(), **more)
         shaped = {name: getattr(result, name).view_as(targets) for name in ("samples", "right", "sample_nll")}
         return replace(result, **shaped)
 
@@ -173,7 +174,7 @@ class SelectionHead(nn.Module):
         table = torch.cat([self.table.weight, self.neither.weight])  # (V + 1, E)
         features = self._transform(hidden).flatten(0, 1)
         right = torch.full((len(features),), len(table) - 1, device=hidden.device)
-        log_likelihoods = vocabulary_loss.log_likelihood(features, table, table.new_zeros(len(table)), right)
+        log_likelihoods = functions.log_likelihood(features, table, table.new_zeros(len(table)), right)
         return log_likelihoods.view(hidden.shape[:2])
 
     def _transform(self, hidden: Tensor) -> Tensor:
@@ -237,3 +238,56 @@ class BinaryHead(nn.Module):
             hidden = F.gelu(self.dense(hidden))
         out: Tensor = self.out(hidden).squeeze(-1)
         return out
+
+
+# ----------------------------------------
+# The two losses of models that are trained on pairs of segments: masked tokens, and whether the pair was taken apart.
+#
+# B rows, L positions, D width of the encoder.
+
+
+class PairHead(nn.Module):
+    """The head that predicts whether the second segment of a row follows the first, from the state of [CLS].
+
+    A dense layer with tanh, BERT's pooler, and a layer with two outputs, as in the released code
+    (google-research/bert, `modeling.py` and `run_pretraining.py`).
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        width = encoder.spec.hidden
+        self.dense, self.out = nn.Linear(width, width), nn.Linear(width, 2)
+        initialise(self, encoder.spec.init)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return the logits (B, 2), of "follows" and of "does not follow", for hidden (B, D)."""
+        out: Tensor = self.out(torch.tanh(self.dense(hidden)))
+        return out
+
+    def loss(self, hidden: Tensor, broken: Tensor, name: str) -> tuple[Mean, dict[str, Ratio]]:
+        """Return the mean cross-entropy of broken (B,) bool given the states of [CLS], hidden (B, D), and metrics.
+
+        The metrics have names that begin with `name`: those of `binary_ratios`, and the share of broken pairs.
+        """
+        logits = self(hidden).float()
+        margin, counted = logits[:, 1:] - logits[:, :1], torch.ones_like(broken)[:, None]  # (B, 1) each
+        loss, metrics = binary_loss_and_ratios(name, margin, broken[:, None], counted)
+        return loss, metrics | {f"{name}_broken_rate": share(broken[:, None], counted)}
+
+
+def pair_losses(
+    encoder: Encoder, head: MlmHead, pair_head: PairHead, batch: Batch, masked: Corruption, name: str
+) -> StepLoss:
+    """Return the sum of both losses, each a mean, for the masked rows of a batch of pairs.
+
+    `name` is that of the second loss in metrics: `nsp` for the next sentence, `sop` for the order of sentences.
+    """
+    assert batch.broken is not None, "rows without pairs"
+    hidden = encoder(masked.ids, batch.attention, batch.segments)  # (B, L, D)
+    words, right = head.loss(gather(hidden, masked.positions), masked.targets, masked.weights)
+    pairs, metrics = pair_head.loss(hidden[:, 0], batch.broken, name)
+    metrics |= masked.metrics | {
+        "mlm_accuracy": share(right, masked.weights),
+        "replaced_rate": share(masked.ids != batch.ids, real_tokens(batch)),
+    }
+    return StepLoss(words + pairs, {"mlm_loss": words, f"{name}_loss": pairs}, metrics)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.errors import InputError, suggest
 from workbench.models.flops import Flops
-from workbench.objectives import _former_names
 from workbench.spec.parts import CONVENTIONS, Convention, PairKind, Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.stages import ResolvedSpec
@@ -282,7 +281,6 @@ def _load_file(path: Path, name: str) -> ModuleType:
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
-    _former_names.make_importable()
     try:
         with blaming(str(path)):
             module_spec.loader.exec_module(module)

@@ -12,14 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from workbench.errors import InputError
 from workbench.models import flops
-from workbench.models.corruption import (
-    Generator,
-    mask_for_generator,
-    real_tokens,
-    replace_tokens,
-    require_weights,
-    sample_tokens,
-)
+from workbench.models.corruption import Generator, mask_for_generator, replace_tokens, require_weights, sample_tokens
 from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
@@ -36,7 +29,7 @@ from workbench.models.losses import (
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, Mean, StepLoss
+from workbench.tensors import Batch, Mean, StepLoss, real_tokens
 
 
 class Options(Part):

@@ -13,7 +13,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator, real_tokens
+from workbench.models.corruption import Generator
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
@@ -22,7 +22,7 @@ from workbench.models.losses import binary_loss_and_ratios, share
 from workbench.models.sentence_scores import Scorer, copy_mixture
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, StepLoss, real_tokens
 
 
 class Options(Part):

@@ -17,8 +17,7 @@ from workbench.models.corruption import mask_tokens
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
-from workbench.models.heads import MlmHead
-from workbench.models.segments.pair_losses import PairHead, pair_losses
+from workbench.models.heads import MlmHead, PairHead, pair_losses
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import mask_tokens, real_tokens
+from workbench.models.corruption import mask_tokens
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
@@ -18,7 +18,7 @@ from workbench.models.losses import gather, share
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, StepLoss, real_tokens
 
 
 class Options(Part):

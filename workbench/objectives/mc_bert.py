@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator, real_tokens, require_weights
+from workbench.models.corruption import Generator, require_weights
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import SelectionHead
@@ -16,7 +16,7 @@ from workbench.models.losses import cross_entropy, share, weighted_mean
 from workbench.models.sentence_scores import Scorer, summed
 from workbench.spec.parts import Extent, Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, StepLoss, real_tokens
 
 
 class Options(Part):

@@ -7,7 +7,7 @@ out: a last layer of RTD's own, and the lower layers that generator and encoder 
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator, real_tokens, require_weights
+from workbench.models.corruption import Generator, require_weights
 from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.frequencies import Frequencies
@@ -16,7 +16,7 @@ from workbench.models.losses import binary_loss_and_ratios, gather, share, weigh
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Extent, Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, StepLoss, real_tokens
 
 
 class Options(Part):

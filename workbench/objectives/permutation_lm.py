@@ -15,26 +15,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import real_tokens
+from workbench.models.corruption import pick_spans, seeing, slots, visible_before, visible_except, visible_in_order
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.families import family_of
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies, entropy
 from workbench.models.heads import query_head
 from workbench.models.losses import gather, share
-from workbench.models.query_stream.permutation import (
-    pick_spans,
-    seeing,
-    slots,
-    visible_before,
-    visible_except,
-    visible_in_order,
-)
-from workbench.models.query_stream.two_streams import Queries
 from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
+from workbench.models.two_streams import Queries
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, StepLoss, real_tokens
 
 
 class Options(Part):

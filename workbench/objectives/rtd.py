@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator, real_tokens
+from workbench.models.corruption import Generator
 from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
@@ -20,7 +20,7 @@ from workbench.models.losses import binary_loss_and_ratios
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, StepLoss, real_tokens
 
 
 class Options(Part):

@@ -156,9 +156,9 @@ class DataSpec(Part):
     text is put into lower case, unless `strip_accents` says otherwise: "på" would become "pa".
 
     Documents of fewer than `min_words` words or more than `max_words` are left out, words as `words` counts them. So
-    are documents whose most probable language is not `language` (`workbench.data.slices.languages`), and those that
+    are documents whose most probable language is not `language` (`workbench.data.filters`), and those that
     are about as similar to an earlier one as `near_duplicates`, a Jaccard similarity of their sets of five words in a
-    row, or more similar (`workbench.data.slices.signatures`).
+    row, or more similar (`workbench.data.near_duplicates`).
 
     With `pairs`, a row holds two segments of text: half of the second ones are of another document (`next`), or half
     of the rows have their segments swapped (`order`); if it is left out, the objective decides. With `copies`, the text
@@ -454,7 +454,7 @@ class TasksSpec(Part):
     @field_validator("at")
     @classmethod
     def _is_schedule(cls, value: str) -> str:
-        """Accept the four kinds of schedule that `workbench.training.points` describes."""
+        """Accept the four kinds of schedule that `workbench.training.snapshots` describes."""
         if value in ("auto", "none", "words") or re.fullmatch(r"log:([1-9]|[1-4]\d|50)", value):
             return value
         raise ValueError(

@@ -331,14 +331,6 @@ _NETWORK = ("width", "depth", "heads")  # fields of a generator that is a networ
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
 
 
-def with_later_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a stored spec, by dotted keys, as a newer version would have written them.
-
-    A setting that did not exist yet has the value that was in effect.
-    """
-    return {**_ADDED_LATER, **stored}
-
-
 def slug(text: str) -> str:
     """Return at most 60 characters that are letters of ASCII in lower case, digits and hyphens."""
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower()).strip("-")[:60]

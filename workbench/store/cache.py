@@ -40,10 +40,6 @@ FOLDERS = ("data", "slices", "signatures", "duplicates", "docs", "tokenizers", "
 FILES = ("probes", "baselines", "hub", "texts", "plans")
 
 
-class Older(ValueError):
-    """The error about an entry of an earlier version, which wrote no hashes, so that damage could not be detected."""
-
-
 # ---- entries that are one JSON file ----
 
 
@@ -63,8 +59,6 @@ def checked_entry(path: Path) -> Any:
         raw = atomic.loads(content)
     except ValueError:
         raw = None
-    if isinstance(raw, dict) and "sha256" not in raw and "value" not in raw:
-        raise Older(f"{path.name} has no SHA-256, like those made by earlier versions")
     value = raw.get("value") if isinstance(raw, dict) else None
     if value is None or content != _with_hash(path.name, value):
         raise ValueError(f"{path.name} has changed since it was written, according to its SHA-256")
@@ -127,7 +121,7 @@ def faults(folder: Path, full: bool = False, blocks: int | None = None) -> Itera
         if sealed["folder"] != folder.name:
             yield f"it was made under the name {sealed['folder']}"
     except (FileNotFoundError, NotADirectoryError):
-        yield f"it has no {SEAL}, like those made by earlier versions"
+        yield f"it has no {SEAL}"
         return
     except (OSError, ValueError) as error:
         yield str(error)
@@ -302,11 +296,10 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[Lease]:
 
 @dataclass(frozen=True)
 class Difference:
-    """An entry that has changed since it was written; `covered` is false if it has no hash to compare it with."""
+    """An entry that has changed since it was written."""
 
     entry: Path
     what: str
-    covered: bool = True
 
     def __str__(self) -> str:
         return f"{self.entry}: {self.what}"
@@ -317,14 +310,13 @@ def differences(root: Path | None = None) -> Iterator[Difference]:
     root = root or atomic.cache_root()
     for kind in FOLDERS:
         for folder in _entries(root / kind):
-            covered = os.path.lexists(folder / SEAL)
-            yield from (Difference(folder, fault, covered) for fault in faults(folder, full=True))
+            yield from (Difference(folder, fault) for fault in faults(folder, full=True))
     for kind in FILES:
         for path in _entries(root / kind):
             try:
                 checked_entry(path)
             except ValueError as error:
-                yield Difference(path, str(error), not isinstance(error, Older))
+                yield Difference(path, str(error))
             except OSError as error:
                 yield Difference(path, f"cannot be read: {error.strerror}")
 

@@ -71,7 +71,7 @@ class RunDir:
     def _spec(self) -> ResolvedSpec:
         try:
             self.file("spec.json")
-            return ResolvedSpec(parse(validation.spec_record(self.path)[0]["spec"]))
+            return ResolvedSpec(parse(validation.spec_record(self.path)["spec"]))
         except (ValueError, OSError) as error:
             raise damaged(self.path, validation.reason(error)) from None
 
@@ -443,10 +443,9 @@ class RunDir:
                 )
 
     def weight_digests(self, place: str = "") -> dict[str, str]:
-        """Return the hashes that scores record: one over the encoder's files, and one over the heads' if any."""
+        """Return the hashes that scores record: one over the encoder's files, and one over the heads'."""
         done = self._weights_record(place)
-        parts = ("encoder", "heads") if "heads" in done else ("encoder",)  # older versions kept no heads
-        return {part: validation.weights_digest(done, part) for part in parts}
+        return {part: validation.weights_digest(done, part) for part in ("encoder", "heads")}
 
     # -- state, determined from the files each time
 
@@ -508,11 +507,6 @@ class RunDir:
         return validation.fault(self.path)
 
     @property
-    def covered(self) -> bool:
-        """Whether this run has a manifest. Older versions wrote none."""
-        return self._has(manifest.NAME)
-
-    @property
     def trained(self) -> bool:
         """Whether training has finished; scores may still be missing."""
         return self._has("done.json")
@@ -563,8 +557,7 @@ def _wanted(record: Mapping[str, Any]) -> set[str]:
 
 def _failure(record: Mapping[str, Any]) -> str:
     """Return a sentence about the reason of a failed evaluation."""
-    act = record.get("act", "fine-tuning")  # older versions had no other kind of evaluation
-    return f"{act} on {record['task']} (seed {record['seed']}) {record['kind']}: {record['message']}"
+    return f"{record['act']} on {record['task']} (seed {record['seed']}) {record['kind']}: {record['message']}"
 
 
 def _warnings(done: Mapping[str, Any]) -> list[str]:

@@ -63,8 +63,6 @@ COUNTED = (
 )  # lists of a record whose lengths are also written
 
 
-# Fields of every record that was written with a hash; records without a hash are from older versions.
-SINCE_HASHES = {"contrasts", "measures", "first_score", "design", "looks", "reported", "text", "verdict"}
 # Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
@@ -91,8 +89,7 @@ class ExperimentRecord:
     text: words, tokens, documents, and the words of each source. `verdict` is that of the last report, as plain data,
     with the time of the report.
 
-    A record that cannot be used has only `damage`, the reason and what to do. `covered` is true if the file contains a
-    hash of its content, which older versions did not write.
+    A record that cannot be used has only `damage`, the reason and what to do.
     """
 
     name: str
@@ -116,12 +113,11 @@ class ExperimentRecord:
     command: str = ""
     updated: str = ""
     damage: str | None = None
-    covered: bool = True
 
     def dump(self) -> dict[str, Any]:
         """Return the content of the record's file, without its hash."""
         fields = dataclasses.asdict(self)
-        del fields["damage"], fields["covered"]
+        del fields["damage"]
         return {"format": FORMAT, **fields, "counts": {key: len(fields[key]) for key in COUNTED}}
 
     def base_spec(self) -> RunSpec:
@@ -346,15 +342,13 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     """Return the record in a file. Raises ValueError (of which InputError is one) if it is damaged, or OSError."""
     name = path.name.removesuffix(".json")
     raw, has_seal = read_sealed(path, format=FORMAT)
-    known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
-    if not has_seal and (raw.keys() & SINCE_HASHES or not raw.keys() <= {"format", *known}):
+    known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage"}
+    if not has_seal:
         raise ValueError(f"{path.name} is not what was written there (its hash is missing)")
-    later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "measures", "looks", "reported")}
-    later |= {"design": {}, "text": {}, "verdict": {}, "first_score": ""}
-    values = later | {key: value for key, value in raw.items() if key in known}
     blank = ExperimentRecord("")
+    values = {key: raw.get(key, getattr(blank, key)) for key in known}
     for key in known:
-        if not isinstance(values.get(key), type(getattr(blank, key))):
+        if not isinstance(values[key], type(getattr(blank, key))):
             raise ValueError(f"{path.name} has no usable {key!r}")
     for key, kinds in ROWS.items():
         if not all(isinstance(row, dict) and _holds(row, kinds) for row in values[key]):
@@ -366,7 +360,7 @@ def _parsed_record(path: Path) -> ExperimentRecord:
             checked_name(run_id, "the name of a run")
     except InputError as error:
         raise ValueError(f"{path.name}: {error}") from None
-    return ExperimentRecord(**values, covered=has_seal)
+    return ExperimentRecord(**values)
 
 
 def _no_permission(error: BaseException, folder: Path) -> bool:

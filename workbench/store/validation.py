@@ -34,7 +34,6 @@ _FACTS: dict[str, dict[str, Any]] = {  # fields by which these files are recogni
     "plan.json": {"steps": _NUMBER, "tokens": _NUMBER, "flops": dict},
     "env.json": {"versions": dict, "machine": dict},
 }
-_SPEC_KEYS = {"format", "run_id", "identity_sha", "spec_sha", "spec"}
 LOOKS = 5  # most checks of a run, if its manifest is replaced during each of them
 POINT = re.compile(r"\d{8,}")  # the name of a point's folder is its step
 _EDGE = 1 << 14  # bytes at the end of metrics.jsonl in which its last row is searched for at first
@@ -49,22 +48,22 @@ def reason(error: Exception) -> str:
     return str(error)
 
 
-def read(folder: Path, name: str, must: bool = False) -> dict[str, Any]:
+def read(folder: Path, name: str) -> dict[str, Any]:
     """Return the object in file `name` of a run, after checking its hash, run, format and fields.
 
-    Files of older versions have neither hash nor run; with `must` they are refused. Raises ValueError or OSError.
+    Raises ValueError or OSError.
     """
-    return _read(folder, name, must)[0]
+    return _read(folder, name)[0]
 
 
-def _read(folder: Path, name: str, must: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what `read` returns, and the entry that a manifest has for the file."""
     value, has_seal, entry = read_hashed(folder / name, format=_FORMATS.get(name, FORMAT))
-    if has_seal and name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
+    if not has_seal:
+        raise ValueError(f"{name} has changed since it was written (its hash is missing)")
+    if name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
         raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
     check_fields(name, value, _KINDS.get(_kind(name), {}))
-    if must and not has_seal:
-        raise ValueError(f"{name} has changed since it was written (its hash is missing)")
     return value, entry
 
 
@@ -79,16 +78,15 @@ class Contents:
     entries: manifest.Entries = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def read(self, name: str, must: bool = False) -> dict[str, Any]:
-        """Return what `read` returns, and keep it. Raises ValueError or OSError."""
-        self.records[name], self.entries[name] = _read(self.folder, name, must)
+    def read(self, name: str) -> dict[str, Any]:
+        """Return the object in a file as `read` does, and keep it. Raises ValueError or OSError."""
+        self.records[name], self.entries[name] = _read(self.folder, name)
         return self.records[name]
 
-    def read_spec(self) -> tuple[dict[str, Any], bool]:
-        """Return what `spec_record` returns, and keep the content. Raises ValueError or OSError."""
-        raw, has_seal, self.entries["spec.json"] = _spec_record(self.folder)
-        self.records["spec.json"] = raw
-        return raw, has_seal
+    def read_spec(self) -> dict[str, Any]:
+        """Return the content of spec.json as `spec_record` does, and keep it. Raises ValueError or OSError."""
+        self.records["spec.json"], self.entries["spec.json"] = _spec_record(self.folder)
+        return self.records["spec.json"]
 
     def named(self, inner: str) -> list[str]:
         """Return the names of the records in the folder `inner`, first those of the end of training, then of points."""
@@ -112,25 +110,24 @@ def check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) 
             raise ValueError(f"{name} has no usable {key!r}")
 
 
-def spec_record(folder: Path) -> tuple[dict[str, Any], bool]:
-    """Return the content of a run's spec.json, and whether the run's files contain hashes of their contents.
+def spec_record(folder: Path) -> dict[str, Any]:
+    """Return the content of a run's spec.json.
 
     Raises ValueError if spec.json is damaged or belongs to another folder, or OSError.
     """
-    raw, has_seal, _ = _spec_record(folder)
-    return raw, has_seal
+    return _spec_record(folder)[0]
 
 
-def _spec_record(folder: Path) -> tuple[dict[str, Any], bool, dict[str, Any]]:
-    """Return what `spec_record` returns, and the entry that a manifest has for the file."""
+def _spec_record(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the content of spec.json, and the entry that a manifest has for the file."""
     raw, has_seal, entry = read_hashed(folder / "spec.json", format=NAMING)
     if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
         raise ValueError("spec.json lacks the spec or its hash")
     if raw.get("run_id") != folder.name:
         raise ValueError(f"spec.json belongs to the run {ascii(raw.get('run_id'))[:80]}")
-    if raw.get("spec_sha") != digest(raw["spec"], 64) or not (has_seal or raw.keys() <= _SPEC_KEYS):
+    if raw.get("spec_sha") != digest(raw["spec"], 64) or not has_seal:
         raise ValueError("spec.json has changed since it was written (its hash differs)")
-    return raw, has_seal, entry
+    return raw, entry
 
 
 def score_names(folder: Path) -> list[str]:
@@ -224,19 +221,18 @@ def _fault(contents: Contents, full: bool) -> str | None:
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is a link or a file instead of a folder"
-    record, must = contents.read_spec()
-    parse(record["spec"])
+    parse(contents.read_spec()["spec"])
     for name in (*manifest.FOLDERS, "unfinished", "wandb"):
         try:
             own_folder(folder / name)
         except InputError:
             return f"{name} is a link or a file instead of a folder"
-    _read_records(contents, must)
+    _read_records(contents)
     done = contents.records.get("done.json")
     listed = manifest.read(folder) if done is not None else None
     damage = (
-        _scores_fault(contents, done, must or listed is not None, must)
-        or _points_fault(contents, must or listed is not None)
+        _scores_fault(contents, done)
+        or _points_fault(contents)
         or _missing(folder, contents.records, listed is not None)
     )
     if damage is None and listed is not None:
@@ -244,35 +240,32 @@ def _fault(contents: Contents, full: bool) -> str | None:
     return damage or _rows_fault(folder / "metrics.jsonl", done)
 
 
-def _read_records(contents: Contents, must: bool) -> None:
+def _read_records(contents: Contents) -> None:
     """Read the JSON files at the top of a run's folder. Raises ValueError for one that cannot be used."""
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime
-            check_fields(name, contents.read(name, must), _FACTS.get(name, {}))
+            check_fields(name, contents.read(name), _FACTS.get(name, {}))
     wanted = contents.records.get("wanted.json", {})
     for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
         check_score_name(name)
 
 
-def _scores_fault(contents: Contents, done: dict[str, Any] | None, hashed: bool, must: bool) -> str | None:
-    """Return how a score or a failure of a run is damaged, or None. Raises ValueError or OSError.
-
-    Scores must hold a hash of themselves if `hashed`, failures if `must`.
-    """
+def _scores_fault(contents: Contents, done: dict[str, Any] | None) -> str | None:
+    """Return how a score or a failure of a run is damaged, or None. Raises ValueError or OSError."""
     for name in score_names(contents.folder):
-        if damage := _score_fault(contents, name, done, hashed):
+        if damage := _score_fault(contents, name, done):
             return damage
     for name in failure_names(contents.folder):
         checked_name(name, "the name of a score")
-        contents.read(f"failures/{name}", must)
+        contents.read(f"failures/{name}")
     return None
 
 
-def _points_fault(contents: Contents, hashed: bool) -> str | None:
+def _points_fault(contents: Contents) -> str | None:
     """Return how a point of a run is damaged, or None."""
     for place in points(contents.folder):
         try:
-            damage = _point_fault(contents, place, hashed)
+            damage = _point_fault(contents, place)
         except (ValueError, OSError) as error:
             damage = reason(error)
         if damage:
@@ -288,14 +281,14 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
                 return f"{name} is not a regular file"
     done = records.get("done.json")
     if done is not None:
-        return f"{manifest.NAME} is missing" if done.get("manifest") and not has_manifest else None
+        return None if has_manifest else f"{manifest.NAME} is missing"
     if score_names(folder) and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
     lost = next((name for name in ("plan.json", "env.json") if name not in records), None)
     return f"{lost} is missing" if lost and _saved(folder) else None
 
 
-def _point_fault(contents: Contents, place: str, must: bool) -> str | None:
+def _point_fault(contents: Contents, place: str) -> str | None:
     """Return how the record or a score of a point is damaged, or None. Raises ValueError or OSError."""
     folder = contents.folder
     for name in ("", "encoder", "heads", "scores", "failures", "predictions"):
@@ -303,13 +296,13 @@ def _point_fault(contents: Contents, place: str, must: bool) -> str | None:
             own_folder(folder / place / name)
         except InputError:
             return f"{place}{name} is a link or a file instead of a folder"
-    point = contents.read(f"{place}point.json", must=True)
+    point = contents.read(f"{place}point.json")
     for name in _json_names(folder / place, "scores"):
-        if damage := _score_fault(contents, name, point, must, place):
+        if damage := _score_fault(contents, name, point, place):
             return damage
     for name in _json_names(folder / place, "failures"):
         checked_name(name, "the name of a score")
-        contents.read(f"{place}failures/{name}", must)
+        contents.read(f"{place}failures/{name}")
     return None
 
 
@@ -319,7 +312,7 @@ def weights_fault(folder: Path, place: str) -> str | None:
     Never raises an error.
     """
     try:
-        point = read(folder, f"{place}point.json", must=True)
+        point = read(folder, f"{place}point.json")
         for part in ("encoder", "heads"):
             for file in sorted({*os.listdir(folder / place / part), *point[part]}):
                 name = f"{place}{part}/{file}"
@@ -343,23 +336,21 @@ def _saved(folder: Path) -> bool:
         return False
 
 
-def _score_fault(
-    contents: Contents, name: str, done: Mapping[str, Any] | None, must: bool, place: str = ""
-) -> str | None:
+def _score_fault(contents: Contents, name: str, done: Mapping[str, Any] | None, place: str = "") -> str | None:
     """Return how a score is damaged or misplaced, or that it is of other weights, or None.
 
     `done` is the record of the weights, of the end of training or of the point at `place`. Raises ValueError, OSError.
     """
     checked_name(name, "the name of a score")
     path = f"{place}scores/{name}"
-    score = contents.read(path, must)
+    score = contents.read(path)
     check_fields(path, {"values": {}, "baselines": {}} | score, {"values": dict, "baselines": dict})
     stated = [part[score["metric"]] for part in score.get("values", {}).values() if score["metric"] in part]
     if stated and score["value"] not in stated:
         return f"{path} has a value that is not among its values"
     if isinstance(sha := score.get("digest"), str) and name != score_file(score["task"], sha, score["seed"]):
         return f"{path} is the score of {ascii(score['task'])[:80]} with seed {score['seed']}"
-    if done is not None and (must or "encoder" in score) and score.get("encoder") != weights_digest(done, "encoder"):
+    if done is not None and score.get("encoder") != weights_digest(done, "encoder"):
         return f"{path} is the score of another encoder"
     if done is not None and "heads" in score and score["heads"] != weights_digest(done, "heads"):
         return f"{path} is the score of other heads"

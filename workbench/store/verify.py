@@ -17,7 +17,6 @@ from workbench.store.run_store import RunStore, of_each
 
 OTHERS = (manifest.NAME, "error.json", "error.log", "lease", "unfinished", "wandb")  # of a run's folder, in no manifest
 UNFINISHED = "is not finished, so no manifest covers it"
-OLDER = "was finished by an older version, which wrote no manifest, so it is not covered"
 
 
 @dataclass(frozen=True)
@@ -79,18 +78,13 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
         if record.damage:
             differences.append((name, Difference(name, "changed", record.damage)))
             continue
-        if not record.covered:
-            uncovered.append((name, "was written by an older version, which gave records no hash"))
         absent = sorted({*record.runs, *record.untrained} - present)
         if absent:
             uncovered.append((name, f"lists runs that have no folder, not begun or removed: {', '.join(absent)}"))
     cached = list(cache.differences(cache_root)) if cache_root else []
-    uncovered += [
-        (f"in the cache, {each.entry}:", f"{each.what}; it is not used") for each in cached if not each.covered
-    ]
     return Verified(
         store.root, len(runs), len(records), sum(files for _, files in checked) + len(records),
-        tuple(differences), tuple(uncovered), tuple(str(each) for each in cached if each.covered),
+        tuple(differences), tuple(uncovered), tuple(map(str, cached)),
     )  # fmt: skip
 
 
@@ -98,7 +92,7 @@ def _of_run(run: RunDir) -> tuple[list[Difference], int]:
     """Return all differences of one run, and the number of its files."""
     for _ in range(validation.LOOKS):
         before = validation.stamp(run.path / manifest.NAME)
-        differences = list(_listed(run)) if run.trained and run.covered else list(_unlisted(run))
+        differences = list(_listed(run)) if run.trained else list(_unlisted(run))
         damage = run.damage
         if damage is None and not run.trained and run.state != "running":
             damage = run.progress_damage()
@@ -133,7 +127,7 @@ def _sealed_late(run: RunDir, name: str) -> bool:
     if not {"scores", "failures", "wanted.json"} & set(name.split("/")):
         return False
     try:
-        return name.endswith(".log") or bool(validation.read(run.path, name, must=True))
+        return name.endswith(".log") or bool(validation.read(run.path, name))
     except (ValueError, OSError):
         return False
 
@@ -170,6 +164,4 @@ def _unlisted(run: RunDir) -> Iterator[Difference]:
 
 def _uncovered(run: RunDir) -> str:
     """Return why a run has no manifest, or "" if it has one or is damaged."""
-    if run.trained:
-        return "" if run.covered or validation.fault(run.path) else OLDER
-    return "" if validation.fault(run.path) else UNFINISHED
+    return "" if run.trained or validation.fault(run.path) else UNFINISHED

@@ -22,7 +22,7 @@ from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 if TYPE_CHECKING:
     from workbench.tasks.finetuning.unfinished import Unfinished
-    from workbench.training.ranks import Ranks
+    from workbench.training.distributed import Ranks
 
 
 def take(
@@ -57,7 +57,7 @@ def take(
         return embed(encoder, measure, spec, seed, host, progress)
     if isinstance(measure, PairSet):
         from workbench.tasks.zero_shot.preferences import zero_shot
-        from workbench.training.ranks import ALONE
+        from workbench.training.distributed import ALONE
 
         return zero_shot(encoder, measure, spec, seed, host, progress, ranks or ALONE)
     if isinstance(measure, Squad):

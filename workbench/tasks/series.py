@@ -18,9 +18,9 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.tasks.price import measured_during_training, price
 from workbench.tasks.task import Measure, Suite
-from workbench.training import points
+from workbench.training import snapshots
 from workbench.training.plan import Plan
-from workbench.training.points import Point
+from workbench.training.snapshots import Point
 
 SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
 SERIES = (6, 3, 2)  # numbers of points that `auto` tries; the points of each are a part of those before it
@@ -69,11 +69,11 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
 def _chosen(spec: RunSpec, plan: Plan, setting: str, each: float, left: float) -> list[Point]:
     """Return the points of a suite; `each` is the cost of one, and `auto` may spend at most `left`."""
     if setting == "words":
-        return points.word_points(spec, plan)
+        return snapshots.word_points(spec, plan)
     convention = spec.budget.convention
     if setting != "auto":
-        return points.log_points(plan, points.count_of(setting), convention)
-    candidates = (points.log_points(plan, count, convention) for count in SERIES)
+        return snapshots.log_points(plan, snapshots.count_of(setting), convention)
+    candidates = (snapshots.log_points(plan, count, convention) for count in SERIES)
     return next((one for one in candidates if one and len(one) * each <= left), [])
 
 

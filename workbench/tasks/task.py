@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from workbench.data.tagged import Sentence
+from workbench.data.tagged_sentences import Sentence
 from workbench.rng import seed_of
 from workbench.spec.parts import DATA_KEYS, TasksSpec
 

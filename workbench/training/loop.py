@@ -21,11 +21,10 @@ from workbench import cpu, objectives
 from workbench.data.corpus import Corpus
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.models import published_pair
-from workbench.models.counts.ngram import count_pairs
-from workbench.models.counts.unigram import count_words
+from workbench.models.corruption import mark_words
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
-from workbench.models.segments.word_spans import mark_words
+from workbench.models.ngram_generators import count_pairs, count_words
 from workbench.signals import heed, stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
@@ -34,14 +33,12 @@ from workbench.store.atomic import DISK
 from workbench.store.run_store import RunDir
 from workbench.tensors import StepLoss
 from workbench.tracking import Metrics
-from workbench.training.checkpoint_writer import BackgroundWriter, CheckpointWriter
-from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
+from workbench.training.checkpointing import BackgroundWriter, CheckpointWriter, check_log, due, inherit, restore
+from workbench.training.distributed import ALONE, GATHER, SAVE, STEP, STOP, Ranks
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
-from workbench.training.ranks import ALONE, GATHER, SAVE, STEP, STOP, Ranks
-from workbench.training.resume import check_log, due, inherit, restore
 from workbench.training.snapshots import Snapshots
-from workbench.training.steps import Steps, Sums
+from workbench.training.steps import RECORDED_AFTER, Steps, Sums, own_stream
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics

@@ -33,8 +33,8 @@ class Plan:
 
     Tokens, words and FLOPs include those of the runs that this run starts from; `parent` has the id of its parent, and
     the sums of steps, tokens and FLOPs of that run and its own parents. `words` is the number of words seen, in
-    `epochs` epochs of the text; both are None if the text is not prepared, or was prepared by an older version. If the
-    run continues its parent's training, the first `first` of the `steps` steps are the parent's.
+    `epochs` epochs of the text; both are None if the text is not prepared. If the run
+    continues its parent's training, the first `first` of the `steps` steps are the parent's.
     """
 
     steps: int

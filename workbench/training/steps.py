@@ -6,27 +6,30 @@ Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/ele
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from workbench.data.corpus import Corpus
 from workbench.errors import InputError
 from workbench.memory import is_memory
+from workbench.models.encoder import Encoder
+from workbench.models.heads import MlmHead
 from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Ratio, StepLoss
-from workbench.training.cuda_graph import RECORDED_AFTER, Recorded, on_device, record
-from workbench.training.denominators import Hollow
-from workbench.training.ranks import ALONE, Ranks
+from workbench.training.distributed import ALONE, Ranks
 
 log = logging.getLogger("workbench")
 Autocast = AbstractContextManager[Any]
@@ -282,3 +285,158 @@ class Sums:
     def stacked(self, norm: Tensor) -> Tensor:
         """Return the norm () of the gradients, the losses, and both parts of each ratio, as one tensor (n,)."""
         return torch.stack([norm.float(), *self.values.values(), *(x.float() for r in self.ratios.values() for x in r)])
+
+
+# ----------------------------------------
+# The denominators of a step's means, which are known before the gradients of its first micro-batch are computed.
+#
+# The gradient of a sum of means, such as a loss over picked tokens plus a loss over rows, is the sum of the gradients
+# of its micro-batches only if each of these divides by the denominators of the whole step. Nearly always they follow
+# from the rows alone, as the number of picked tokens does, and are computed without any encoder (`Hollow`); what
+# depends on weights, such as the number of tokens that a generator replaced, takes a forward pass of each micro-batch.
+
+
+log = logging.getLogger("workbench")
+
+
+class Hollow:
+    """A copy of an objective whose weights have shapes and no values, and whose buffers are those of the original.
+
+    Its forward pass computes at little cost what does not depend on weights.
+    """
+
+    def __init__(self, objective: nn.Module) -> None:
+        self.known: dict[Any, Any] = {}
+        memo: dict[int, Any] = {id(each): each for each in objective.buffers()}
+        memo |= {id(w): nn.Parameter(w.detach().to("meta"), w.requires_grad) for w in objective.parameters()}
+        try:
+            self.objective: nn.Module | None = copy.deepcopy(objective, memo)
+        except Exception:  # of an objective of the user that holds an open file, for example
+            self.objective = None
+            return
+        for part in self.objective.modules():
+            if isinstance(part, Encoder):
+                part.hollow = True
+            elif isinstance(part, MlmHead):
+                part.plain = True  # our kernels read values
+
+    def denominators(self, batch: Batch) -> Tensor | None:
+        """Return `StepLoss.denominators` (n,) of a batch; None, now and later, if they depend on weights."""
+        if self.objective is None:
+            return None
+        try:
+            with torch.no_grad(), _Shapes(self.known):
+                found: Tensor = self.objective(batch).denominators(batch.ids.device)
+            if not found.is_meta:
+                return found
+            why = "they depend on weights"
+        except InputError:
+            raise
+        except Exception as error:  # whatever cannot do without values
+            why = str(error).strip().partition("\n")[0] or type(error).__name__
+        log.warning(
+            "the denominators of this objective's means do not follow from the rows alone, so a step in several "
+            "micro-batches takes one more forward pass, about a third more time: %s",
+            why,
+        )
+        self.objective = None
+        return None
+
+
+class _Shapes(TorchDispatchMode):
+    """Compute only shapes of what depends on meta tensors, and all else as usual.
+
+    `known` keeps the results of operations on meta tensors by operation and arguments, since torch takes longer for
+    their shapes than for a small sum.
+    """
+
+    def __init__(self, known: dict[Any, Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.known = known
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        leaves = tree_leaves((args, kwargs))
+        if not any(isinstance(each, Tensor) and each.is_meta for each in leaves):
+            if torch.Tag.nondeterministic_seeded in func.tags:  # micro-batches draw other numbers
+                raise NotImplementedError("torch draws random numbers for them")
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            raise NotImplementedError("a tensor is changed in place by one that depends on weights")
+        key = (func, *kwargs, *map(_facts, leaves))
+        if key not in self.known:
+            args, kwargs = tree_map_only(Tensor, lambda each: each.to("meta"), (args, kwargs))
+            self.known[key] = func(*args, **kwargs)
+        return tree_map_only(Tensor, Tensor.detach, self.known[key])  # autograd takes the same tensor only once
+
+
+def _facts(argument: Any) -> tuple[Any, ...]:
+    """Return what the shape of an operation's result may depend on."""
+    if isinstance(argument, Tensor):
+        return argument.shape, argument.stride(), argument.dtype
+    return type(argument), argument
+
+
+# ----------------------------------------
+# A training step on a GPU as a CUDA graph: recorded once, and then launched as a whole.
+#
+# A step of a small encoder consists of a thousand kernels of a few microseconds, and launching them one by one from
+# Python takes many times longer than computing them. The kernels are the same either way.
+
+
+log = logging.getLogger("workbench")
+# Steps that are launched kernel by kernel before one is recorded. In these, autograd and the optimizer allocate what
+# they keep, and code is compiled, which cannot be done while a step is recorded.
+RECORDED_AFTER = 3
+Facts = TypeVar("Facts")
+Compute = Callable[[Batch], tuple[Facts, Tensor]]
+
+
+def own_stream(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which a GPU works in a stream other than the default one, which cannot be recorded."""
+    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
+
+
+def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Move the learning rates to the device, where recorded steps read them, since they differ from step to step."""
+    for group in optimizer.param_groups:
+        group["lr"], group["capturable"] = torch.tensor(float(group["lr"]), device=device), True
+
+
+class Recorded(Generic[Facts]):
+    """A whole training step as a CUDA graph, for batches of one shape that have the same fields.
+
+    `compute` returns facts that are the same for every step, and the step's numbers (n,). Raises RuntimeError if a
+    step of this kind cannot be recorded, such as one that waits for the device.
+    """
+
+    def __init__(self, compute: Compute[Facts], batch: Batch) -> None:
+        self.batch = Batch(**{name: tensor.clone() for name, tensor in batch.tensors().items()})
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+            self.facts, self.numbers = compute(self.batch)
+
+    def __call__(self, batch: Batch) -> tuple[Facts, Tensor]:
+        """Carry out the step with `batch`, which is on the CPU or the GPU; return its facts and its numbers (n,)."""
+        given = batch.tensors()
+        for name, own in self.batch.tensors().items():
+            own.copy_(given[name], non_blocking=True)
+        self.graph.replay()
+        return self.facts, self.numbers.clone()
+
+
+def record(compute: Compute[Facts], batch: Batch) -> Recorded[Facts] | None:
+    """Record a step; return None, with a warning that says why, if it cannot be recorded."""
+    try:
+        return Recorded(compute, batch)
+    except RuntimeError as error:
+        # The generator still counts on being recorded, and would refuse to draw; a state of its own replaces that.
+        generator = torch.cuda.default_generators[batch.ids.device.index or 0]
+        generator.graphsafe_set_state(torch.Generator(batch.ids.device).graphsafe_get_state())
+        why = "memory ran out" if is_memory(error) else str(error).strip().partition("\n")[0]
+        log.warning(
+            "the training step cannot be recorded as a CUDA graph, so each step is launched kernel by kernel, "
+            "which is slower: %s",
+            why,
+        )
+        return None

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data.built_in import docs
-from workbench.data.built_in.docs import Entry
+from workbench.data import built_in_text
+from workbench.data.built_in_text import Entry
 
 
 @pytest.fixture(scope="module")
 def sides(workbench_cache: Path) -> dict[str, list[Entry]]:
-    return {"train": docs.entries("train"), "test": docs.entries("test")}
+    return {"train": built_in_text.entries("train"), "test": built_in_text.entries("test")}
 
 
 def test_the_corpus_is_large_english_of_all_packages(sides: dict[str, list[Entry]]):
-    made = docs.info()
-    assert made.missing == () and set(made.packages) == set(docs.PACKAGES)
+    made = built_in_text.info()
+    assert made.missing == () and set(made.packages) == set(built_in_text.PACKAGES)
     assert made.bytes["train"] > 8_000_000 and made.bytes["test"] > 600_000
     text = " ".join(entry.text for entry in sides["train"])
     common = Counter(re.findall(r"[a-z]+", text.lower()))
@@ -32,7 +32,7 @@ def test_the_corpus_is_large_english_of_all_packages(sides: dict[str, list[Entry
     assert sum(text.count(mark) for mark in (">>> ", "``", ":func:", ".. note")) < 200
     for side in sides.values():
         shares = Counter(entry.package for entry in side)
-        assert set(shares) == set(docs.PACKAGES) and min(shares.values()) > 200
+        assert set(shares) == set(built_in_text.PACKAGES) and min(shares.values()) > 200
     topics = {entry.name: entry for entry in sides["train"] if entry.module == "pydoc_data.topics"}
     assert "assignment" in topics and topics["assignment"].signature == ""
 
@@ -49,7 +49,7 @@ def test_entries_are_unique(sides: dict[str, list[Entry]]):
 
 def test_no_test_text_is_in_the_training_documents(sides: dict[str, list[Entry]]):
     """No eight words in a row, and no sentence of four words or more."""
-    blob = " | ".join(" ".join(re.findall(r"\w+", document.lower())) for document in docs.documents("train"))
+    blob = " | ".join(" ".join(re.findall(r"\w+", document.lower())) for document in built_in_text.documents("train"))
     tokens = blob.split()
     eights = set(zip(*(tokens[i:] for i in range(8)), strict=False))
     sentences = []
@@ -66,7 +66,7 @@ def test_no_test_text_is_in_the_training_documents(sides: dict[str, list[Entry]]
 
 
 def test_documents_are_the_modules(sides: dict[str, list[Entry]]):
-    documents = list(docs.documents("train"))
+    documents = list(built_in_text.documents("train"))
     assert len(documents) == len({(entry.package, entry.module) for entry in sides["train"]})
     first = sides["train"][0]
     assert documents[0].startswith("\n".join(line for line in (first.signature, first.text) if line))
@@ -84,10 +84,10 @@ def fake_packages(root: Path) -> dict[str, Path]:
 
 
 def test_order_and_content_do_not_depend_on_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    files = docs.source_files(fake_packages(tmp_path)) * 5
-    many = docs._extract(files)
-    monkeypatch.setattr(docs, "cores", lambda: 1)
-    assert docs._extract(files) == many
+    files = built_in_text.source_files(fake_packages(tmp_path)) * 5
+    many = built_in_text._extract(files)
+    monkeypatch.setattr(built_in_text, "cores", lambda: 1)
+    assert built_in_text._extract(files) == many
     assert [entry.module for entry in many] == [module for _, _, module in files]
     assert not any("tests" in entry.module for entry in many)
 
@@ -95,14 +95,14 @@ def test_order_and_content_do_not_depend_on_the_cores(tmp_path: Path, monkeypatc
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     roots = fake_packages(tmp_path)
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(docs, "_root", roots.get)
-    made = docs.info()
+    monkeypatch.setattr(built_in_text, "_root", roots.get)
+    made = built_in_text.info()
     assert made.missing == ("python", "pandas", "matplotlib", "scipy", "torch")
-    assert made.entries["train"] == sum(not docs.is_test(f"numpy.part{n % 4}.m{n}") for n in range(40)) > 30
-    assert docs.info() == made
-    monkeypatch.setattr(docs, "_root", lambda package: None)
-    with pytest.raises(docs.InputError, match="'docs' is made of the sources of python, numpy"):
-        docs.entries("train")
+    assert made.entries["train"] == sum(not built_in_text.is_test(f"numpy.part{n % 4}.m{n}") for n in range(40)) > 30
+    assert built_in_text.info() == made
+    monkeypatch.setattr(built_in_text, "_root", lambda package: None)
+    with pytest.raises(built_in_text.InputError, match="'docs' is made of the sources of python, numpy"):
+        built_in_text.entries("train")
 
 
 @pytest.mark.parametrize("name", ["info.json", "train.jsonl"])
@@ -112,16 +112,16 @@ def test_a_damaged_corpus_is_made_again(
 ):
     roots = fake_packages(tmp_path)
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(docs, "_root", roots.get)
-    made, (path,) = docs.info(), (tmp_path / "cache/docs").glob(f"[!.]*/{name}")
+    monkeypatch.setattr(built_in_text, "_root", roots.get)
+    made, (path,) = built_in_text.info(), (tmp_path / "cache/docs").glob(f"[!.]*/{name}")
     whole = path.read_bytes()
     changed = {"cut": whole[:-20], "digit": whole.replace(b"1", b"2", 1), "gone": None, "empty": b""}[damage]
     path.unlink()
     if changed is not None:
         path.write_bytes(changed)
-    assert docs.info() == made and path.read_bytes() == whole and str(path.parent) in caplog.text
-    docs._load.cache_clear()
-    assert len(docs.entries("train")) == made.entries["train"]
+    assert built_in_text.info() == made and path.read_bytes() == whole and str(path.parent) in caplog.text
+    built_in_text._load.cache_clear()
+    assert len(built_in_text.entries("train")) == made.entries["train"]
 
 
 def test_shared_paragraphs_are_dropped_from_the_test_side():
@@ -133,7 +133,7 @@ def test_shared_paragraphs_are_dropped_from_the_test_side():
         Entry("p", "b", "h", "", "Something else. Returns the mean value."),
         Entry("p", "b", "i", "", "Returns the mean value of something else."),
     ]
-    kept = docs._without_shared(test, train)
+    kept = built_in_text._without_shared(test, train)
     assert [(entry.name, entry.text) for entry in kept] == [
         ("f", "A first paragraph of its own.\nA last one of its own."),
         ("i", "Returns the mean value of something else."),
@@ -143,8 +143,8 @@ def test_shared_paragraphs_are_dropped_from_the_test_side():
 def test_extraction_imports_nothing_of_the_packages(workbench_cache: Path, sides: dict[str, list[Entry]]):
     code = """
         import json, sys
-        from workbench.data.built_in import docs
-        count = len(docs.entries("train"))
+        from workbench.data import built_in_text
+        count = len(built_in_text.entries("train"))
         print(json.dumps([count, sorted({"torch", "numpy", "pandas", "scipy", "matplotlib"} & set(sys.modules))]))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)

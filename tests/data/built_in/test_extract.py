@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workbench.data.built_in.extract import docstrings, extract
+from workbench.data.docstrings import docstrings, extract
 
 SOURCE = '''
 """The module speaks for itself in this sentence."""
@@ -98,7 +98,7 @@ def test_workers_of_a_command_that_was_killed_end_without_a_word(tmp_path: Path)
     source = tmp_path / "shape.py"
     source.write_text(SOURCE)
     task = json.dumps([str(source), "pkg", "pkg.core"]) + "\n"
-    command = [sys.executable, "-c", "from workbench.data.built_in.extract import main; main()"]
+    command = [sys.executable, "-c", "from workbench.data.docstrings import main; main()"]
     half = subprocess.run(command, input=task + task[:9], capture_output=True, text=True, check=False)
     assert (half.returncode, half.stderr, half.stdout.count("\n")) == (0, "", 1)
 

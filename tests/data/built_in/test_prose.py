@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.data.built_in.prose import inline, is_english, paragraphs, split_signature
+from workbench.data.docstrings import inline, is_english, paragraphs, split_signature
 
 NUMPYDOC = """
     Draw samples from a *normal* distribution.

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data import sources
-from workbench.data.built_in import docs, python_code
+from workbench.data import built_in_text, sources
 from workbench.data.sources import Code
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
@@ -25,7 +24,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "empty.py").write_text("\n")
     (root / "latin.py").write_bytes(b"# caf\xe9\n")
     (root / "nul.py").write_text("x = '\0'\n")
-    monkeypatch.setattr(docs, "_root", {"numpy": root}.get)
+    monkeypatch.setattr(built_in_text, "_root", {"numpy": root}.get)
     return root
 
 
@@ -38,7 +37,7 @@ def resolved() -> Code:
 def test_documents_are_the_files_of_the_training_side(package: Path) -> None:
     advanced: list[int] = []
     found = list(sources.read(resolved(), "text", advanced.append))
-    kept = [number for number in range(40) if not docs.is_test(f"numpy.m{number}")]
+    kept = [number for number in range(40) if not built_in_text.is_test(f"numpy.m{number}")]
     assert 30 < len(kept) < 40
     assert sorted(found) == sorted(f"def f(x):\n    return x + {number}\n" for number in kept)
     assert advanced == [len(text) for text in found] and sum(advanced) <= resolved().size
@@ -48,26 +47,28 @@ def test_documents_are_the_files_of_the_training_side(package: Path) -> None:
 def test_a_changed_file_is_prepared_anew(package: Path) -> None:
     before = sources.identity(resolved())
     assert before == sources.identity(resolved())
-    changed = next(n for n in range(40) if not docs.is_test(f"numpy.m{n}"))
+    changed = next(n for n in range(40) if not built_in_text.is_test(f"numpy.m{n}"))
     (package / f"m{changed}.py").write_text("pass\n")
     after = sources.identity(resolved())
     assert after != before and after[0] == "python-code"
 
 
 def test_without_packages_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "_root", lambda package: None)
+    monkeypatch.setattr(built_in_text, "_root", lambda package: None)
     with pytest.raises(InputError, match="'python-code' is made of the sources of python, numpy"):
         resolved()
 
 
 def test_a_package_without_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "_root", {"numpy": tmp_path}.get)
+    monkeypatch.setattr(built_in_text, "_root", {"numpy": tmp_path}.get)
     with pytest.raises(InputError, match="'python-code' has no file on this machine"):
         resolved()
 
 
 def test_no_module_of_the_real_packages_is_on_the_test_side() -> None:
-    held = {(entry.package, entry.module) for entry in docs.entries("test")}
-    modules = {path: (package, module) for path, package, module in docs.source_files(docs.installed("docs"))}
-    found = [modules[file.path] for file in python_code.files()]
+    held = {(entry.package, entry.module) for entry in built_in_text.entries("test")}
+    modules = {
+        path: (package, module) for path, package, module in built_in_text.source_files(built_in_text.installed("docs"))
+    }
+    found = [modules[file.path] for file in built_in_text.files()]
     assert len(found) > 1000 and held and held.isdisjoint(found)

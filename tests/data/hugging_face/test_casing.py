@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from workbench.data.hugging_face.casing import contradiction
+from workbench.data.tokenizer import contradiction
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SMALL, CAPITAL = ["the", "cat", "##s", "sat"], ["The", "Cat", "##s", "sat"]

@@ -10,7 +10,7 @@ import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.hugging_face.configuration import (
+from workbench.data.hugging_face.checks import (
     CAUSAL,
     FIRST,
     KINDS,

@@ -12,7 +12,7 @@ import pytest
 import refused
 from safetensors.numpy import save
 
-from workbench.data.hugging_face.encoder_folder import check_encoder_folder
+from workbench.data.hugging_face.checks import check_encoder_folder
 
 SIZES: dict[str, Any] = {"model_type": "bert", "hidden_size": 4, "num_hidden_layers": 3, "vocab_size": 10}
 # 40 + 12 + 8 = 60 fractions in three tensors, and one tensor of whole numbers

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench import objectives
-from workbench.data.hugging_face.published_models import PUBLISHED, known_model
+from workbench.data.hugging_face.hub import PUBLISHED, known_model
 from workbench.spec.presets import resolve
 
 SIZES = {

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from transformers.utils import logging
 
-from workbench.data.hugging_face.view import refusing, view
-from workbench.data.hugging_face.weights import INDEX
+from workbench.data.hugging_face.folders import INDEX, refusing, view
 from workbench.errors import InputError, Interrupted
 
 

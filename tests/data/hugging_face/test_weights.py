@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from workbench.data.hugging_face import weights
-from workbench.data.hugging_face.entries import regular_files
-from workbench.data.hugging_face.weights import INDEX, SINGLE, check_weights
+from workbench.data.hugging_face.folders import INDEX, SINGLE, regular_files
+from workbench.data.hugging_face.weights import check_weights
 from workbench.errors import InputError
 
 Found = tuple[dict[str, Path], dict[str, int], frozenset[str]]

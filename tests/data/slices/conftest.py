@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data import tokenizer
-from workbench.data.slices import cutting
+from workbench.data import preprocessing, tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -26,4 +25,4 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sliced(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Set the size of slices."""
     monkeypatch.setattr(tokenizer, "SAMPLE", 200_000)
-    return lambda size: monkeypatch.setattr(cutting, "SLICE", size)
+    return lambda size: monkeypatch.setattr(preprocessing, "SLICE", size)

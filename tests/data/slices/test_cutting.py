@@ -14,9 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench.data import formats, sources
-from workbench.data.slices import cutting
-from workbench.data.slices.documents import documents
+from workbench.data import formats, preprocessing, sources
+from workbench.data.filters import documents
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 
@@ -25,12 +24,12 @@ PIECES = st.sampled_from(
 )
 
 
-def slices_of(monkeypatch: pytest.MonkeyPatch, size: int, *paths: Path) -> list[cutting.Slice]:
-    monkeypatch.setattr(cutting, "SLICE", size)
-    return cutting.cut(sources.resolve(DataSpec(corpus=tuple(map(str, paths)))))
+def slices_of(monkeypatch: pytest.MonkeyPatch, size: int, *paths: Path) -> list[preprocessing.Slice]:
+    monkeypatch.setattr(preprocessing, "SLICE", size)
+    return preprocessing.cut(sources.resolve(DataSpec(corpus=tuple(map(str, paths)))))
 
 
-def read(slices: list[cutting.Slice]) -> list[str]:
+def read(slices: list[preprocessing.Slice]) -> list[str]:
     return [text for each in slices for text in documents(DataSpec(), each.sources)]
 
 
@@ -45,7 +44,7 @@ def test_plain_text_is_cut_where_documents_end(
     with monkeypatch.context() as patch:
         patch.setattr(formats, "LONGEST", longest)
         whole = list(formats.read(path, "text"))
-        patch.setattr(cutting, "BLOCK", block)
+        patch.setattr(preprocessing, "BLOCK", block)
         slices = slices_of(patch, size, path)
         assert read(slices) == whole
         assert sum(each.size for each in slices) == path.stat().st_size

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.data import sources
-from workbench.data.held_out import without
-from workbench.data.slices.documents import documents
+from workbench.data.filters import documents, without
 from workbench.spec.parts import DataSpec
 
 

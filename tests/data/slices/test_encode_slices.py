@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from slice_text import Small, content, make, spec_of
 
-from workbench.data import prepare
-from workbench.data.slices import encode_slices
+from workbench.data import prepare, preprocessing
 from workbench.errors import InputError
 
 
@@ -26,9 +25,9 @@ def test_a_damaged_slice_alone_is_made_again(
     with pytest.raises(InputError, match="has changed since it was prepared"):
         prepare.check(made)
     encoded: list[int] = []
-    real = encode_slices._encode
+    real = preprocessing._encode
     monkeypatch.setattr(
-        encode_slices, "_encode", lambda plan, number, *rest: (encoded.append(number), real(plan, number, *rest))
+        preprocessing, "_encode", lambda plan, number, *rest: (encoded.append(number), real(plan, number, *rest))
     )
     assert make(spec_of(book), tmp_path) == made and encoded == [3] and content(tmp_path) == before
     (slice_ / "slice.json").write_text("{}")
@@ -42,12 +41,12 @@ def test_a_file_that_changes_meanwhile_is_refused(
     path = tmp_path / "t.txt"
     path.write_bytes(book.read_bytes())
     sliced(100_000)
-    real = encode_slices.encode
+    real = preprocessing.encode
 
     def changing(*args: object) -> None:
         real(*args)  # type: ignore[arg-type]
         os.utime(path, ns=(1, time.time_ns()))
 
-    monkeypatch.setattr(encode_slices, "encode", changing)
+    monkeypatch.setattr(preprocessing, "encode", changing)
     with pytest.raises(InputError, match="was changed while it was read"):
         make(spec_of(path), tmp_path / "cache")

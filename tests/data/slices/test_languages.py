@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from workbench.data import filters, preprocessing
 from workbench.data.prepare import already, prepare
 from workbench.data.progress_bar import silent
-from workbench.data.slices import cutting, languages
 from workbench.errors import InputError
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -48,7 +48,7 @@ def test_the_text_is_that_of_a_file_in_one_language(
     other.write_text("\n\n".join(text for code, text in DOCUMENTS if code == language))
     expected = prepare(spec(other), silent, tmp_path / "two")
     if workers:
-        monkeypatch.setattr(cutting, "SLICE", 8_000)
+        monkeypatch.setattr(preprocessing, "SLICE", 8_000)
     found = prepare(spec(path, language=language), silent, tmp_path / "one", workers or 1)
     manifest = json.loads((found.folder / "manifest.json").read_text())
     assert ("slices" in manifest) == bool(workers)
@@ -69,8 +69,8 @@ def test_short_documents_are_counted_as_short_whatever_their_language(path: Path
 
 def test_a_language_is_found_in_the_first_characters_alone() -> None:
     long = (SENTENCES["de"] + " ") * 40
-    assert len(long) > languages.CHARACTERS and languages.is_in("de", long + SENTENCES["en"] * 400)
-    assert not languages.is_in("en", long + SENTENCES["en"] * 400)
+    assert len(long) > filters.CHARACTERS and filters.is_in("de", long + SENTENCES["en"] * 400)
+    assert not filters.is_in("en", long + SENTENCES["en"] * 400)
 
 
 def test_another_language_is_another_text_and_another_run(path: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_without_the_package_the_command_says_what_to_install(
             raise ImportError(name)
         return real(name, *rest)
 
-    languages._model.cache_clear()
+    filters._model.cache_clear()
     monkeypatch.setattr(builtins, "__import__", missing)  # as if its files were gone, but not its metadata
     with pytest.raises(InputError, match=r"needs the package py3langid; pip install 'encoder-workbench\[language\]'"):
         prepare(spec(path, language="en"), silent, tmp_path)

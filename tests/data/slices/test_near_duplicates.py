@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from slice_text import Small, content, make, spec_of
 
-from workbench.data import held_out
+from workbench.data import filters, minhash, near_duplicates, preprocessing
 from workbench.data.prepare import already
-from workbench.data.slices import cutting, near_duplicates, signatures
-from workbench.data.slices.encode_slices import flags
+from workbench.data.preprocessing import flags
 from workbench.errors import InputError
 from workbench.spec.presets import resolve
 from workbench.store.cache import differences
@@ -63,7 +62,7 @@ def test_slices_and_processes_change_nothing(
     two = make(spec, tmp_path / "two", workers)  # type: ignore[arg-type]
     assert len(list((tmp_path / "two/slices").iterdir())) > 5
     assert (one.fingerprint, one.removed, one.documents) == (two.fingerprint, two.removed, two.documents)
-    assert held_out.read(one.folder) == held_out.read(two.folder) and set(one.removed) == {
+    assert filters.read(one.folder) == filters.read(two.folder) and set(one.removed) == {
         "min_words",
         "near_duplicates",
     }
@@ -75,7 +74,7 @@ def test_slices_and_processes_change_nothing(
 def test_a_large_text_leaves_the_same_out_of_the_sample_of_its_vocabulary(
     copied: tuple[Path, list[str]], tmp_path: Path, sliced: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutting, "WHOLE", 1000)
+    monkeypatch.setattr(preprocessing, "WHOLE", 1000)
     sliced(20_000)
     left = make(found(copied[0]), tmp_path / "one")  # type: ignore[arg-type]
     assert left.removed["near_duplicates"]["documents"] == COPIES and left.documents == len(copied[1])
@@ -86,12 +85,12 @@ def test_the_flags_depend_on_earlier_documents_alone(copied: tuple[Path, list[st
     from datasketch import MinHash
 
     documents = copied[0].read_text().split("\n\n")
-    bands, rows = signatures.bands_of(0.7)
-    blank = MinHash(num_perm=signatures.PERMUTATIONS, seed=1, scheme="affine32")
+    bands, rows = minhash.bands_of(0.7)
+    blank = MinHash(num_perm=minhash.PERMUTATIONS, seed=1, scheme="affine32")
     seen: set[tuple[int, bytes]] = set()
     expected = []
     for document in documents:
-        values = signatures._values(document, blank)
+        values = minhash._values(document, blank)
         assert values is not None
         own = {(band, values[4 * band * rows : 4 * (band + 1) * rows]) for band in range(bands)}
         expected.append(bool(own & seen))

@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workbench.data import formats, prepare, sources, tokenizer
+from workbench.data import formats, prepare, preprocessing, remote, sources, tokenizer
 from workbench.data.prepare import Prepared
 from workbench.data.progress_bar import silent
-from workbench.data.slices import cutting, remote
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
@@ -106,7 +105,7 @@ def test_text_on_a_server_that_fails_one_request_in_ten_is_the_text(
     monkeypatch.setattr(remote, "PAUSE", 0.01)
     monkeypatch.setattr(tokenizer, "SAMPLE", 50_000)
     here = make(str(folder), tmp_path / "here-cache")
-    monkeypatch.setattr(cutting, "SLICE", 60_000)
+    monkeypatch.setattr(preprocessing, "SLICE", 60_000)
     before = failing.failures
     there = make("s3://text/corpus", tmp_path / "there-cache")
     assert failing.failures - before >= 5

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data.slices.cutting import Slice
-from workbench.data.slices.slice_plan import KINDS, Plan
+from workbench.data.preprocessing import KINDS, Plan, Slice
 from workbench.data.sources import Code, Docs, File, Hub, Remote
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 from slice_text import Small, content, make, spec_of
 
-from workbench.data.slices import slice_workers
+from workbench.data import preprocessing
 from workbench.errors import InputError
 
 
@@ -97,20 +97,20 @@ def test_ten_kills_over_two_workers_change_no_byte(book: Path, tmp_path: Path, f
 def test_a_worker_that_is_stopped_is_not_waited_for_when_others_have_made_all_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(slice_workers, "PATIENCE", 0.3)
-    monkeypatch.setattr(slice_workers, "LOOK", 0.05)
+    monkeypatch.setattr(preprocessing, "PATIENCE", 0.3)
+    monkeypatch.setattr(preprocessing, "LOOK", 0.05)
     sizes: list[int] = []
     plan = SimpleNamespace(slices=[SimpleNamespace(size=7)], path=tmp_path / "plan", folder=lambda _: tmp_path)
     made: list[subprocess.Popen[bytes]] = []
 
-    def stopped(*_: object) -> slice_workers.Child:
+    def stopped(*_: object) -> preprocessing.Child:
         made.append(child := subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
         child.send_signal(signal.SIGSTOP)
         return child, io.BytesIO()
 
-    monkeypatch.setattr(slice_workers, "_started", stopped)
+    monkeypatch.setattr(preprocessing, "_started", stopped)
     begun = time.monotonic()
-    slice_workers._share(plan, 1, sizes.append)  # type: ignore[arg-type]
+    preprocessing._share(plan, 1, sizes.append)  # type: ignore[arg-type]
     assert time.monotonic() - begun < 30 and made[0].returncode == -signal.SIGKILL and sizes == [7]
     assert "a worker does not answer" in caplog.text
 
@@ -132,7 +132,7 @@ def test_how_a_worker_ended_decides_what_becomes_of_the_others(
     ended = SimpleNamespace(returncode=code)
     if expected is not None:
         with pytest.raises(expected, match=words):
-            slice_workers._judge(ended, messages)  # type: ignore[arg-type]
+            preprocessing._judge(ended, messages)  # type: ignore[arg-type]
     else:
-        slice_workers._judge(ended, messages)  # type: ignore[arg-type]
+        preprocessing._judge(ended, messages)  # type: ignore[arg-type]
         assert [record.getMessage() for record in caplog.records] == ["a warning before", "a.txt is no text", words]

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from slice_text import Small, make, spec_of
 
-from workbench.data import held_out, prepare
+from workbench.data import filters, prepare, preprocessing
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared
-from workbench.data.slices import cutting
 from workbench.errors import InputError
 from workbench.store.cache import differences
 
@@ -34,7 +33,7 @@ def test_slices_change_nothing_of_a_text(book: Path, tmp_path: Path, sliced: Sma
     cut = make(spec, tmp_path / "cut")
     assert len(list((tmp_path / "cut/slices").iterdir())) > 8
     assert facts(cut) == facts(whole) and stream(cut) == stream(whole)
-    assert held_out.read(cut.folder) == held_out.read(whole.folder) and (share > 0) == bool(held_out.read(cut.folder))
+    assert filters.read(cut.folder) == filters.read(whole.folder) and (share > 0) == bool(filters.read(cut.folder))
     one, other = Corpus(whole, 32, seed=3), Corpus(cut, 32, seed=3)
     assert one.rows == other.rows and (one.batch(5, 64).ids == other.batch(5, 64).ids).all()
     assert not list(differences(tmp_path / "cut")) and not list((tmp_path / "cut/locks").glob("*-*"))
@@ -50,7 +49,7 @@ def test_a_large_text_has_a_fingerprint_that_does_not_depend_on_the_slices(
     book: Path, tmp_path: Path, sliced: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text is not read as a whole, and its vocabulary is that of a sample."""
-    monkeypatch.setattr(cutting, "WHOLE", 1000)
+    monkeypatch.setattr(preprocessing, "WHOLE", 1000)
     words = make(spec_of(book), tmp_path / "first").tokenizer  # one slice: as before
     given = spec_of(book, data__tokenizer=str(words))
     made = []
@@ -74,7 +73,7 @@ def test_faulty_text_ends_in_one_sentence(book: Path, tmp_path: Path, sliced: Sm
     words = make(spec_of(book), tmp_path / "words").tokenizer
     sliced(50_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "WHOLE", 1000)  # a text that is not read as a whole before
+        patch.setattr(preprocessing, "WHOLE", 1000)  # a text that is not read as a whole before
         with pytest.raises(InputError, match=r"bad.txt.* is not UTF-8: byte 0xff at offset 600000"):
             make(spec_of(path, data__tokenizer=str(words)), tmp_path / "cache", workers)
     assert not list((tmp_path / "cache").glob("data/*")) and not list((tmp_path / "cache/slices").glob(".*"))

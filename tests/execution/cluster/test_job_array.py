@@ -14,7 +14,7 @@ from workbench.errors import InputError
 from workbench.execution.cluster import job_array
 from workbench.execution.cluster.job_array import Submitted, Work
 from workbench.execution.cluster.job_options import launch_of
-from workbench.spec.launch import OPTIONS, Launch
+from workbench.spec.host import OPTIONS, Launch
 
 
 def submitted_in(home: Path) -> Submitted:

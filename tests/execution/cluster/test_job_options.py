@@ -9,7 +9,7 @@ import pytest
 
 from workbench.errors import InputError
 from workbench.execution.cluster.job_options import launch_of
-from workbench.spec.launch import OPTIONS, Launch
+from workbench.spec.host import OPTIONS, Launch
 
 
 def test_options_of_jobs_are_parted_from_those_of_the_spec() -> None:

@@ -15,8 +15,7 @@ from workbench.errors import InputError
 from workbench.execution.cluster import job_array, jobs_of_models
 from workbench.execution.cluster.job_array import Submitted
 from workbench.execution.request import scores_of_encoders
-from workbench.spec.host import Host
-from workbench.spec.launch import Launch
+from workbench.spec.host import Host, Launch
 
 
 @pytest.mark.parametrize("number", [0, 1])

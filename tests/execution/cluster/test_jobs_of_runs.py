@@ -10,8 +10,7 @@ from helpers.slurm import Tool
 
 from workbench.execution.cluster import job_array, jobs_of_runs
 from workbench.execution.workers import Assignment
-from workbench.spec.host import Host
-from workbench.spec.launch import Launch
+from workbench.spec.host import Host, Launch
 from workbench.store.run_directory import RunDir
 
 

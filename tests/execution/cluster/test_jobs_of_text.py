@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from helpers.slurm import Tool
 
-from workbench.data.slices.cutting import Slice
-from workbench.data.slices.slice_plan import Plan
+from workbench.data.preprocessing import Plan, Slice
 from workbench.data.sources import Hub
 from workbench.errors import InputError
 from workbench.execution.cluster import job_array, jobs_of_text
-from workbench.spec.launch import Launch
+from workbench.spec.host import Launch
 from workbench.spec.parts import DataSpec
 
 

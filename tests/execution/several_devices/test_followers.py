@@ -46,7 +46,7 @@ def test_it_ends_when_the_process_with_the_store_is_gone() -> None:
 
 @pytest.mark.parametrize("scoring", [None, {"encoder": "encoder"}])
 def test_it_trains_or_scores_as_announced(scoring: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.training import ranks
+    from workbench.training import devices
 
     done: list[str] = []
 
@@ -61,8 +61,8 @@ def test_it_trains_or_scores_as_announced(scoring: Any, store: Any, monkeypatch:
         yield "processes"
 
     monkeypatch.setattr(followers, "RunStore", Store)
-    monkeypatch.setattr(ranks, "group", group)
-    monkeypatch.setattr(ranks, "part_of", lambda *_: None)
+    monkeypatch.setattr(devices, "group", group)
+    monkeypatch.setattr(devices, "part_of", lambda *_: None)
     monkeypatch.setattr(followers, "_following", lambda run, host: lambda group: done.append(f"trains {run}"))
     monkeypatch.setattr(
         followers, "part_of_scoring", lambda run, host, given: lambda group: done.append(f"scores {run}")

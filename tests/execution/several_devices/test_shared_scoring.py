@@ -19,7 +19,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks.task import Examples, Task
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
-from workbench.training.ranks import ALONE
+from workbench.training.distributed import ALONE
 
 PAIRS = pair_set("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
 

@@ -15,9 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from workbench.errors import InputError
 from workbench.models.corruption import mask_for_generator
-from workbench.models.counts.ngram import Ngrams, count_pairs
-from workbench.models.counts.unigram import count_words
 from workbench.models.export import WEIGHTS, export_heads
+from workbench.models.ngram_generators import Ngrams, count_pairs, count_words
 from workbench.rng import row_keys, uniform
 from workbench.tasks.zero_shot.scorer import _fill
 from workbench.tensors import Batch, Corruption

@@ -14,7 +14,7 @@ from objective_oracle import CLS, MASK, PAD, SEP, build, shaken, synthetic, tiny
 from scipy.stats import chisquare
 
 from workbench.models.corruption import mask_tokens
-from workbench.models.counts.unigram import WordFrequencies, count_words
+from workbench.models.ngram_generators import WordFrequencies, count_words
 from workbench.rng import row_keys, uniform
 from workbench.tensors import Batch
 

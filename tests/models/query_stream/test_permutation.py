@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from objective_oracle import CLS, MASK, PAD, SEP, UNK, synthetic, tiny
 from scipy import stats
 
-from workbench.models.query_stream.permutation import (
-    pick_spans,
-    seeing,
-    slots,
-    visible_before,
-    visible_except,
-    visible_in_order,
-)
+from workbench.models.corruption import pick_spans, seeing, slots, visible_before, visible_except, visible_in_order
 from workbench.rng import row_keys, uniform
 from workbench.spec.parts import Special
 from workbench.tensors import Batch

@@ -11,8 +11,8 @@ from objective_oracle import shaken, synthetic, tiny
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from workbench.models.query_stream.permutation import pick_spans, visible_before, visible_in_order
-from workbench.models.query_stream.two_streams import Queries
+from workbench.models.corruption import pick_spans, visible_before, visible_in_order
+from workbench.models.two_streams import Queries
 from workbench.tensors import Batch
 
 XLNET = {"encoder.family": "xlnet", "encoder.embedding": 32}

@@ -13,7 +13,7 @@ from objective_oracle import shaken, synthetic, tiny
 from torch.nn import functional as F  # noqa: N812
 
 from workbench.models.corruption import mask_tokens
-from workbench.models.segments.pair_losses import pair_losses
+from workbench.models.heads import pair_losses
 
 
 def made() -> Any:

@@ -10,7 +10,7 @@ import torch
 from objective_oracle import CLS, SEP, synthetic, tiny
 
 from workbench.data.tokenizer import save, train, word_starts
-from workbench.models.segments.word_spans import UP_TO, WordStarts, mark_words
+from workbench.models.corruption import UP_TO, WordStarts, mark_words
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch

@@ -19,7 +19,7 @@ from workbench.execution.experiment_runner import untrained
 from workbench.execution.run_list import distinct_runs
 from workbench.report import write
 from workbench.report.comparison import leaderboards
-from workbench.report.load import run_files, study_tables
+from workbench.report.load import study_tables
 from workbench.report.load.study_tables import choose
 from workbench.spec.published import BABYLM
 from workbench.spec.stages import BoundRun
@@ -68,33 +68,11 @@ def test_tables_hold_every_metric_of_the_chosen_scores(tmp_path: Path) -> None:
     assert len(loaded.baselines) == 2 * len(loaded.scores) and loaded.points.empty
 
 
-def test_notes_say_where_a_changed_file_would_not_be_noticed(tmp_path: Path) -> None:
+def test_a_note_says_that_files_were_not_compared_with_their_hashes(tmp_path: Path) -> None:
     store, name = study(tmp_path / "runs", noisy(LEVELS), ("rtd",), seeds=2, tasks=("order",))
-    record = store.experiment(name)
-    assert study_tables.unverified(record, [], True) == []
-    assert study_tables.unverified(record, [], False) == ["Files were not compared with their hashes (--no-verify)."]
-    (one,) = study_tables.unverified(record, ["a"], True)
-    assert one.startswith("1 run has no manifest") and "finished it:" in one and one.endswith("(a).")
-    (five,) = study_tables.unverified(record, list("abcde"), True)
-    assert five.startswith("5 runs have no manifest") and five.endswith("(a, b, c and 2 more).")
-
-
-def test_runs_of_older_versions_find_their_untrained_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store may hold untrained encoders from before a setting existed, and runs from after."""
-    store, name = study(tmp_path / "runs", noisy(LEVELS), ("rtd",), seeds=2, tasks=("order",))
-    read = run_files.spec_of
-
-    def older(folder: Path, records: Any) -> Any:
-        spec, sha = read(folder, records)
-        if folder.name.startswith("untrained"):
-            later = ("near_duplicates", "language", "min_words", "held_out")
-            spec = {**spec, "data": {key: value for key, value in spec["data"].items() if key not in later}}
-        return spec, sha
-
-    monkeypatch.setattr(run_files, "spec_of", older)
-    loaded = study_tables.read_study(store, name)
-    (board,) = leaderboards(loaded)
-    assert all(cell.gain is not None for cell in board.cells)
+    assert study_tables.read(store, name, verify=False).notes == (
+        "Files were not compared with their hashes (--no-verify).",
+    )
 
 
 def score(run: str, value: float, digest: str = "aa", **changes: Any) -> dict[str, Any]:

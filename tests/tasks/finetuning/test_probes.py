@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from workbench import tasks
-from workbench.data.built_in import docs
-from workbench.data.built_in.docs import Entry
+from workbench.data import built_in_text
+from workbench.data.built_in_text import Entry
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning import probes
@@ -27,7 +27,7 @@ def made(modules: int = 12, each: int = 30) -> list[Entry]:
     """Return entries of every package whose sentences name where they come from, so that answers can be checked."""
     random = np.random.default_rng(0)
     found = []
-    for package in docs.PACKAGES:
+    for package in built_in_text.PACKAGES:
         for m in range(modules):
             for n in range(each):
                 tag = f"{package[:2]}x{m}x{n}"
@@ -54,7 +54,7 @@ def sides(split: str) -> list[Entry]:
 
 @pytest.fixture
 def suite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Task]:
-    monkeypatch.setattr(docs, "entries", sides)
+    monkeypatch.setattr(built_in_text, "entries", sides)
     monkeypatch.setattr(probes, "cache_root", lambda: tmp_path)
     monkeypatch.setattr(probes, "TRAIN_SHARE", 1.0)
     return {task.name: task for task in probes.load(probes.PROBES)}
@@ -74,7 +74,7 @@ def test_halves_are_whole_modules_of_every_package() -> None:
     train, test = probes.halves(entries)
     assert sorted(map(repr, train + test)) == sorted(map(repr, entries))
     assert not {(e.package, e.module) for e in train} & {(e.package, e.module) for e in test}
-    for package in docs.PACKAGES:
+    for package in built_in_text.PACKAGES:
         weights = [sum(len(e.text) for e in half if e.package == package) for half in (train, test)]
         assert 0.9 < weights[0] / weights[1] < 1.1
 
@@ -88,10 +88,10 @@ def test_classes_are_balanced(suite: dict[str, Task], real: dict[str, Task]) -> 
 
 
 def test_packages_are_told_by_more_than_their_names(suite: dict[str, Task], real: dict[str, Task]) -> None:
-    assert suite["package"].labels == docs.PACKAGES
+    assert suite["package"].labels == built_in_text.PACKAGES
     for part in parts(suite["package"]):
         for text, target in zip(part.first, part.targets, strict=True):
-            assert tag(text)[:2] == docs.PACKAGES[int(target)][:2]
+            assert tag(text)[:2] == built_in_text.PACKAGES[int(target)][:2]
     given = re.compile(r"numpy|pandas|matplotlib|scipy|torch|python", re.IGNORECASE)
     for task in (suite["package"], real["package"]):
         assert not [text for part in parts(task) for text in part.first if given.search(text)]
@@ -152,7 +152,9 @@ def test_signatures_are_what_they_say(suite: dict[str, Task]) -> None:
 
 def test_the_two_halves_of_a_probe_share_no_text(suite: dict[str, Task], real: dict[str, Task]) -> None:
     for task in (*suite.values(), *real.values()):
-        sides = [{" ".join(docs.words(t)) for t in [*part.first, *(part.second or [])]} for part in parts(task)]
+        sides = [
+            {" ".join(built_in_text.words(t)) for t in [*part.first, *(part.second or [])]} for part in parts(task)
+        ]
         assert not sides[0] & sides[1], task.name
 
 
@@ -165,13 +167,13 @@ def test_no_probe_text_is_pre_trained_on(real: dict[str, Task]) -> None:
     assert len(texts) > 1000
     runs: dict[int, set[tuple[str, ...]]] = {}
     for text in texts:
-        words = docs.words(text)
+        words = built_in_text.words(text)
         size = min(8, len(words))
         runs.setdefault(size, set()).update(tuple(words[i : i + size]) for i in range(len(words) - size + 1))
     found = []
-    for document in docs.documents("train"):
+    for document in built_in_text.documents("train"):
         for line in document.split("\n"):
-            words = docs.words(line)
+            words = built_in_text.words(line)
             for size in (6, 7, 8):
                 wanted = runs.get(size, set())
                 found += [w for i in range(len(words) - size + 1) if (w := tuple(words[i : i + size])) in wanted]
@@ -209,7 +211,7 @@ def test_the_same_on_every_machine_and_in_every_order(
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import test_probes as t;"
         "from workbench.tasks.finetuning import probes;"
-        "from workbench.data.built_in import docs; docs.entries = t.sides; probes.TRAIN_SHARE = 1.0;"
+        "from workbench.data import built_in_text; built_in_text.entries = t.sides; probes.TRAIN_SHARE = 1.0;"
         "probes.cache_root = lambda: t.Path(sys.argv[2]);"
         "print(*(task.fingerprint for task in probes.load(probes.PROBES)))"
     )
@@ -225,7 +227,7 @@ def test_rows_cap_a_probes_training(suite: dict[str, Task]) -> None:
 
 
 def test_too_little_text_is_said(suite: dict[str, Task], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "entries", lambda split: [e for e in sides(split) if e.package == "python"][:30])
+    monkeypatch.setattr(built_in_text, "entries", lambda split: [e for e in sides(split) if e.package == "python"][:30])
     for name in probes.PROBES:
         with pytest.raises(InputError, match=f"the probe '{name}' finds too little text"):
             probes.load([name])

@@ -13,7 +13,7 @@ import transformers
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workbench.data import tokenizer as tokenizers_of
+from workbench.data import tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.classifier import configured, load_encoder
@@ -221,8 +221,8 @@ def test_a_tokenizer_without_offsets_and_rows_that_are_too_short_are_refused(
 
 def test_offsets_of_our_own_tokenizer_are_characters_of_the_text(tmp_path: Path, toy: Questions) -> None:
     """Accents and letters that lower case changes move no offset."""
-    own = tokenizers_of.train(["İstanbul café ﬁne bada"] * 20, 90)
-    tokenizers_of.save(own, tmp_path, True)
+    own = tokenizer.train(["İstanbul café ﬁne bada"] * 20, 90)
+    tokenizer.save(own, tmp_path, True)
     loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
     text = "İstanbul, CAFÉ e\u0301 ﬁne bada"
     for ids, offsets in module._tokens(tmp_path, loaded, [text]):

@@ -23,7 +23,7 @@ from workbench.tasks import measures
 from workbench.tasks.zero_shot import preferences
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.tasks.zero_shot.scorer import load
-from workbench.training.ranks import Ranks
+from workbench.training.distributed import Ranks
 
 
 def test_a_tie_counts_half_and_is_counted() -> None:

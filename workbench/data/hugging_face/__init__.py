@@ -7,19 +7,19 @@ a `view`: a temporary folder that contains only checked settings and links to ch
 
 from __future__ import annotations
 
-from workbench.data.hugging_face.configuration import CAUSAL, LAST, check_configuration
-from workbench.data.hugging_face.encoder_folder import EncoderFiles, check_encoder_folder
-from workbench.data.hugging_face.patience import in_time
-from workbench.data.hugging_face.pickled import with_safetensors
-from workbench.data.hugging_face.tokenizer_folder import (
-    TOKENIZER_FILES,
+from workbench.data.hugging_face.checks import (
+    CAUSAL,
+    LAST,
+    EncoderFiles,
+    check_configuration,
+    check_encoder_folder,
     check_tokenizer_folder,
     kind_in,
     kind_of_tokenizer,
     longest_text,
 )
-from workbench.data.hugging_face.view import refusing, view
-from workbench.data.hugging_face.weights import INDEX, PICKLED_FILE, SINGLE
+from workbench.data.hugging_face.folders import INDEX, PICKLED_FILE, SINGLE, TOKENIZER_FILES, in_time, refusing, view
+from workbench.data.hugging_face.weights import with_safetensors
 
 # The files of a model that are read, as patterns for a download; pickled weights are apart.
 MODEL_FILES = ("config.json", SINGLE, INDEX, "model-*.safetensors", *TOKENIZER_FILES)

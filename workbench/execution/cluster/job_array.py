@@ -20,7 +20,7 @@ from workbench.errors import InputError, plural
 from workbench.execution import live
 from workbench.execution.cluster.slurm import first_words, queue_of, reason, reply, sentence
 from workbench.progress import say
-from workbench.spec.launch import Launch
+from workbench.spec.host import Launch
 from workbench.store.atomic import read_sealed, sealed, write_new
 from workbench.store.environment import JOB_LOG
 from workbench.store.run_directory import now

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench.errors import InputError, one_line
-from workbench.spec.launch import KEY, Launch, checked, seconds
+from workbench.spec.host import KEY, Launch, checked, seconds
 from workbench.store.atomic import read_bytes, user_path
 
 LARGEST = 1 << 20  # bytes of a profile

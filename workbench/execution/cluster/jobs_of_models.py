@@ -17,8 +17,7 @@ from typing import Any
 from workbench.errors import InputError
 from workbench.execution.cluster import slurm
 from workbench.execution.cluster.job_array import MOST, Submitted, Work, in_queue, last_words, new_folder, submit, wait
-from workbench.spec.host import Host
-from workbench.spec.launch import Launch
+from workbench.spec.host import Host, Launch
 from workbench.store.atomic import loads, read_bytes
 from workbench.store.run_store import JOBS, RunStore
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import shlex
 import sys
 
-from workbench.data.slices.slice_plan import Plan
+from workbench.data.preprocessing import Plan
 from workbench.data.streams import Advance
 from workbench.errors import InputError, plural
 from workbench.execution.cluster.job_array import MOST, Work, in_queue, last_words, new_folder, submit, wait
-from workbench.spec.launch import Launch
+from workbench.spec.host import Launch
 from workbench.store.run_store import JOBS
 
 # The tokenizer's threads; without a number of cores, a job may use all that SLURM gives it.

@@ -37,7 +37,7 @@ from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir
 
 if TYPE_CHECKING:
-    from workbench.training.ranks import Ranks
+    from workbench.training.distributed import Ranks
 
 log = logging.getLogger("workbench")
 WAIT = 0.1  # seconds between looks for the next training, or at processes that start
@@ -145,7 +145,7 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
     Raises RankLost if another process ends or does not answer; the run then goes on from its last checkpoint when it is
     carried out again. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
     """
-    from workbench.training.ranks import ALONE, group, part_of
+    from workbench.training.distributed import ALONE, group, part_of
 
     if host.devices == 1:
         yield ALONE
@@ -180,7 +180,7 @@ def rendezvous() -> Any:
 
     Raises InputError if the variables are not set by which it is found, and RankLost if it is not there.
     """
-    from workbench.training.ranks import part_of
+    from workbench.training.distributed import part_of
 
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     holds = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and number_by_launcher("RANK") == 0
@@ -192,7 +192,7 @@ def store_of_launcher(holds: bool) -> Any:
 
     Raises as `rendezvous`.
     """
-    from workbench.training.ranks import key_store, telling_of_loss
+    from workbench.training.distributed import key_store, telling_of_loss
 
     address, port = set_by_launcher("MASTER_ADDR"), number_by_launcher("MASTER_PORT")
     with telling_of_loss():
@@ -202,7 +202,7 @@ def store_of_launcher(holds: bool) -> Any:
 @contextlib.contextmanager
 def _starting(training: Training, host: Host) -> Iterator[Any]:
     """Start the other processes of a training, yield the store that connects them, and end them after the block."""
-    from workbench.training.ranks import key_store
+    from workbench.training.distributed import key_store
 
     store = key_store("127.0.0.1", 0, True, seconds())
     store.set(f"training/{training.number}", training.write())

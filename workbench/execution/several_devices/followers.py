@@ -25,7 +25,7 @@ from workbench.spec.host import PARENT, Host, number_by_launcher
 from workbench.store.run_store import RunDir, RunStore
 
 if TYPE_CHECKING:
-    from workbench.training.ranks import Ranks
+    from workbench.training.distributed import Ranks
 
 log = logging.getLogger("workbench")
 
@@ -66,7 +66,7 @@ def _next(store: Any, number: int) -> str | None:
 
 def _take_part(training: Training, store: Any) -> None:
     """Compute this process's part of a run."""
-    from workbench.training.ranks import group, part_of
+    from workbench.training.distributed import group, part_of
 
     run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
     index, device = number_by_launcher("RANK"), host.resolved_device()

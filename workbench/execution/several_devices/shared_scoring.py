@@ -15,7 +15,7 @@ from workbench.tasks.task import Measure
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 if TYPE_CHECKING:
-    from workbench.training.ranks import Ranks
+    from workbench.training.distributed import Ranks
 
 WORTH = 10_000  # pairs from which on it pays to start processes, which takes about as long as scoring these on a GPU
 
@@ -27,7 +27,7 @@ def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSp
     Only minimal pairs are shared. All processes raise the same errors, so that these do not end the others. Raises
     RankLost as `together` does.
     """
-    from workbench.training.ranks import ALONE
+    from workbench.training.distributed import ALONE
 
     if not isinstance(measure, PairSet) or not is_shared(measure, host):
         yield ALONE

@@ -17,7 +17,6 @@ from typing import Any
 from workbench.errors import InputError, plural, suggest
 from workbench.report.load.arm_names import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import FINISHED, NO_RECORDS, Records, flatten, number, optional, part, scores_of
-from workbench.spec.run_spec import with_later_settings
 from workbench.spec.scoring import mean_score, place_of
 from workbench.store.index import Index
 from workbench.store.run_directory import damaged
@@ -63,7 +62,7 @@ def row_of(run: RunDir) -> Row:
     spec = part(optional(run.path / "spec.json", records), "spec")
     done, env = optional(run.path / "done.json", records), optional(run.path / "env.json", records)
     row |= {"kind": kind_of(spec)}
-    settings = with_later_settings(flatten(spec)) if spec else {}
+    settings = flatten(spec) if spec else {}
     if row["kind"] == PUBLISHED:  # its other settings are of no run
         settings = flatten({key: spec[key] for key in ("published", "seed", "budget") if key in spec})
     row |= settings | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}

@@ -21,7 +21,7 @@ from workbench.report.load import run_files
 from workbench.report.load.arm_names import PUBLISHED, arm_names, budget_of, code_of, kind_of
 from workbench.report.load.run_files import FINISHED, LoggedRows, RunFiles, number
 from workbench.spec.parts import CONVENTIONS, COUNTS
-from workbench.spec.run_spec import PLACES, with_later_settings
+from workbench.spec.run_spec import PLACES
 from workbench.spec.scoring import EMBEDDINGS, FROM_PATHS, PATH_PREFIXES, place_of
 from workbench.store.environment import SWITCH, kinds_of_arithmetic
 from workbench.store.run_store import RunStore
@@ -130,7 +130,6 @@ class _Read:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    uncovered: list[str] = field(default_factory=list)  # finished runs without a manifest
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
     points: list[dict[str, Any]] = field(default_factory=list)
     equal: dict[str, Any] = field(default_factory=dict)  # one copy of each content that many runs or scores share
@@ -153,7 +152,7 @@ def read_study(store: RunStore, name: str, verify: bool = True) -> Frames:
     experiment = store.experiment(name)
     record = _plain(experiment)
     read = _read_runs(store, record, verify)
-    read.notes += unverified(experiment, read.uncovered, verify)
+    read.notes += [] if verify else ["Files were not compared with their hashes (--no-verify)."]
     _in_one_place(read.settings)
     arms = arm_names(record["axis"], read.runs, read.settings)
     for row in read.runs:
@@ -226,26 +225,6 @@ def warn_of_damaged_run(path: Path, reason: str, command: str) -> None:
     DAMAGE.warning("%s is damaged and is left out: %s; %s", path, reason, remedy(path, command))
 
 
-def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool) -> list[str]:
-    """Return a sentence for each reason why a changed file might not be noticed here."""
-    sentences = []
-    if uncovered:
-        names = ", ".join(uncovered[:3]) + (f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else "")
-        have, them = ("has", "it") if len(uncovered) == 1 else ("have", "them")
-        sentences.append(
-            f"{plural(len(uncovered), 'run')} {have} no manifest with hashes, as an older version finished {them}: "
-            f"a changed file would not be noticed ({names})."
-        )
-    if not record.covered:
-        sentences.append(
-            "The record of this experiment has no hash, because an older version wrote it: a run that is missing from "
-            "its list would not be noticed."
-        )
-    if not verify:
-        sentences.append("Files were not compared with their hashes (--no-verify).")
-    return sentences
-
-
 def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
     """Add one run. `files` is what was read of it, or None if the run has no folder."""
     folder = store.root / run_id
@@ -258,7 +237,7 @@ def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFil
     row["state"], row["reason"] = files.state, files.note or ("not begun" if files.state == "new" else "")
     try:
         spec, row["spec"] = run_files.spec_of(folder, files.records)
-        settings = with_later_settings(read.flat(spec))
+        settings = read.flat(spec)
         read.settings[run_id] = {key: value for key, value in settings.items() if key not in COUNTS}
         row["seed"] = spec["seed"]
         row["budget"], row["convention"] = map(read.once, budget_of(run_files.part(spec, "budget")))
@@ -274,7 +253,6 @@ def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFil
     if row["state"] in FINISHED:
         run = store.get(run_id)
         read.notes += [f"{run_id}: {failure}" for failure in run.failures().values()]
-        read.uncovered += [] if run.covered else [run_id]
     if row["state"] == "interrupted":
         planned = number(run_files.optional(folder / "plan.json", files.records).get("steps"))
         of = "" if math.isnan(planned) else f" of {planned:,.0f}"

@@ -25,9 +25,9 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.rates import layerwise_optimizer, optim_spec, schedule_spec
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.score import Effort, Progress
+from workbench.training.checkpointing import due
 from workbench.training.optimizer import lr_factor, set_rate
 from workbench.training.plan import warmup_steps
-from workbench.training.resume import due
 
 LOOK = 50  # steps between checks that the loss is finite, each of which waits for the device
 

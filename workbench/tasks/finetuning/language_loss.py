@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench import objectives
-from workbench.cpu import vocabulary_loss
+from workbench.cpu import functions
 from workbench.data import hugging_face
 from workbench.errors import InputError
 from workbench.models.export import WEIGHTS
@@ -68,7 +68,7 @@ class LanguageLoss(nn.Module):
         counted = (real[:, 1:] * real[:, :-1]).float()
         weights = counted / counted.sum(1, keepdim=True).clamp(min=1)
         features = hidden[:, :-1] if self.transform is None else self.transform(hidden[:, :-1])
-        loss = vocabulary_loss.guess(
+        loss = functions.guess(
             features.flatten(0, 1), self.table.weight, self.bias, ids[:, 1:].flatten(), weights.flatten()
         ).loss
         return loss.value

@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeVar
 
-from workbench.data.built_in import docs
-from workbench.data.built_in.docs import Entry
+from workbench.data import built_in_text
+from workbench.data.built_in_text import Entry
 from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.store.atomic import cache_root
@@ -76,7 +76,7 @@ def load(names: Iterable[str], rows: int | None = None, part: Literal["test", "d
 
     Raises InputError if the packages installed here give too little text.
     """
-    train, test_entries = docs.entries("train"), docs.entries("test")
+    train, test_entries = built_in_text.entries("train"), built_in_text.entries("test")
     seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test_entries)).encode()).hexdigest()[:16]
     return [
         fingerprinted(_remembered(PROBES[name], train, test_entries, part, f"{name}-{part}-{seen}"), rows)
@@ -129,12 +129,12 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
     if not labels:
         enough = [
             package
-            for index, package in enumerate(docs.PACKAGES)
+            for index, package in enumerate(built_in_text.PACKAGES)
             if min(sum(row[2] == index for row in rows) for rows in (train_rows, test_rows)) >= CLASS_ROWS
         ]
         labels = tuple(enough)
         train_rows, test_rows = (
-            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in rows if docs.PACKAGES[t] in enough]
+            [(a, b, enough.index(built_in_text.PACKAGES[t])) for a, b, t in rows if built_in_text.PACKAGES[t] in enough]
             for rows in (train_rows, test_rows)
         )
     limits = ((train_rows, probe.train_rows), (test_rows, TEST_ROWS))
@@ -170,7 +170,7 @@ def _hashed(items: Iterable[T], key: Callable[[T], tuple[str, ...]]) -> list[T]:
 
 def _key(text: str) -> str:
     """Return a text's words, by which two texts are compared."""
-    return " ".join(docs.words(text))
+    return " ".join(built_in_text.words(text))
 
 
 # ---- text to sentences ----
@@ -200,7 +200,7 @@ def _is_sentence(text: str) -> bool:
 
 def package_rows(entries: Sequence[Entry]) -> list[Row]:
     """Return sentences with the package that each comes from, its names masked."""
-    return [(NAME.sub(MASKED, s.text), None, docs.PACKAGES.index(s.entry.package)) for s in sentences(entries)]
+    return [(NAME.sub(MASKED, s.text), None, built_in_text.PACKAGES.index(s.entry.package)) for s in sentences(entries)]
 
 
 def order_rows(entries: Sequence[Entry]) -> list[Row]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from workbench.errors import DamagedRun
 from workbench.store import checkpoint
 from workbench.store.lease import Lease
-from workbench.training import resume
+from workbench.training import checkpointing
 
 log = logging.getLogger("workbench")
 FOLDER = "unfinished"  # of a run
@@ -74,7 +74,7 @@ class Unfinished:
             self.delete()
             return 0, 0.0
         draws = newest.tensors("draws")
-        step, seconds, _ = resume.load(newest, model, optimizer)
+        step, seconds, _ = checkpointing.load(newest, model, optimizer)
         torch.set_rng_state(draws["cpu"])
         if "device" in draws:
             torch.cuda.set_rng_state(draws["device"], device)
@@ -82,7 +82,7 @@ class Unfinished:
 
     def save(self, step: int, seconds: float, model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> None:
         """Write the state after a step, in which `seconds` were spent in all. Raises OSError or LeaseLost."""
-        tensors = resume.tensors_of(model, optimizer) | {"draws": _draws(device)}
+        tensors = checkpointing.tensors_of(model, optimizer) | {"draws": _draws(device)}
         state = {"seconds": seconds, "weights": dict(self.weights), "score": self.name}
         checkpoint.save(self.run.file(self.name), step, tensors, state, owner=self.run.owner)
 

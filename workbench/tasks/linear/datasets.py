@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from workbench.data import tagged, tagged_sets
+from workbench.data import tagged_sentences, tagged_sets
 from workbench.errors import InputError, plural
 from workbench.rng import seed_of
 from workbench.store.atomic import user_path
@@ -41,7 +41,7 @@ def of_task(task: Task) -> LinearProbe:
 def is_tagged(name: str) -> bool:
     """Return whether a name is the path of a file of tagged sentences, or of a folder that holds one."""
     path = user_path(name, "--tasks")
-    if tagged.format_of(path):
+    if tagged_sentences.format_of(path):
         return True
     with contextlib.suppress(OSError):  # a folder that cannot be listed counts as none
         return path.is_dir() and tagged_sets.holds_set(path)
@@ -56,11 +56,11 @@ def of_tagged(name: str) -> LinearProbe:
     """
     path = user_path(name, "--tasks")
     files = tagged_sets.files_of(path)
-    parts = tagged_sets.sides(path, {part: tagged.read(file) for part, file in files.items()})
+    parts = tagged_sets.sides(path, {part: tagged_sentences.read(file) for part, file in files.items()})
     train = parts.pop("train")
     tested = [sentence.tags for sentences in parts.values() for sentence in sentences]
     labels = tagged_sets.labels_of(path, [sentence.tags for sentence in train], tested)
-    kind = tagged.tags_of(next(iter(files.values())))
+    kind = tagged_sentences.tags_of(next(iter(files.values())))
     metrics = ("accuracy", "macro_f1") if kind == "pos" else ("entity_f1", "macro_f1", "accuracy")
     tests: dict[str, Examples | Tagged] = {part: numbered(parts[part], labels) for part in parts}
     name = f"{PREFIX}{tagged_sets.title(files)}-{kind}"

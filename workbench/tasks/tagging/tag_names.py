@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import progress
-from workbench.data import tagged, tagged_parquet, tagged_sets
+from workbench.data import tagged_sentences, tagged_sets
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import PACKINGS
 from workbench.errors import InputError
@@ -76,7 +76,7 @@ def _at_path(name: str) -> Tagging:
         raise InputError(f"--tasks {name}: give a file or folder of tagged sentences, such as tag:ud-train.conllu")
     path = user_path(text, "--tasks")
     files = tagged_sets.files_of(path)
-    conllu = tagged.format_of(next(iter(files.values()))) == tagged.CONLLU
+    conllu = tagged_sentences.format_of(next(iter(files.values()))) == tagged_sentences.CONLLU
     kind = (column or ("pos" if conllu else "")).lower()
     title = path.resolve().name if _in_parquet(files.values()) else tagged_sets.title(files)
     return tag_sets.load(f"{PREFIX}{title}{'-' if kind else ''}{kind}", path, column)
@@ -113,4 +113,4 @@ def needs_hub(name: str, spec: TasksSpec) -> bool:
 
 
 def _in_parquet(files: Iterable[Path]) -> bool:
-    return all(file.suffix == tagged_parquet.SUFFIX for file in files)
+    return all(file.suffix == tagged_sets.SUFFIX for file in files)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.tag_schemes import spans
+from workbench.data.tagged_sentences import spans
 from workbench.tasks.baselines import by_word, cached
 from workbench.tasks.metrics import measure
 from workbench.tasks.tagging.tagging_task import Tagging

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from workbench.data import tagged, tagged_parquet, tagged_sets
-from workbench.data.tag_schemes import as_iob2, deviations, marks_spans, scheme_of
-from workbench.data.tagged import Sentence
+from workbench.data import tagged_sentences, tagged_sets
+from workbench.data.tagged_sentences import Sentence, as_iob2, deviations, marks_spans, scheme_of
 from workbench.errors import plural
 from workbench.tasks.tagging.tagging_task import Tagging
 from workbench.tasks.task import numbered
@@ -24,7 +23,7 @@ def load(name: str, path: Path, column: str) -> Tagging:
     scheme = ""
     if spans:
         for part, sentences in read.items():
-            tagged.refuse_untyped(files[part], sentences)
+            tagged_sentences.refuse_untyped(files[part], sentences)
         scheme = scheme_of([sentence.tags for sentence in whole])
     on_dev = tagged_sets.trains_on_dev(files)
     notes = [f"{files['dev'].name} is trained on, as there is no training file"] if on_dev else []
@@ -43,9 +42,9 @@ def load(name: str, path: Path, column: str) -> Tagging:
 
 def _read(file: Path, column: str) -> list[Sentence]:
     """Return the sentences of a file, or of all Parquet files of its split."""
-    if file.suffix == tagged_parquet.SUFFIX:
-        return tagged_parquet.read_raw(file, column)
-    return tagged.read_raw(file, column)
+    if file.suffix == tagged_sets.SUFFIX:
+        return tagged_sets.read_raw(file, column)
+    return tagged_sentences.read_raw(file, column)
 
 
 def _usable(sentences: Sequence[Sentence], spans: bool) -> list[Sentence]:

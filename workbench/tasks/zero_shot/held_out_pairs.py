@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from workbench.data import held_out
-from workbench.data.built_in import docs
+from workbench.data import built_in_text, filters
 from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.spec.parts import DataSpec
@@ -75,8 +74,8 @@ def paragraphs(data: DataSpec, prepared: Path, tuning: bool) -> list[list[str]]:
     """Return the sentences of each held-out paragraph in one half of the held-out text: with `tuning` the first."""
     parts: list[str] = []
     if "docs" in data.corpus:
-        parts += [entry.text for entry in halves(docs.entries("test"))[0 if tuning else 1]]
-    parts += [part for part in held_out.read(prepared) if (seed_of(0, "half", part) % 2 == 0) == tuning]
+        parts += [entry.text for entry in halves(built_in_text.entries("test"))[0 if tuning else 1]]
+    parts += [part for part in filters.read(prepared) if (seed_of(0, "half", part) % 2 == 0) == tuning]
     lines = dict.fromkeys(line.strip() for part in parts for line in part.splitlines())
     return [of_line for line in lines if (of_line := [s.strip() for s in sentences(line)])]
 

@@ -31,7 +31,7 @@ from workbench.tasks.finetuning.token_batches import check_tokens
 from workbench.tasks.score import Progress, Score, as_signs, items_of, score_digest
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import Scoring, of_folder
-from workbench.training.ranks import ALONE, Ranks
+from workbench.training.distributed import ALONE, Ranks
 
 Floats = NDArray[np.float64]
 TOKENS = 1 << 13  # of a batch

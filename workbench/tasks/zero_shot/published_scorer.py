@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from workbench.data import hugging_face
-from workbench.data.hugging_face.entries import regular_files
+from workbench.data.hugging_face.folders import regular_files
 from workbench.data.hugging_face.weights import check_weights
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError

@@ -12,10 +12,9 @@ from torch.nn.utils import parametrize
 
 from workbench import objectives
 from workbench.errors import InputError
-from workbench.models.counts.ngram import Ngrams
-from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.encoder import build_encoder
 from workbench.models.export import WEIGHTS
+from workbench.models.ngram_generators import Ngrams, WordFrequencies
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_directory import home_of

@@ -1,6 +1,6 @@
 """Near-duplicates of a text: documents that share a band of their signatures with an earlier document.
 
-    CACHE/signatures/KEY-00007/  the bands of a slice, made by any process (`encode_slices`, `signatures`)
+    CACHE/signatures/KEY-00007/  the bands of a slice, made by any process (`preprocessing`, `minhash`)
     CACHE/duplicates/KEY/        a byte for each document of the text: 1 if it is left out
 
 The first of several similar documents stays, and whether a document is left out depends on the text before it alone,
@@ -17,10 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.data.slices.cutting import Slice
-from workbench.data.slices.encode_slices import DUPLICATES, FACTS, FLAGS, discard_damaged, facts_of, remove_locks
-from workbench.data.slices.signatures import FILES, REPEATED, bands_of
-from workbench.data.slices.slice_plan import Plan
+from workbench.data.minhash import FILES, REPEATED, bands_of
+from workbench.data.preprocessing import (
+    DUPLICATES,
+    FACTS,
+    FLAGS,
+    Plan,
+    Slice,
+    discard_damaged,
+    facts_of,
+    remove_locks,
+)
 from workbench.data.streams import Advance
 from workbench.spec.parts import DataSpec
 from workbench.spec.run_spec import digest
@@ -37,7 +44,7 @@ def left_out(
     """Return the folder with the flags of a text's documents (`encode_slices.flags`), which is made if there is none.
 
     `share` makes the signatures of all slices, by any processes; `waiting` is called while another process compares
-    them. Raises InputError as `signatures.bands_of`.
+    them. Raises InputError as `minhash.bands_of`.
     """
     assert data.near_duplicates is not None
     bands, _ = bands_of(data.near_duplicates)

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from workbench.cpu.designs import rates_of
 from workbench.cpu.functions import attention_probabilities, can, dropout, gelu, residual_norm
+from workbench.cpu.layers import rates_of
 from workbench.models.losses import gather
 from workbench.tensors import Drop
 

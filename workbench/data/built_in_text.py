@@ -1,7 +1,10 @@
-"""The built-in corpus: docstrings and the language reference of packages on this machine; nothing is downloaded.
+"""The built-in corpora, `docs` and `code`, made of the packages on this machine; nothing is downloaded.
 
-Sources are parsed with `ast` and never imported. Entries are cleaned (`prose.py`), deduplicated and split by module;
-test paragraphs that share phrases with the train side are dropped, so that no test text occurs in pre-training text.
+`docs` is docstrings and the language reference. Sources are parsed with `ast` and never imported. Entries are cleaned
+(`docstrings`), deduplicated and split by module; test paragraphs that share phrases with the train side are dropped,
+so that no test text occurs in pre-training text. `code` is whole Python files of the same packages and folders, without
+files whose modules are on the test side of `docs`, since their docstrings are what probes and minimal pairs are made
+of.
 """
 
 from __future__ import annotations
@@ -98,7 +101,7 @@ def _cached() -> Path:
     """Return the folder of the corpus for the installed versions, which is made if the cache has no intact one."""
     roots = installed("docs")
     versions = {package: _version(package) for package in roots}
-    makers = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("docs", "extract", "prose")]
+    makers = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("built_in_text", "docstrings")]
     code = [hashlib.sha256(source).hexdigest() for source in makers]  # changed cleaning code makes another corpus
     folder = cache_root() / "docs" / digest([code, [[p, str(roots[p]), versions[p]] for p in roots]], 16)
     if not is_whole(folder):
@@ -182,7 +185,7 @@ def _extract(files: list[tuple[str, str, str]]) -> list[Entry]:
     again.
     """
     count = min(cores(), max(1, len(files) // 50))
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from workbench.data.built_in.extract import main; main()"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from workbench.data.docstrings import main; main()"
     command = [sys.executable, "-P", "-c", code, str(Path(__file__).parents[3])]
     pipe = subprocess.PIPE
     workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8") for _ in range(count)]
@@ -254,3 +257,44 @@ def _without_shared(test: list[Entry], train: list[Entry]) -> list[Entry]:
         if lines and entry.text.startswith(lines[0] + "\n" * (len(lines[0]) < len(entry.text))):
             remaining.append(Entry(entry.package, entry.module, entry.name, entry.signature, "\n".join(lines)))
     return remaining
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A Python file, with its size in bytes, its times of modification and change in nanoseconds, and its inode."""
+
+    path: str
+    size: int
+    changed: tuple[int, int, int]
+
+
+def files() -> tuple[SourceFile, ...]:
+    """Return the files in the order of packages and modules. Raises InputError if no package is installed here."""
+    sources = []
+    for path, _, module in source_files(installed("python-code")):
+        if not is_test(module):
+            status = os.stat(path)
+            changed = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+            sources.append(SourceFile(path, status.st_size, changed))
+    if not sources:
+        raise InputError("the built-in corpus 'python-code' has no file on this machine; name another with --corpus")
+    return tuple(sources)
+
+
+def fingerprint(of: tuple[SourceFile, ...]) -> str:
+    """Return a hash of the names, sizes and times of files, by which text that was prepared before is found."""
+    return digest([[file.path, file.size, file.changed] for file in of], 16)
+
+
+def code_documents() -> Iterator[str]:
+    """Yield the text of each file that has some; equal files count once, and files that are not UTF-8 are left out."""
+    seen: set[str] = set()
+    for file in files():
+        try:
+            content = Path(file.path).read_bytes()
+            text = content.decode("utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if text.strip() and "\0" not in text and (key := hashlib.sha256(content).hexdigest()) not in seen:
+            seen.add(key)
+            yield text

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from workbench.cpu.functions import can
-from workbench.models.query_stream.two_streams import (
+from workbench.models.two_streams import (
     Layer,
     Queries,
     Relative,

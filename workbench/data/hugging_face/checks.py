@@ -1,0 +1,304 @@
+"""Checks of encoder folders that others made: config.json, tokenizer, weights, and whether their sizes agree.
+
+An encoder must have a supported model type, and sizes that can be built.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.data.hugging_face.folders import (
+    INDEX,
+    LARGEST_VOCABULARY,
+    SETTINGS,
+    SINGLE,
+    TOKENIZER_FILES,
+    VOCABULARIES,
+    read_settings,
+    regular_files,
+)
+from workbench.data.hugging_face.weights import check_weights
+from workbench.errors import InputError
+from workbench.store.atomic import loads, read_bytes
+
+# Model types of transformers with one stack of layers over text, by the position that attends to the whole text.
+FIRST = frozenset({
+    "albert", "bert", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra",
+    "ernie", "esm", "eurobert", "ibert", "layoutlm", "megatron-bert", "mobilebert", "modernbert", "mpnet", "mra",
+    "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "xlm-roberta",
+    "xlm-roberta-xl", "yoso",
+})  # fmt: skip
+CAUSAL = frozenset({
+    "biogpt", "bloom", "codegen", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neo",
+    "gpt_neox", "gptj", "granite", "llama", "mistral", "modernbert-decoder", "mpt", "nemotron", "olmo", "olmo2",
+    "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2", "xglm",
+})  # fmt: skip
+LAST = frozenset({"xlnet"})  # attends to both sides; the last position of a row is read
+KINDS = FIRST | CAUSAL | LAST
+
+ATTENTION = ("eager", "sdpa")
+HOW = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
+
+_LAYERS, _WIDTH, _HEADS, _COUNT = (1, 256), (1, 1 << 20), (1, 1 << 14), (0, 1 << 20)
+SIZES: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), _LAYERS),
+    **dict.fromkeys(("num_hidden_groups", "inner_group_num", "num_feedforward_networks"), _LAYERS),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "embedding_size"), _WIDTH),
+    **dict.fromkeys(("intermediate_size", "n_inner", "d_inner", "ffn_dim", "hidden_dim"), _WIDTH),
+    **dict.fromkeys(("true_hidden_size", "word_embed_proj_dim"), _WIDTH),
+    **dict.fromkeys(("head_dim", "d_head", "intra_bottleneck_size", "conv_kernel_size", "rotary_dim"), _WIDTH),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_key_value_heads", "num_kv_heads"), _HEADS),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"), (1, 1 << 24)),
+    "vocab_size": (1, 1 << 27), "type_vocab_size": _COUNT, "num_labels": _COUNT, "head_ratio": _LAYERS,
+}  # fmt: skip
+_LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
+_HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads")
+_EPSILONS = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps")
+_DROPPED = {*HOW, "auto_map", "_name_or_path", "name_or_path", "transformers_version", "torch_dtype", "dtype"}
+
+
+def kind_of(raw: Mapping[str, Any], tensors: Iterable[str]) -> str | None:
+    """Return the model type by config.json, or else by the names of weights or of the class; None if none says it.
+
+    Configurations of 2020 may lack `model_type`; their weights have names such as `electra.embeddings...`.
+    """
+    named = raw.get("model_type")
+    if named is not None:
+        return named if isinstance(named, str) else None
+    starts = {name.partition(".")[0].replace("_", "-") for name in tensors} & KINDS
+    classes = raw.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else ""
+    starts = starts or {re.split(r"For|Model|LMHead", first)[0].lower()} & KINDS
+    return starts.pop() if len(starts) == 1 else None
+
+
+def check_configuration(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of config.json that a library may read. Raises InputError naming the key that is wrong."""
+    kind = raw.get("model_type")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InputError(
+            f"{folder} cannot be loaded as an encoder: model_type {ascii(kind)[:60]} in config.json is not one of the "
+            f"supported ones ({', '.join(sorted(FIRST | LAST)[:8])} ..., and causal language models such as gpt2)"
+        )
+    for key in HOW:
+        if raw.get(key) not in (None, *ATTENTION):
+            raise InputError(
+                f"{folder}: config.json requests the attention {ascii(raw[key])[:60]} ({key}), and only "
+                f"{' and '.join(ATTENTION)} are supported; remove that line"
+            )
+    for key in ("quantization_config", "is_encoder_decoder", "use_kernels", "pruned_heads"):
+        if raw.get(key):
+            raise InputError(f"{folder}: config.json has {key}, which is not supported; choose another encoder")
+    if str(raw.get("position_embedding_type")).startswith("relative"):  # once of BERT's, and ignored by the library
+        raise InputError(
+            f"{folder}: config.json has position_embedding_type={ascii(raw['position_embedding_type'])[:40]}, and "
+            f"positions relative to one another are no longer computed; choose another encoder"
+        )
+    _check_sizes(folder, raw)
+    return {key: value for key, value in raw.items() if key not in _DROPPED}
+
+
+def _check_sizes(folder: Path, raw: Mapping[str, Any]) -> None:
+    for key, (least, most) in SIZES.items():
+        value = raw.get(key)
+        if value is not None and (type(value) is not int or not least <= value <= most):
+            raise InputError(
+                f"{folder}: config.json has {key}={ascii(value)[:40]}, and it must be a whole number "
+                f"from {least} to {most}"
+            )
+    for key in _EPSILONS:
+        value = raw.get(key)
+        if isinstance(value, (int, float)) and not 0 < value <= 1:
+            raise InputError(
+                f"{folder}: config.json has {key}={ascii(value)[:40]}, and it must be above 0 and at most 1"
+            )
+    for key in ("is_decoder", "causal"):
+        if not isinstance(raw.get(key, False), bool | None):
+            raise InputError(f"{folder}: config.json has {key}={ascii(raw[key])[:40]}, and it must be true or false")
+    pad, vocab = raw.get("pad_token_id"), raw.get("vocab_size")
+    if pad is not None and (type(pad) is not int or pad < -1 or (vocab is not None and pad >= vocab)):
+        raise InputError(f"{folder}: config.json has pad_token_id={ascii(pad)[:40]}, not an id of its vocabulary")
+    width, heads = first_of(raw, _WIDTH_KEYS), first_of(raw, _HEAD_KEYS)
+    if width and heads and width % heads and not ({"head_dim", "d_head"} & raw.keys()):
+        raise InputError(
+            f"{folder}: config.json has a width of {width}, which is not a multiple of its {heads} attention heads"
+        )
+
+
+def layers_of(raw: Mapping[str, Any]) -> int | None:
+    """Return the number of layers in config.json; None if it sets none, so that the library's default applies."""
+    return first_of(raw, _LAYER_KEYS)
+
+
+def first_of(raw: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    """Return the value of the first of these keys that is set; None if none is set."""
+    return next((raw[key] for key in keys if raw.get(key) is not None), None)
+
+
+MOST_GROWTH = 100  # characters that a normaliser may write for one; usual ones write 1 to 3
+NO_LIMIT = 1 << 24  # transformers writes 1e30 if there is no limit
+JAPANESE, DICTIONARIES = "BertJapaneseTokenizer", ("ipadic", "unidic", "unidic_lite")
+CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
+
+
+def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
+    """Return the files of the tokenizer in a folder by name. Raises InputError if a library must not read them."""
+    files = {name: path for name, path in regular_files(folder).items() if name in TOKENIZER_FILES}
+    if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary
+        raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
+    for name, path in files.items():
+        if path.stat().st_size > LARGEST_VOCABULARY:
+            raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than the largest vocabulary")
+    settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
+    _check_settings(folder, settings.get("tokenizer_config.json", {}))
+    if "tokenizer.json" in files:
+        raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY)
+        _check_vocabulary(folder, raw)
+        if (growth := _growth(raw.get("normalizer"))) > MOST_GROWTH:
+            raise InputError(
+                f"{folder}: tokenizer.json has a normalizer that may write {growth:.3g} characters for one; "
+                f"at most {MOST_GROWTH} are allowed"
+            )
+    elif "vocab.json" in files and not read_settings(folder, "vocab.json", files["vocab.json"], LARGEST_VOCABULARY):
+        raise InputError(f"{folder}: vocab.json holds no tokens")
+    elif "vocab.txt" in files and not files["vocab.txt"].stat().st_size:
+        raise InputError(f"{folder}: vocab.txt holds no tokens")
+    return files
+
+
+def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    kind = settings.get("tokenizer_class")
+    if kind is not None and not (isinstance(kind, str) and CLASS.fullmatch(kind)):
+        raise InputError(f"{folder}: tokenizer_config.json has tokenizer_class={ascii(kind)[:60]}, not a tokenizer")
+    words = settings.get("mecab_kwargs")
+    if words and not (isinstance(words, dict) and words.keys() == {"mecab_dic"} and words["mecab_dic"] in DICTIONARIES):
+        raise InputError(
+            f"{folder}: tokenizer_config.json has mecab_kwargs={ascii(words)[:60]}; only a dictionary "
+            f"(mecab_dic) that is one of {', '.join(DICTIONARIES)} can be named there"
+        )
+    length = settings.get("model_max_length")
+    if length is not None and (not isinstance(length, (int, float)) or isinstance(length, bool) or length < 8):
+        raise InputError(
+            f"{folder}: tokenizer_config.json has model_max_length={ascii(length)[:40]}, and it must be at least 8"
+        )
+
+
+def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
+    """Raise InputError if tokenizer.json has no tokens besides special ones."""
+    model = raw.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, (dict, list)):
+        raise InputError(f"{folder}: tokenizer.json holds no tokenizer that can be loaded: its model has no vocabulary")
+    added = raw.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise InputError(f"{folder}: tokenizer.json has added_tokens that are not a list of objects")
+    special = {ascii(token.get("content")) for token in added}
+    first = (entry[0] if isinstance(entry, list) and entry else entry for entry in vocabulary)
+    if all(ascii(token) in special for token in first):
+        raise InputError(f"{folder}: tokenizer.json holds no tokens besides special ones, so it encodes no text")
+
+
+def _growth(normalizer: Any) -> float:
+    """Return how many characters a normaliser may write for one character; for a sequence of steps, their product.
+
+    Ten successive replacements of a letter by a thousand would fill any memory before a time limit is reached. The
+    result is 1 for what is not a normaliser, since the library refuses it.
+    """
+    if not isinstance(normalizer, dict):
+        return 1
+    if normalizer.get("type") == "Sequence" and isinstance(steps := normalizer.get("normalizers"), list):
+        return math.prod(map(_growth, steps), start=1.0)
+    written = normalizer.get("content", normalizer.get("prepend"))
+    return max(1, len(written)) if isinstance(written, str) else 1
+
+
+def kind_in(path: Path) -> str | None:
+    """Return the kind of model in a tokenizer.json that was checked, such as Unigram; None if old files name none."""
+    kind = loads(read_bytes(path, LARGEST_VOCABULARY))["model"].get("type")
+    return str(kind) if kind else None
+
+
+def longest_text(folder: Path) -> int | None:
+    """Return how many tokens a folder's tokenizer allows in a text (model_max_length); None if it has no limit."""
+    path = check_tokenizer_folder(folder).get("tokenizer_config.json")
+    length = read_settings(folder, "tokenizer_config.json", path).get("model_max_length") if path else None
+    return int(length) if length is not None and length < NO_LIMIT else None
+
+
+def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
+    """Return the settings of config.json that name a tokenizer's type, which old ones need; None if there are none.
+
+    A tokenizer whose settings name a tokenizer of words (MeCab) is Japanese BERT's, whatever the type of its model is:
+    some of these folders do not say so, and another tokenizer would read whole sentences as one word.
+    """
+    files = regular_files(folder)
+    raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}
+    kind, name = raw.get("model_type"), raw.get("tokenizer_class")
+    if raw and kind is None and (SINGLE in files or INDEX in files):
+        kind = kind_of(raw, check_weights(folder, files)[1])
+    own = files.get("tokenizer_config.json")
+    if own and name is None and "word_tokenizer_type" in read_settings(folder, "tokenizer_config.json", own):
+        kind, name = kind or "bert", JAPANESE
+    settings = {"model_type": kind} if isinstance(kind, str) and re.fullmatch(r"[a-z0-9_-]{1,60}", kind) else {}
+    if settings and isinstance(name, str) and CLASS.fullmatch(name):
+        settings["tokenizer_class"] = name
+    return settings or None
+
+
+WIDTHS = ("embedding_size", "hidden_size", "n_embd", "d_model", "dim", "word_embed_proj_dim")
+SHARED_LAYERS = ("albert",)  # all layers share the weights of one
+
+
+@dataclass(frozen=True)
+class EncoderFiles:
+    """The checked files of an encoder: settings for a library, and files of weights by name.
+
+    `elements` is the number of floating-point numbers in all weights. `whole_numbers` are the names of the integer
+    tensors, such as tables of positions.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    weights: Mapping[str, Path]
+    elements: int
+    whole_numbers: frozenset[str]
+
+
+def check_encoder_folder(folder: Path) -> EncoderFiles:
+    """Return the files of an encoder after checks that it can be built. Only settings and headers are read.
+
+    Raises InputError with one sentence that names the file and what is wrong with it.
+    """
+    files = regular_files(folder)
+    if "config.json" not in files:
+        raise InputError(f"{folder} holds no encoder: it has no config.json")
+    raw = read_settings(folder, "config.json", files["config.json"])
+    if raw.get("model_type") is None:
+        raw["model_type"] = kind_of(raw, check_weights(folder, files)[1])
+    config = check_configuration(folder, raw)
+    weights, elements, whole_numbers = check_weights(folder, files)
+    _check_fit(folder, config, elements)
+    return EncoderFiles(folder, config, weights, sum(elements.values()), whole_numbers)
+
+
+def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, int]) -> None:
+    """Raise InputError if config.json describes a larger model than the weights, so that no such model is built."""
+    layers, elements_held = layers_of(config), sum(elements.values())
+    if layers and layers > len(elements) and config["model_type"] not in SHARED_LAYERS:
+        raise InputError(
+            f"{folder}: config.json has {layers} layers, and the weights have {len(elements)} tensors, fewer than "
+            f"one for each layer"
+        )
+    width, vocab = min((config[key] for key in WIDTHS if config.get(key)), default=1), config.get("vocab_size") or 0
+    positions = first_of(config, ("n_positions",)) or 0
+    if width * max(vocab, positions) > elements_held:
+        raise InputError(
+            f"{folder}: config.json has a table of {max(vocab, positions):,} rows of width {width}, and all weights "
+            f"together have {elements_held:,} numbers"
+        )

@@ -1,0 +1,425 @@
+"""Large text encoded in slices, by any number of processes and machines, which share one plan.
+
+    CACHE/slices/KEY-00007/: tokens-00000.bin slice.json seal.json, and held-out.jsonl where text is held out
+    CACHE/signatures/KEY-00007/: hashes.bin places.bin repeated.bin slice.json seal.json, of a plan of signatures
+
+A slice has about SLICE bytes. A cut is where a document ends whatever is read before it: after an empty line of plain
+text, after a line of JSON, between row groups of Parquet, between files. So the documents of all slices, one after the
+other, are the documents of the text, and the same sources are always cut in the same places. CSV, whose quoted fields
+may hold line ends, and compressed files are not cut, nor are data sets of the hub.
+
+What a slice holds depends on its text and the vocabulary alone. A process that is killed leaves no part of a slice
+that counts, and its lease is taken over.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from workbench.data import filters, formats, minhash, sources, tokenizer
+from workbench.data.filters import Removed, documents, unsuitable
+from workbench.data.shards import Shards, Text, encode, token_type
+from workbench.data.sources import Code, Docs, File, Hub, Remote, Source, check_unchanged
+from workbench.data.streams import BLOCK, PACKINGS, Advance, head, ignore, only_cr, opened
+from workbench.errors import InputError, LeaseHeld, one_line
+from workbench.spec.host import threads_for_each
+from workbench.spec.parts import DataSpec
+from workbench.store.atomic import read_object
+from workbench.store.cache import checked_entry, discard, is_whole, make_folder, staged, write_entry
+from workbench.store.lease import acquire
+
+SLICE = 256 << 20  # bytes of input; 70 million tokens, which one core encodes in one to two minutes
+WHOLE = 16 << 30  # bytes; text up to here has the vocabulary and fingerprint that it had before slices were introduced
+MARKS = {".txt": (b"\n\n", b"\n\r\n"), ".train": (b"\n\n", b"\n\r\n"), ".jsonl": (b"\n",)}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Whole sources, or parts of files, that follow each other in the text."""
+
+    sources: tuple[Source, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes, without data sets of the hub, whose sizes are not known."""
+        return sum(source.size for source in self.sources)
+
+
+def cut(sources: Sequence[Source]) -> list[Slice]:
+    """Return the slices of a text in order; a text of up to SLICE bytes is one slice. Raises InputError."""
+    if sum(source.size for source in sources) <= SLICE:
+        return [Slice(tuple(sources))]
+    slices: list[list[Source]] = [[]]
+    size = 0
+    for part in (part for source in sources for part in _parts(source)):
+        if slices[-1] and (size + part.size > SLICE or isinstance(part, Hub)):
+            slices.append([])
+            size = 0
+        slices[-1].append(part)
+        size += part.size
+    return [Slice(tuple(each)) for each in slices]
+
+
+def is_small(sources: Sequence[Source]) -> bool:
+    """Return whether all of a text may be read once more, for its vocabulary and its hash."""
+    return sum(source.size for source in sources) <= WHOLE and not any(isinstance(each, Hub) for each in sources)
+
+
+def _parts(source: Source) -> Iterator[Source]:
+    """Yield the parts of a source between two cuts, or the source itself if it is not cut."""
+    if not isinstance(source, File | Remote) or source.size <= SLICE:
+        yield source
+        return
+    start = 0
+    for end, size in _cuts(source):
+        yield replace(source, span=(start, end), size=size)
+        start = end
+
+
+def _cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
+    """Yield the end of each part of a file, a byte or a row group, and the bytes of the part; the last end is -1."""
+    suffix = formats.kind_of(file.path)
+    packed = file.path.suffix.lower() in PACKINGS
+    if suffix in MARKS and not packed:
+        marks = MARKS[suffix]
+        yield from _byte_cuts(
+            file, [mark.replace(b"\n", b"\r") for mark in marks] if only_cr(head(file.path)) else marks
+        )
+    elif suffix == ".parquet" and not packed:
+        yield from _group_cuts(file)
+    else:
+        yield -1, file.size
+
+
+def _byte_cuts(file: File | Remote, marks: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield cuts after the first of `marks` that is at least SLICE bytes from the cut before."""
+    start = 0
+    while start + SLICE < file.size and (end := _after_mark(file, start + SLICE, marks)) < file.size:
+        yield end, end - start
+        start = end
+    yield -1, file.size - start
+
+
+def _after_mark(file: File | Remote, place: int, marks: Sequence[bytes]) -> int:
+    """Return the place after the first of `marks` that ends after `place`, or the size of the file if there is none."""
+    overlap = max(map(len, marks)) - 1
+    with opened(file.path) as content:
+        place = max(0, place - overlap)
+        content.seek(place)
+        block = b""
+        while more := content.read(BLOCK):
+            block = block[-overlap:] + more if overlap and block else more
+            ends = [found + len(mark) for mark in marks if (found := block.find(mark)) >= 0]
+            if ends:
+                return content.tell() - len(block) + min(ends)
+    return file.size
+
+
+def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
+    """Yield cuts between row groups of a Parquet file, with the compressed sizes of the groups, scaled to the file."""
+    sizes = formats.row_groups(file.path)
+    if not sizes:
+        yield -1, file.size
+        return
+    scale = file.size / max(1, sum(sizes))
+    start = size = 0
+    done = 0
+    for number, each in enumerate(sizes):
+        if number > start and (size + each) * scale > SLICE:
+            part = round((done + size) * scale) - round(done * scale)
+            yield number, part
+            start, done, size = number, done + size, 0
+        size += each
+    yield -1, file.size - round(done * scale)
+
+
+KINDS: dict[str, type[Source]] = {"docs": Docs, "python-code": Code, "file": File, "remote": Remote, "hub": Hub}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The slices of a text, and what their tokens depend on besides: settings of the text, and the vocabulary.
+
+    `root` is the folder of the cache, and `key` the name of the text there. Without a vocabulary, it is the plan of the
+    signatures of slices. `duplicates` is the name of the folder that says which documents are left out as
+    near-duplicates (`near_duplicates`), "" if all stay.
+    """
+
+    root: Path
+    key: str
+    data: DataSpec
+    vocabulary: Path | None
+    slices: tuple[Slice, ...]
+    duplicates: str = ""
+
+    @property
+    def path(self) -> Path:
+        """The file of the plan."""
+        return self.root / "plans" / f"{self.key}.json"
+
+    def name(self, number: int) -> str:
+        """Return the name of a slice."""
+        return f"{self.key}-{number:05d}"
+
+    def folder(self, number: int) -> Path:
+        """Return the folder of an encoded slice, or of its signatures, which exists when it is complete."""
+        return self.root / ("signatures" if self.vocabulary is None else "slices") / self.name(number)
+
+    def lock(self, number: int) -> Path:
+        """Return the folder of the lease of a slice, which the process that encodes the slice holds."""
+        return self.root / "locks" / self.name(number)
+
+    def write(self) -> None:
+        """Write the plan to its file. Raises OSError."""
+        slices = [[_plain(source) for source in each.sources] for each in self.slices]
+        data = self.data.model_dump(mode="json")
+        name = self.vocabulary.name if self.vocabulary else None
+        content = {"key": self.key, "data": data, "vocabulary": name, "slices": slices, "duplicates": self.duplicates}
+        write_entry(self.path, content)
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Return the plan in a file of the cache. Raises InputError if there is none."""
+        try:
+            value = checked_entry(path)
+            root = path.absolute().parents[1]
+            slices = tuple(Slice(tuple(map(_source, each))) for each in value["slices"])
+            data = DataSpec.model_validate(value["data"])
+            vocabulary = root / "tokenizers" / value["vocabulary"] if value["vocabulary"] else None
+            return cls(root, value["key"], data, vocabulary, slices, value.get("duplicates", ""))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{path} is no plan of a text's slices, which data prepare writes ({one_line(error)}); give that "
+                f"command again"
+            ) from None
+
+
+def _plain(source: Source) -> dict[str, Any]:
+    kind = next(name for name, each in KINDS.items() if isinstance(source, each))
+    return {"kind": kind, **asdict(source)}
+
+
+def _source(value: dict[str, Any]) -> Source:
+    fields = {name: field for name, field in value.items() if name != "kind"}
+    if fields.get("span"):
+        fields["span"] = tuple(fields["span"])
+    if value["kind"] == "file":
+        fields |= {"path": Path(fields["path"]), "changed": tuple(fields["changed"])}
+    return KINDS[value["kind"]](**fields)
+
+
+FACTS, FLAGS = "slice.json", "left-out.bin"
+DUPLICATES = "duplicates"  # folder of the cache with the flags of texts
+READ = 1 << 16  # flags read at once
+LOOK = 0.2  # seconds between two looks for slices that other processes have finished
+
+
+def discard_damaged(plan: Plan) -> None:
+    """Remove encoded slices whose files have changed, with a warning, so that they are made again."""
+    for number in range(len(plan.slices)):
+        folder = plan.folder(number)
+        if folder.exists() and not is_whole(folder, blocks=4):
+            discard(folder)
+
+
+def encode_missing(plan: Plan, advance: Advance = ignore) -> None:
+    """Encode all slices that no other process has encoded or is encoding, and wait until every slice is there.
+
+    `advance` is called with the bytes that are read here, or found to be encoded by another process. Raises InputError
+    for text that cannot be read, and OSError if the disk fails.
+    """
+    left = list(range(len(plan.slices)))
+    while left:
+        before = len(left)
+        for number in list(left):
+            if plan.folder(number).is_dir():
+                advance(plan.slices[number].size)
+            elif not _encode_alone(plan, number, advance):
+                continue
+            left.remove(number)
+        if left and len(left) == before:
+            time.sleep(LOOK)
+
+
+def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
+    """Encode a slice, unless another process holds its lease. Return whether the slice is there now."""
+    make_folder(plan.lock(number))
+    try:
+        lease = acquire(plan.lock(number), patience=0)
+    except (LeaseHeld, FileNotFoundError):  # the folder is removed by a process that found every slice encoded
+        return False
+    try:
+        if not plan.folder(number).is_dir():
+            (_encode if plan.vocabulary else _sign)(plan, number, advance)
+    finally:
+        lease.release()
+    return True
+
+
+def _encode(plan: Plan, number: int, advance: Advance) -> None:
+    """Write the tokens of a slice, and the facts on its text."""
+    assert plan.vocabulary is not None
+    encoder, special = tokenizer.fast(plan.vocabulary), tokenizer.special(plan.vocabulary)
+    text, by_source, removed = Text(), Counter[str](), Removed()
+    found = plan.slices[number].sources
+    dtype = token_type(tokenizer.size(encoder))
+    with staged(plan.folder(number)) as temporary, closing(Shards(temporary, dtype)) as shards:
+        with filters.writing(temporary) if plan.data.held_out else nullcontext(None) as aside:
+            near = flags(plan.root / DUPLICATES / plan.duplicates, number) if plan.duplicates else None
+            read = documents(plan.data, found, advance, aside=aside, words=by_source, removed=removed, near=near)
+            encode(text.counted(read), encoder, special.sep, shards, plan.data.tokenizer)
+        check_unchanged(found)
+        facts = {
+            "documents": text.documents, "bytes": text.bytes, "text": f"{text.joined:x}", "sources": dict(by_source),
+            "shards": shards.finish(), "removed": removed,
+        }  # fmt: skip
+        (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def _sign(plan: Plan, number: int, advance: Advance) -> None:
+    """Write the signatures of a slice, by which near-duplicates are found."""
+    assert plan.data.near_duplicates is not None
+    found = plan.slices[number].sources
+    with staged(plan.folder(number)) as temporary:
+        read = (document for source in found for document in sources.read(source, plan.data.column, advance))
+        suitable = (None if unsuitable(plan.data, document) else document for document in read)
+        entries, repeated = minhash.write(temporary, suitable, plan.data.near_duplicates)
+        check_unchanged(found)
+        (temporary / minhash.REPEATED).write_bytes(repeated.tobytes())
+        facts = {"documents": len(repeated), "entries": entries}
+        (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def flags(folder: Path, number: int | None = None) -> Iterator[bool]:
+    """Yield for each document of a slice, or of the whole text without a number, whether it is a near-duplicate."""
+    counts = read_object(folder / FACTS)["documents"]
+    start, end = (0, sum(counts)) if number is None else (sum(counts[:number]), sum(counts[: number + 1]))
+    with open(folder / FLAGS, "rb") as file:
+        file.seek(start)
+        for place in range(start, end, READ):
+            yield from map(bool, file.read(min(READ, end - place)))
+
+
+def facts_of(plan: Plan) -> list[dict[str, Any]]:
+    """Return the facts on each slice in order. Raises OSError or ValueError if one cannot be read."""
+    return [read_object(plan.folder(number) / FACTS) for number in range(len(plan.slices))]
+
+
+def held_out_parts(plan: Plan) -> Iterator[str]:
+    """Yield the held-out parts of all slices in the order of the text."""
+    for number in range(len(plan.slices)):
+        yield from filters.read(plan.folder(number))
+
+
+def remove_locks(plan: Plan) -> None:
+    """Remove the folders by which processes took slices, when every slice is there, and so none is needed any more."""
+    for number in range(len(plan.slices)):
+        shutil.rmtree(plan.lock(number), ignore_errors=True)
+
+
+log = logging.getLogger("workbench")
+PAUSE = 0.5  # seconds between two looks at the processes
+PATIENCE = 10.0  # seconds for a process to end when nothing is left to do, or when it is told to
+Child = tuple[subprocess.Popen[bytes], IO[bytes]]  # a process, and the file that takes its messages
+
+
+def encode_with(plan: Plan, workers: int, advance: Advance) -> None:
+    """Encode the missing slices of a plan by this number of processes; with one, it is this process.
+
+    What a process that was killed leaves is encoded by the others, or in the end by this one. Raises InputError for
+    text that cannot be read, and OSError if the disk fails.
+    """
+    if workers > 1:
+        _share(plan, min(workers, len(plan.slices)), advance)
+        advance = _nothing
+    encode_missing(plan, advance)
+
+
+def _nothing(_: int) -> None:
+    """Report nothing: all slices were counted before."""
+
+
+def _share(plan: Plan, workers: int, advance: Advance) -> None:
+    """Start the processes, and wait until they have ended. An exception here ends them."""
+    with ExitStack() as files:
+        children: list[Child] = []
+        try:
+            for _ in range(workers):
+                children.append(_started(plan, workers, files.enter_context(tempfile.TemporaryFile())))
+            _wait(plan, children, advance)
+        finally:
+            _end([child for child, _ in children])
+
+
+def _started(plan: Plan, workers: int, messages: IO[bytes]) -> Child:
+    """Start a process with its share of the cores (RAYON_NUM_THREADS is read by the library of tokenizers)."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "workbench", "encode-slices", str(plan.path), "--parent", str(os.getpid())],
+        env=os.environ | {"RAYON_NUM_THREADS": str(threads_for_each(workers))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=messages,
+    ), messages
+
+
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Tell the processes to end, and kill those that do not, such as one that was stopped: nothing is lost by it."""
+    for child in children:
+        child.terminate()
+    until = time.monotonic() + PATIENCE
+    for child in children:
+        try:
+            child.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _wait(plan: Plan, children: Sequence[Child], advance: Advance) -> None:
+    """Report progress until all processes have ended, or all slices are there and one still does not answer.
+
+    Raises the error that ended one of them.
+    """
+    left, running, last = set(range(len(plan.slices))), list(children), time.monotonic()
+    while running:
+        if not left and time.monotonic() - last > PATIENCE:
+            log.warning("all slices are there, and a worker does not answer; it is ended")
+            return
+        time.sleep(PAUSE)
+        for number in [number for number in left if plan.folder(number).is_dir()]:
+            left.remove(number)
+            advance(plan.slices[number].size)
+            last = time.monotonic()
+        for child in [child for child in running if child[0].poll() is not None]:
+            running.remove(child)
+            _judge(*child)
+
+
+def _judge(child: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
+    """Raise the error with which a process ended; one that was killed is reported, and the others go on."""
+    code = child.returncode
+    messages.seek(0)
+    lines = messages.read().decode(errors="replace").strip().splitlines()
+    last = lines[-1].removeprefix("workbench: ") if lines else ""
+    if code == 2:
+        raise InputError(last)
+    if code == 74:
+        raise OSError(errno.EIO, last)
+    for line in lines:
+        log.warning("%s", line.removeprefix("workbench: "))
+    if code:
+        log.warning("a worker ended early, with %s", f"signal {-code}" if code < 0 else f"exit code {code}")
