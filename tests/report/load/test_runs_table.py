@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import made
 import pandas as pd
@@ -105,27 +104,6 @@ def test_diff_shows_only_what_differs(ledger_store: tuple[RunStore, str]) -> Non
     assert scores["score"]["b - a"] == pytest.approx(b["score"] - a["score"])
     assert not any(row["a"] == row["b"] for row in (*spec, *came))
     assert runs_table.differences(a, a) == ([], [])
-
-
-def test_a_setting_that_an_older_version_lacked_is_no_difference(
-    ledger_store: tuple[RunStore, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store may hold runs from before a setting existed: what was in effect then is compared, and asked for."""
-    store, _ = ledger_store
-    old, new = (store.get(made.spec_of("rtd", seed, {"steps": 10}).name) for seed in (0, 1))
-    read = runs_table.optional
-
-    def older(path: Path, records: Any) -> Any:
-        content = read(path, records)
-        if path == old.path / "spec.json":
-            schedule = {k: v for k, v in content["spec"]["schedule"].items() if k not in ("floor", "until")}
-            return {**content, "spec": {**content["spec"], "schedule": schedule}}
-        return content
-
-    monkeypatch.setattr(runs_table, "optional", older)
-    rows = [runs_table.row_of(run) for run in (old, new)]
-    assert [row["key"] for row in runs_table.differences(*rows)[0]] == ["seed"]
-    assert len(runs_table.filtered(rows, ["schedule.until=1"], None)) == 2
 
 
 def test_runs_are_found_by_a_part_of_their_name(ledger_store: tuple[RunStore, str]) -> None:

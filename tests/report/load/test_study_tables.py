@@ -70,7 +70,7 @@ def test_tables_hold_every_metric_of_the_chosen_scores(tmp_path: Path) -> None:
 
 def test_a_note_says_that_files_were_not_compared_with_their_hashes(tmp_path: Path) -> None:
     store, name = study(tmp_path / "runs", noisy(LEVELS), ("rtd",), seeds=2, tasks=("order",))
-    assert study_tables.read(store, name, verify=False).notes == (
+    assert study_tables.read_study(store, name, verify=False).notes == (
         "Files were not compared with their hashes (--no-verify).",
     )
 
