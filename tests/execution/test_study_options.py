@@ -14,7 +14,8 @@ from workbench.data import sources
 from workbench.errors import InputError
 from workbench.execution import study_options
 from workbench.execution.sequential_seeds import Limit
-from workbench.execution.study_options import seeds_of, stay_local
+from workbench.execution.study import stay_local
+from workbench.execution.study_options import seeds_of
 from workbench.options import Computation, Output, RunOptions, SpecOptions, SweepOptions
 from workbench.spec.experiment import Experiment
 from workbench.spec.parts import Budget

@@ -14,9 +14,9 @@ import parsed
 import pytest
 from made import LEVELS, noisy, recorded, scored, spec_of, study, trained
 from published_runs import TASKS, published
-from workbench.execution.experiment_runner import untrained
-from workbench.execution.run_list import distinct_runs
 
+from workbench.execution.study import distinct_runs
+from workbench.execution.study_runner import untrained
 from workbench.report import write
 from workbench.report.comparison import leaderboards
 from workbench.report.load import run_files, study_tables
