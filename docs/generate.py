@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from workbench import objectives
 from workbench.cli import COMMANDS, app
+from workbench.cli.lists import meanings
 from workbench.spec import host, parts
 from workbench.spec.presets import SCALES, resolve
 from workbench.spec.run_spec import SPELLINGS, RunSpec, flat
@@ -28,9 +29,13 @@ TYPES = {"integer": "whole number", "number": "number", "string": "text", "boole
 
 def commands() -> Iterator[str]:
     """Each command with its --help, in the order of `workbench --help`."""
-    yield "# Commands\n\nWhat `workbench COMMAND --help` says of each command.\n"
+    yield "# Commands\n\nWhat `workbench COMMAND --help-all` says; `--help` shows the options that people use.\n"
     for words in [[name] for name in COMMANDS] + [["data", "prepare"]]:
-        output = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}, prog_name="workbench").output
+        shown = [
+            CliRunner().invoke(app, [*words, flag], env={"COLUMNS": "100"}, prog_name="workbench")
+            for flag in ("--help-all", "--help")
+        ]
+        output = next(each.output for each in shown if each.exit_code == 0)
         yield f"## workbench {' '.join(words)}\n\n```text\n{output.strip()}\n```\n"
 
 
@@ -67,18 +72,6 @@ def settings() -> Iterator[str]:
         f"| `launch.{name}` | {meaning} | `{host.OPTIONS[name][1]}` |"
         for name, meaning in meanings(host.Launch).items()
     )
-
-
-def meanings(part: type) -> dict[str, str]:
-    """The comment `#: ...` of each field of a class, which stands behind the field or above it."""
-    comments, above = dict[str, str](), list[str]()
-    for line in inspect.getsource(part).splitlines():
-        if comment := re.fullmatch(r"    #: (.+)", line):
-            above.append(comment[1])
-        elif field := re.fullmatch(r"    (\w+): .*?(?:  #: (.+))?", line):
-            comments[field[1]] = " ".join([*above, field[2] or ""]).strip()
-            above.clear()
-    return comments
 
 
 def _part(field: Mapping[str, Any]) -> str | None:

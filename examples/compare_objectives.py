@@ -9,7 +9,7 @@
 # %%
 import workbench as wb
 
-study = wb.run("ablation", objectives=["bert-mlm", "electra-15"], seeds=4, tasks="pairs:replace", workers=2)
+study = wb.run("ablation", objective=["bert-mlm", "electra-15"], seeds=4, tasks="pairs:replace", workers=2)
 print(study.answer())
 
 # %% [markdown]

@@ -17,7 +17,7 @@ print(OBJECTIVE.read_text())
 # What would be run? Each run gets the FLOPs of the first, by the price that `cost` gives.
 
 # %%
-words = {"objectives": ["bert-mlm", str(OBJECTIVE)], "tasks": "linear:next", "seeds": 3, "workers": 2}
+words = {"objective": ["bert-mlm", str(OBJECTIVE)], "tasks": "linear:next", "seeds": 3, "workers": 2}
 print(wb.plan("ablation", **words)[["objective", "seed", "steps", "tokens"]])
 
 # %%

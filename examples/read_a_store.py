@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 
 import workbench as wb
 
-wb.run("ablation", objectives=["bert-mlm", "electra-15"], seeds=2, tasks="pairs:replace", workers=2)  # if not done yet
+wb.run("ablation", objective=["bert-mlm", "electra-15"], seeds=2, tasks="pairs:replace", workers=2)  # if not done yet
 store = wb.Store("runs")
 runs = store.runs(["kind=pre-training", "state=done"], sort="-score")
 print(runs[["run_id", "objective", "seed", "optim.lr", "spent.tokens", "score"]])

@@ -85,7 +85,7 @@ def test_the_site_is_built_without_a_warning(generated: dict[str, str], tmp_path
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / "reports" / "kept" / name).is_file() for name in kept_pages())
     page = (tmp_path / "docs" / "reference" / "api.html").read_text(encoding="utf-8")
-    assert "workbench.api.studies.run" in page and "workbench.api.stored.Store" in page
+    assert "workbench.api.run" in page and "workbench.api.Store" in page
 
     index = json.loads((tmp_path / "searchindex.js").read_text(encoding="utf-8")[len("Search.setIndex(") : -1])
     pages = dict(zip(index["docnames"], range(len(index["docnames"])), strict=True))

@@ -8,23 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.api.stored import Run, Store
-    from workbench.api.studies import Comparison, Study, evaluate, plan, run, submit, sweep
+    from workbench.api import Comparison, Run, Store, Study, evaluate, plan, run, submit, sweep
     from workbench.errors import InputError
 
 __version__ = "0.1.0"
 __all__ = ["Comparison", "InputError", "Run", "Store", "Study", "evaluate", "plan", "run", "submit", "sweep"]
-_HOMES = {
-    "workbench.api.stored": ("Run", "Store"),
-    "workbench.api.studies": ("Comparison", "Study", "evaluate", "plan", "run", "submit", "sweep"),
-    "workbench.errors": ("InputError",),
-}
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(module), name)
+    if name in __all__:
+        return getattr(import_module("workbench.errors" if name == "InputError" else "workbench.api"), name)
     raise AttributeError(f"module 'workbench' has no attribute {name!r}")
 
 

@@ -108,14 +108,16 @@ def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
 
         columns = (
             TextColumn("{task.description}", markup=False), BarColumn(),
-            TextColumn("{task.completed}/{task.total} steps"), TextColumn("loss {task.fields[loss]:.3f}"),
-            TextColumn("{task.fields[rate]:,.0f} tokens/s"), TimeRemainingColumn(),
+            TextColumn("{task.fields[facts]}", markup=False), TimeRemainingColumn(),
         )  # fmt: skip
         with Progress(*columns, console=console()) as bar:
-            task = bar.add_task(name, total=None, loss=float("nan"), rate=0.0)
-            yield lambda step, steps, row: bar.update(
-                task, completed=step, total=steps, loss=row["loss"], rate=row["tokens_per_second"]
-            )
+            task = bar.add_task(name, total=None, facts="starting")
+
+            def show(step: int, steps: int, row: dict[str, Any]) -> None:
+                facts = f"step {step:,} of {steps:,}, loss {row['loss']:.3f}, {row['tokens_per_second']:,.0f} tokens/s"
+                bar.update(task, completed=step, total=steps, facts=facts)
+
+            yield show
         return
 
     last = start = time.monotonic()

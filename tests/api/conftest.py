@@ -28,8 +28,8 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory, workbench_cache: Path)
     """A real study of two objectives, and the words that made it."""
     folder = tmp_path_factory.mktemp("real")
     words: dict[str, Any] = {
-        "objectives": ["bert-mlm", "rtd"], "corpus": str(write_text(folder / "small.txt")), "budget": "steps=4",
-        "tasks": str(write_table(folder / "animals.csv")), "settings": SETTINGS | {"tasks.seeds": 1, "tasks.epochs": 1},
-        "seeds": 2, "store": folder / "runs", "out": folder / "report", "threads": 1,
+        "objective": ["bert-mlm", "rtd"], "corpus": str(write_text(folder / "small.txt")), "budget": "steps=4",
+        "tasks": str(write_table(folder / "animals.csv")), "set": SETTINGS | {"tasks.seeds": 1, "tasks.epochs": 1},
+        "seeds": 2, "runs": folder / "runs", "out": folder / "report", "threads": 1,
     }  # fmt: skip
     return wb.run("ablation", **words), words

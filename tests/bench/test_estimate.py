@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,8 @@ def test_a_timing_is_kept_for_what_decides_it(asked: list[RunSpec]) -> None:
     for changes in others:
         step_seconds(spec.changed(changes), planned, CPU)
     assert len(asked) == 5
-    for host in (Host("cpu", "bf16", threads=1), Host("cpu", "fp32", threads=2), Host("cpu", "fp32", True, threads=1)):
+    one = Host(device="cpu", precision="fp32", threads=1)
+    for host in (replace(one, precision="bf16"), replace(one, threads=2), replace(one, plain=True)):
         step_seconds(spec, planned, host)
     assert len(asked) == 8
 

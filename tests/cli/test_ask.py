@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 import pytest
 import typer
@@ -13,7 +12,8 @@ from typer.testing import CliRunner
 from workbench import cli
 from workbench.cli.ask import doctor, flops, list_
 from workbench.errors import InputError
-from workbench.execution import study_plan
+from workbench.execution import study_design
+from workbench.options import RunOptions, StudyOptions
 from workbench.spec.presets import resolve
 from workbench.training.plan import plan
 
@@ -25,7 +25,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_plan, "training_seconds", lambda runs, host: [10.0 for _ in runs])
+    monkeypatch.setattr(study_design, "training_seconds", lambda runs, host: [10.0 for _ in runs])
 
 
 @pytest.mark.parametrize("points", ["1e308", "1e10", "0", "nan", "inf"])
@@ -51,17 +51,17 @@ def test_the_command_prints_a_table_or_one_document(
 ) -> None:
     from workbench.cli.ask import plan_study
 
-    monkeypatch.setattr(study_plan.designs, "__defaults__", ((3, 4),))
-    words: dict[str, Any] = {"objective": ["rtd", "bert-mlm", "electra-15"], "budget": "flops=1e11"}
-    plan_study("ablation", sd=0.5, **words)
+    monkeypatch.setattr(study_design.designs, "__defaults__", ((3, 4),))
+    options = RunOptions("ablation", objective=("rtd", "bert-mlm", "electra-15"), budget="flops=1e11")
+    plan_study(options, sd=0.5)
     text = capsys.readouterr().out
     assert "3 arms; declared: rtd against bert-mlm; electra-15 against bert-mlm; rtd against electra-15" in text
     assert "scatter by 0.50 points, as assumed" in text and "gap, auto" in text
-    plan_study("ablation", sd=0.5, as_json=True, **words)
+    plan_study(options, sd=0.5, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert [row["seeds"] for row in document["measures"][0]["designs"]] == [3, 4]
     with pytest.raises(InputError, match=r"--sd 0.5 and --noise-of x contradict each other"):
-        plan_study("ablation", sd=0.5, noise_of="x")
+        plan_study(options, sd=0.5, noise_of="x")
 
 
 def test_a_list_that_is_not_there_is_refused_with_the_nearest_one() -> None:
@@ -70,7 +70,7 @@ def test_a_list_that_is_not_there_is_refused_with_the_nearest_one() -> None:
 
 
 def test_the_price_of_a_run_is_that_of_its_spec(capsys: pytest.CaptureFixture[str]) -> None:
-    flops("bert-mlm", "small", ["data.length=64"], "steps=7", as_json=True)
+    flops(StudyOptions(scale="small", set={"data.length": 64}, budget={"steps": 7}), "bert-mlm", as_json=True)
     document = json.loads(capsys.readouterr().out)
     spec = resolve("small", {"objective": "bert-mlm", "data.length": 64, "budget.steps": 7})
     assert document == plan(spec).to_json() and document["tokens"] == 7 * 128 * 64

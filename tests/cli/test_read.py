@@ -15,6 +15,7 @@ from typer import Exit
 
 from workbench.cli import main, read
 from workbench.errors import InputError, LeaseLost
+from workbench.options import Output
 from workbench.store.atomic import cache_root
 from workbench.store.lease import acquire
 from workbench.store.run_store import RunDir, RunStore
@@ -47,23 +48,23 @@ def test_an_export_of_two_kinds_or_of_none_is_refused_before_a_store_is_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as caught:
-        read.export("ablation", runs=tmp_path / "nowhere", **options)
+        read.export("ablation", Output(runs=tmp_path / "nowhere"), **options)
     assert str(caught.value).startswith(words) or words in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_states_are_those_of_the_runs(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
-    read.status(store.root, as_json=True)
+    read.status(Output(runs=store.root), as_json=True)
     found = {row["run_id"]: row["state"] for row in json.loads(capsys.readouterr().out)}
     assert found == {run.run_id: run.state for run in store.runs()} and set(found.values()) == {"done", "interrupted"}
-    read.status(store.root)
+    read.status(Output(runs=store.root))
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line.split()[:2] for line in lines) == sorted([state, run_id] for run_id, state in found.items())
 
 
 def test_only_what_differs_between_two_runs_is_printed(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = (run.run_id for run in store.runs())
-    read.diff(one, two, store.root, as_json=True)
+    read.diff(one, two, Output(runs=store.root), as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert (document["a"], document["b"]) == (one, two)
     assert [row["key"] for row in document["spec"]] == ["seed"]
@@ -75,17 +76,17 @@ def test_a_damaged_run_is_not_compared(store: RunStore) -> None:
     (one.path / "env.json").write_text("{")
     for pair in ((one, two), (two, one)):
         with pytest.raises(InputError) as caught:
-            read.diff(*(run.run_id for run in pair), store.root)
+            read.diff(*(run.run_id for run in pair), Output(runs=store.root))
         assert str(caught.value).startswith(f"{one.path} is damaged: env.json cannot be read")
 
 
 def test_an_export_does_not_replace_a_file_of_the_store(store: RunStore) -> None:
     before = (store.root / "store.json").read_bytes()
     with pytest.raises(InputError, match=r"--out .*store\.json lies in the store"):
-        read.export("ablation", runs=store.root, out=store.root / "store.json")
+        read.export("ablation", Output(runs=store.root), out=store.root / "store.json")
     run = next(run for run in store.runs() if run.trained)
     with pytest.raises(InputError, match=r"--checkpoint .*new lies in the store"):
-        read.export(run.run_id, runs=store.root, checkpoint=store.root / "new")
+        read.export(run.run_id, Output(runs=store.root), checkpoint=store.root / "new")
     assert (store.root / "store.json").read_bytes() == before
 
 

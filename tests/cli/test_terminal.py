@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +16,14 @@ from typer.testing import CliRunner
 
 from workbench.bench import estimate
 from workbench.cli import app, terminal
-from workbench.execution.run_list import Job, job_of, one_arm_as_given, plans
+from workbench.cli.lists import LISTS
+from workbench.cli.terminal import study_text
+from workbench.execution.study import Job, job_of, one_arm_as_given
+from workbench.execution.study_design import Design, Noise
 from workbench.spec import experiment, presets
 from workbench.spec.axes import grid
 from workbench.spec.host import Host
+from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.training.plan import memory
 
@@ -35,7 +42,7 @@ cells = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text("abc 
 def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))  # no step is timed
     job = run_job("ablation", presets.resolve("nano", {"budget.tokens": 2e6}), match=match)
-    priced, matches = plans(job)
+    priced, matches = job.priced
     text = terminal.plan_table(job, priced, matches, Host(device="cpu"))
     document = terminal.plan_json(job, priced, matches)
     assert ("At equal compute, what does" in text) == document["equal_compute"] == (match is None)
@@ -55,7 +62,7 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
 def test_a_plan_says_what_is_left_of_it(trained: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
     job = run_job("ablation", presets.resolve("nano", {"budget.steps": 9}), seeds=2)
-    priced, matches = plans(job)
+    priced, matches = job.priced
     names = [spec.name for spec, _ in priced][:trained]
     assert terminal.plan_table(job, priced, matches, Host(device="cpu"), trained=names).endswith(told)
     document = terminal.plan_json(job, priced, matches, trained=names)
@@ -75,7 +82,7 @@ def test_a_plan_prices_the_memory_of_each_device_with_and_without_shard(
 ) -> None:
     monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
     job = run_job("ablation", presets.resolve("mini", {"budget.steps": 100}), ["rtd"])
-    priced, matches = plans(job)
+    priced, matches = job.priced
     (spec, plan), *_ = priced
     given = terminal._memory_of(spec, plan, host)
     assert given == {name: terminal._bytes(memory(spec, plan.parameters, *how)) for name, how in columns.items()}
@@ -87,7 +94,7 @@ def test_a_plan_prices_the_memory_of_each_device_with_and_without_shard(
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_plan_prices_the_rows_that_are_computed_at_once(devices: int) -> None:
     """Activations are those of a micro-batch; weights, gradients and moments stay."""
-    priced, _ = plans(run_job("ablation", presets.resolve("mini", {"budget.steps": 100}), ["rtd"]))
+    priced, _ = run_job("ablation", presets.resolve("mini", {"budget.steps": 100}), ["rtd"]).priced
     spec, plan = priced[0]
     column = "memory" if devices == 1 else "memory each"
     given = terminal._memory_of(spec, plan, Host(device="cpu", devices=devices, micro_batch=2))[column]
@@ -111,7 +118,7 @@ def test_a_plan_counts_fine_tunings_only_where_there_are_some(
 ) -> None:
     monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
     job = run_job("ablation", presets.resolve("nano", {"tasks.names": tasks, "tasks.seeds": 3}), ["rtd"])
-    priced, matches = plans(job)
+    priced, matches = job.priced
     assert told in terminal.plan_table(job, priced, matches, Host(device="cpu"))
 
 
@@ -131,7 +138,7 @@ def test_a_plan_tells_the_rates_that_the_runs_have(
     base = presets.resolve("nano", {"budget.steps": 100} | asked)
     words = ["bert-mlm", "replace-mlm", "electra-15", "rtd"]
     job = job_of(experiment.load("ablation"), base, 1, words, set(asked))
-    priced, matches = plans(job)
+    priced, matches = job.priced
     assert f"32 rows a step, {told}\n" in terminal.plan_table(job, priced, matches, Host(device="cpu"))
 
 
@@ -186,6 +193,96 @@ def test_a_short_number_has_the_unit_of_its_rounded_value() -> None:
 
 
 def test_every_list_has_rows_of_equal_keys() -> None:
-    for name, rows in ((name, make()) for name, make in terminal.LISTS.items()):
+    for name, rows in ((name, make()) for name, make in LISTS.items()):
         assert rows and len({tuple(row) for row in rows}) == 1, name
         assert len({str(row[next(iter(row))]) for row in rows}) == len(rows), name
+
+
+BASE = resolve("nano", {"budget.flops": 1e11})
+SMALL = Design(2, 3.5e11, 45.0, None)
+LARGE = Design(8, 1.4e12, 3720.0, 1.236, 1.4567, 5.25, 2441.0, 7.75)
+ONE, TWO = Noise("GLUE größe", 0.5, "as assumed"), Noise("probes", 1.234, "x", 4, 0.74, 3.55)
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return job_of(experiment.load("ablation"), BASE, 1, ["rtd", "bert-mlm"])
+
+
+def tables(text: str) -> list[list[dict[str, str]]]:
+    """Return the tables in a text, each a list of rows by the name of the column, cut where their rules are."""
+    lines, found = text.splitlines(), []
+    for place, rule in enumerate(lines):
+        if not re.fullmatch(r"-+(  -+)+", rule):
+            continue
+        spans = [match.span() for match in re.finditer("-+", rule)]
+        names = [lines[place - 1][start:end].strip() for start, end in spans]
+        rows = [line for line in lines[place + 1 :]]
+        rows = rows[: rows.index("")] if "" in rows else rows
+        found.append([dict(zip(names, (row[a:b].strip() for a, b in spans), strict=True)) for row in rows])
+    return found
+
+
+def test_every_number_of_a_design_stands_in_its_column(job: Job) -> None:
+    [[small, large]] = tables(study_text(job, [ONE], [[SMALL, LARGE]]))
+    assert (large["seeds"], float(large["FLOPs (matmul)"]), large["time"], large["gap"]) == (
+        "8",
+        1.4e12,
+        "1 h 2 min",
+        "1.24",
+    )
+    assert [large[key] for key in ("gap, auto", "mean seeds", "mean time", "mean seeds if equal")] == [
+        "1.46", "5.2", "40 min 41 s", "7.8",
+    ]  # fmt: skip
+    assert (small["seeds"], float(small["FLOPs (matmul)"]), small["time"]) == ("2", 3.5e11, "45 s")
+
+
+def test_what_cannot_be_shown_and_what_was_not_simulated_are_told_apart(job: Job) -> None:
+    [[row]] = tables(study_text(job, [ONE], [[SMALL]]))
+    assert row["gap"] == "none"
+    assert {row[key] for key in ("gap, auto", "mean seeds", "mean time", "mean seeds if equal")} == {"-"}
+    [[zero]] = tables(study_text(job, [ONE], [[replace(LARGE, gap=0.0)]]))
+    assert zero["gap"] == "0.00"
+
+
+@pytest.mark.parametrize("name", ["added_gap", "mean_seeds", "mean_seconds"])
+def test_a_design_that_lacks_one_number_of_adding_seeds_shows_none_of_them(job: Job, name: str) -> None:
+    [[row]] = tables(study_text(job, [ONE], [[replace(LARGE, **{name: None})]]))
+    assert row["gap, auto"] == row["mean time"] == "-" and row["gap"] == "1.24"
+
+
+def test_each_measure_has_its_noise_and_its_table(job: Job) -> None:
+    text = study_text(job, [ONE, TWO], [[SMALL], [SMALL, LARGE]])
+    assert [len(rows) for rows in tables(text)] == [1, 2]
+    assert text.index(str(ONE)) < text.index(str(TWO)) and "größe" in text
+    assert all(number in str(TWO) for number in ("1.23", "0.74", "3.55", "4 df"))
+    with pytest.raises(ValueError):
+        study_text(job, [ONE, TWO], [[SMALL]])
+
+
+def test_arms_and_declared_comparisons_come_first(job: Job, tmp_path: Path) -> None:
+    first = study_text(job, [ONE], [[SMALL]]).splitlines()[0]
+    assert first.startswith("2 ") and "rtd against bert-mlm" in first and "electra-15" not in first
+    path = tmp_path / "mine.py"
+    path.write_text('QUESTION = "?"\nAXES = {"objective": ("rtd", "bert-mlm", "electra-15")}\n')
+    plain = study_text(job_of(experiment.load(str(path)), BASE, 1, []), [ONE], [[SMALL]]).splitlines()[0]
+    assert plain.startswith("3 ") and "against" not in plain and not plain.rstrip().endswith(":")
+
+
+def test_flops_are_counted_by_the_convention_of_the_budget(job: Job) -> None:
+    paper = replace(job, base=resolve("nano", {"budget.flops": 1e11, "budget.convention": "paper"}))
+    [[row]] = tables(study_text(paper, [ONE], [[SMALL]]))
+    assert "FLOPs (paper)" in row
+
+
+def test_the_noise_for_which_the_gaps_hold_is_told(job: Job) -> None:
+    assert "with a probability of 0.8 if all arms have the same noise;" in study_text(job, [ONE], [[SMALL]])
+
+
+def test_what_another_processor_moves_is_told_for_the_fewest_and_the_most_seeds(job: Job) -> None:
+    few, many = replace(SMALL, moved=0.6322), replace(LARGE, moved=0.3162)
+    text = study_text(job, [ONE], [[few, replace(few, seeds=4, moved=0.4711), many]])
+    (line,) = [line for line in text.splitlines() if "arithmetic" in line]
+    assert "about 0.63 points with 2 seeds and 0.32 points with 8 seeds (" in line and "0.47" not in text
+    assert "arithmetic" not in study_text(job, [ONE], [[SMALL, LARGE]])
+    assert "about 0.63 points with 2 seeds (" in study_text(job, [ONE], [[few]])

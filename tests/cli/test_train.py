@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from workbench.cli import main, train
+from workbench.cli import command, main, train
 from workbench.errors import RankLost
-from workbench.execution.run_list import Job
-from workbench.execution.several_devices import devices, followers
+from workbench.execution import devices
+from workbench.execution.study import Job
+from workbench.options import RunOptions, SweepOptions
 from workbench.spec import presets
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
@@ -31,28 +32,27 @@ def test_a_process_whose_others_are_gone_says_so_in_a_sentence(
     def lose() -> None:
         raise RankLost("another process ended")
 
-    monkeypatch.setattr(followers, "follow_all", lose)
+    monkeypatch.setattr(devices, "follow_all", lose)
     monkeypatch.setattr(sys, "argv", ["workbench", "rank"])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 1 and capsys.readouterr().err == "workbench: another process ended\n"
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "tune"])
-def test_what_set_names_on_the_command_line_is_set_for_all(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.cli import train
-
+@pytest.mark.parametrize("kind", ["run", "sweep", "tune"])
+def test_what_set_names_on_the_command_line_is_set_for_all(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
     jobs: list[Job] = []
     monkeypatch.setattr(train, "_print_plan", lambda job, *rest: jobs.append(job))
     own = {"rtd": 3e-3, "bert-mlm": 2e-3}
-    for sets, expected in (([], own), ([f"optim.lr={NANO.optim.lr:g}"], dict.fromkeys(own, NANO.optim.lr))):
-        if command == "run":
-            train.run("ablation", list(own), sets, dry_run=True)
-        elif command == "sweep":
-            train.sweep_(over=["tying=none"], objective=list(own), set_=sets, dry_run=True)
+    for sets, expected in (({}, own), ({"optim.lr": NANO.optim.lr}, dict.fromkeys(own, NANO.optim.lr))):
+        given = {"objective": tuple(own), "set": sets}
+        if kind == "run":
+            train.run(RunOptions("ablation", **given), dry_run=True)
+        elif kind == "sweep":
+            train.sweep_(SweepOptions(over={"tying": "none"}, **given), dry_run=True)
         else:
-            train.sweep_("tune", over=["options.weight=1,2"], objective=list(own), set_=sets, dry_run=True)
+            train.sweep_(SweepOptions("tune", {"options.weight": "1,2"}, **given), dry_run=True)
         assert rates(jobs.pop()) == expected
 
 
@@ -60,7 +60,8 @@ def test_a_rehearsed_plan_has_a_row_for_each_run_and_makes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    train.run("ablation", ["rtd", "bert-mlm"], budget="steps=700", seeds="3", dry_run=True, as_json=True)
+    options = RunOptions("ablation", objective=("rtd", "bert-mlm"), budget="steps=700", seeds=3)
+    train.run(options, dry_run=True, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert [(row["objective"], row["seed"]) for row in document["runs"]] == [
         (name, seed) for seed in range(3) for name in ("rtd", "bert-mlm")
@@ -78,18 +79,18 @@ def test_the_first_process_of_several_carries_a_command_out(
 ) -> None:
     """The others compute their parts, and are sent home also where the command fails."""
     called: list[str] = []
-    monkeypatch.setattr(train, "launched", lambda: processes)
-    monkeypatch.setattr(train, "follows", lambda: later)
-    monkeypatch.setattr(followers, "follow_all", lambda: called.append("follow"))
+    monkeypatch.setattr(command, "launched", lambda: processes)
+    monkeypatch.setattr(command, "follows", lambda: later)
+    monkeypatch.setattr(devices, "follow_all", lambda: called.append("follow"))
     monkeypatch.setattr(devices, "dismiss", lambda: called.append("dismiss"))
 
-    def command() -> None:
+    def carry_out() -> None:
         called.append("command")
         raise KeyboardInterrupt
 
     if "command" in expected:
         with pytest.raises(KeyboardInterrupt):
-            train.by_first(command)()
+            command.as_command(carry_out, by_first=True)()
     else:
-        train.by_first(command)()
+        command.as_command(carry_out, by_first=True)()
     assert called == expected

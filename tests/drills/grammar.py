@@ -112,7 +112,7 @@ def line(name: str, params: list[Any], draw: random.Random) -> list[str]:
 def usual(name: str | None) -> list[str]:
     """Values that the option nearly takes."""
     near = {
-        "set_": [
+        "set": [
             "optim.lr=0",
             "tying=none",
             "tying=unset",

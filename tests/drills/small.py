@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def preload() -> None:
     import transformers.models.electra.modeling_electra  # noqa: F401
 
     import workbench.cli
-    import workbench.execution.experiment_runner
+    import workbench.execution.study_runner
     import workbench.models.export
     import workbench.report
     import workbench.tasks.finetuning.finetune
@@ -180,7 +181,8 @@ def server(cache: Path, home: Path) -> Iterator[Command]:
     """Give a function that carries out `workbench WORDS` and returns its exit code and output.
 
     Each command is forked from one process that has torch and transformers loaded, as loading them takes longer than
-    what most of these commands do. `cwd` is `home` unless given; other keywords are environment variables.
+    what most of these commands do. `cwd` is `home`, without reports of earlier commands, unless given; other keywords
+    are environment variables.
     """
     tests = Path(__file__).parents[1]
     paths = {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}  # this checkout's code, also in workers
@@ -195,6 +197,8 @@ def server(cache: Path, home: Path) -> Iterator[Command]:
 
         def command(*words: object, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
             given, out = [str(word) for word in words], said / f"{next(numbers)}.out"
+            if cwd is None:  # a report on another store would not be replaced
+                shutil.rmtree(home / "reports", ignore_errors=True)
             into.write(json.dumps([given, str(cwd or home), str(cache), str(out), more]) + "\n")
             into.flush()
             code = int(answers.readline())

@@ -51,9 +51,9 @@ def words(folder: Path, fit: int, error: str, text: Path) -> list[str]:
 def test_the_micro_batch_is_halved_and_the_batch_is_not(
     fit: int, error: str, text: Path, workbench: Command, tmp_path: Path
 ) -> None:
-    done = workbench(*words(tmp_path, 8, CUDA, text), cwd=tmp_path)
+    done = workbench(*words(tmp_path, 8, CUDA, text), cwd=tmp_path / "8")
     assert done.returncode == 0, done.stderr
-    done = workbench(*words(tmp_path, fit, error, text), cwd=tmp_path)
+    done = workbench(*words(tmp_path, fit, error, text), cwd=tmp_path / str(fit))
     assert done.returncode == 0, done.stderr
     whole, halved = rows(tmp_path / "8" / "runs"), rows(tmp_path / str(fit) / "runs")
     at_once = {3: 2, 1: 1}[fit]

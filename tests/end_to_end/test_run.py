@@ -91,7 +91,7 @@ def test_losses_that_frequencies_alone_reach_are_said_by_run_status_and_report(
 
     [line] = [each for each in workbench("status", cwd=finished).stdout.splitlines() if rtd.name in each]
     assert line.startswith("done") and warning in line
-    assert f"{rtd.name}: {warning}" in (finished / "stderr.txt").read_text()
+    assert f"{rtd.name}: {done['warnings'][0]}" in (finished / "stderr.txt").read_text()
     answer = json.loads((finished / "answer.json").read_text())
     page = (finished / answer["report"]).read_text()
     assert re.search(r"rtd at \S+ FLOPs \(matmul\) is no better than token frequencies alone", page)

@@ -16,7 +16,7 @@ import pytest
 from helpers import glue_folder
 
 from workbench.errors import Interrupted
-from workbench.execution.glue_submission.repeated import repeat, task_of
+from workbench.execution.glue_submission import repeat, task_of
 from workbench.signals import interrupting
 from workbench.spec.host import Host
 from workbench.store.run_store import RunStore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,25 @@ import pytest
 from child_runs import branch
 from written_runs import SPEC, finished
 
+from workbench import objectives
+from workbench.data import tokenizer
+from workbench.data.prepare import Prepared
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
-from workbench.execution import experiment_runner, one_run
+from workbench.execution import one_run, study_runner
+from workbench.execution.one_run import Wanted, place_of, plan_of, points_with_weights, usable
 from workbench.execution.workers import Assignment
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
+from workbench.spec.parts import Special, TasksSpec
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
-from workbench.tasks import Examples, Suite, Task
+from workbench.tasks import Examples, Suite, Task, measures
 from workbench.tasks.finetuning import finetune as module
 from workbench.tasks.score import Score, score_name
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.training.plan import plan
 
 TASKS = TasksSpec(seeds=2)
 ANY: Any = None  # what is not looked at
@@ -70,7 +79,7 @@ def command(run: RunDir, *tasks: Task, since: str = "2000-01-01T00:00:00+00:00")
     """What a command that asks for these tasks does with the run, and how the run ends."""
     suite = Suite(tasks)
     one_run.carry_out_all(RunStore(run.path.parent), [run.run_id], TASKS, suite, ANY, Host(device="cpu"), since)
-    return experiment_runner.state_of(run, one_run.Wanted(TASKS, suite, None))
+    return study_runner.state_of(run, one_run.Wanted(TASKS, suite, None))
 
 
 def test_a_fine_tuning_that_diverges_is_no_fault_of_the_run(run: RunDir, tuning: Tuning) -> None:
@@ -188,11 +197,11 @@ def test_a_worker_goes_on_if_its_first_run_is_damaged(
     record = ExperimentRecord("ablation-nano-1", "ablation", runs=list(ids), base=SPEC.model_dump(mode="json"))
     store.extend_experiment(record)
     (runs[0].path / "spec.json").write_text("{")
-    monkeypatch.setattr(experiment_runner, "prepare", lambda spec: (spec, ANY))
-    monkeypatch.setattr(experiment_runner, "load_suite", lambda base: Suite((GOOD,)))
-    monkeypatch.setattr(experiment_runner, "stay_local", lambda *words, **options: None)
+    monkeypatch.setattr(study_runner, "prepare", lambda spec: (spec, ANY))
+    monkeypatch.setattr(study_runner, "load_suite", lambda base: Suite((GOOD,)))
+    monkeypatch.setattr(study_runner, "stay_local", lambda *words, **options: None)
     host = Host(device="cpu")
-    assert experiment_runner.work(Assignment(store.root, record.name, record.base, ids, (), host, "2000-01-01", 0))
+    assert study_runner.work(Assignment(store.root, record.name, record.base, ids, (), host, "2000-01-01", 0))
     assert runs[1].scores()
 
 
@@ -209,13 +218,16 @@ def test_what_other_workers_have_or_had_is_not_examined(
     def look(run: RunDir) -> None:
         examined.append(run.run_id)
 
+    def stop(seconds: float) -> None:
+        raise Interrupted(15)
+
     monkeypatch.setattr(RunDir, "damage", property(look))
-    wanted = one_run.Wanted(TASKS, Suite((GOOD,)), ANY)
     with store.get(ids[0]).lease():
-        for run_id in ids:
-            passed = one_run._passed(store.get(run_id), wanted, ANY, Host(device="cpu"), "2000-01-01")
-            assert passed == (run_id != ids[0])
-    assert examined == []
+        monkeypatch.setattr(one_run.time, "sleep", stop)
+        with pytest.raises(Interrupted):  # after a look at all of them, it waits for the run of the other process
+            one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    assert set(examined) == {ids[0]} and not store.get(ids[0]).scores()
+    examined.clear()
     one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
     assert examined == ids[:1] and len(store.get(ids[0]).scores()) == 2
 
@@ -228,3 +240,192 @@ def test_workers_take_many_runs_in_orders_that_differ_by_a_hundredth_at_most() -
     assert sorted(one) == sorted(two) == sorted(many) and one != two
     assert max(abs(int(run) - place) for place, run in enumerate(one)) < 100
     assert list(one_run._spread([])) == []
+
+
+TINY: dict[str, Any] = {
+    "objective": "bert-mlm", "encoder.hidden": 16, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 200,
+    "encoder.positions": 16, "data.length": 16, "batch.size": 4, "budget.steps": 20, "tasks.at": "log:3",
+    "tasks.seeds": 2,
+}  # fmt: skip
+STEPS = (1, 4)  # 4.6 % and 21.5 % of 20 steps; 1 % rounds to none
+ROWS = Examples(["a", "b"], None, [0, 1])
+TUNED = Task("größe", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, ROWS, {"dev": ROWS})
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("words")
+    tokenizer.save(tokenizer.train(["red green blue"] * 300, 40), folder, True)
+    return Prepared(folder, "fp", 900, 300, 4500, 40, Special(), folder, words=900)
+
+
+@pytest.fixture(scope="module")
+def pairs() -> PairSet:
+    return pair_set("toy", "minimal-pairs", ["red green"] * 5, ["green red"] * 5, {"paradigm": ["a"] * 5})
+
+
+@pytest.fixture
+def unpointed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
+    """Return a run that was trained, of which no point was kept."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    spec = spec_of()
+    made = RunStore(tmp_path / "runs").open(BoundRun(spec))
+    made.write_json("plan.json", plan(spec).to_json())
+    return made
+
+
+def spec_of(**keys: Any) -> Any:
+    return objectives.with_options(resolve("nano", TINY | {key.replace("__", "."): keys[key] for key in keys}))
+
+
+def end(unpointed: RunDir) -> None:
+    (unpointed.path / "done.json").write_text("{}")  # whose content is not looked at here
+
+
+def keep(unpointed: RunDir, *steps: int) -> None:
+    for step in steps:
+        for part in ("encoder", "heads"):
+            (unpointed.path / place(step) / part).mkdir(parents=True)
+
+
+def place(step: int) -> str:
+    return f"points/{step:08d}/"
+
+
+def measured(unpointed: RunDir, name: str, at: str = "") -> None:
+    path = unpointed.path / at / "scores" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def names(wanted: Wanted, unpointed: RunDir) -> list[str]:
+    return [name for _, _, name in wanted.expected(unpointed)]
+
+
+def test_without_prepared_text_only_the_end_counts(unpointed: RunDir, pairs: PairSet) -> None:
+    wanted = Wanted(unpointed.spec().tasks, Suite((pairs, TUNED)), None)
+    keep(unpointed, *STEPS)
+    end(unpointed)
+    found = list(wanted.expected(unpointed))
+    assert found == list(measures.expected(wanted.suite, wanted.tasks))
+    assert [(measure.name, seed) for measure, seed, _ in found] == [("toy", 0), ("größe", 0), ("größe", 1)]
+    assert not wanted.during_training and wanted.unmeasured(unpointed) == 0
+    assert (
+        wanted.points(unpointed.spec(), plan_of(unpointed)) == wanted.series(unpointed.spec(), plan_of(unpointed)) == []
+    )
+
+
+def test_what_trains_the_encoder_is_measured_at_the_end_only(
+    unpointed: RunDir, pairs: PairSet, prepared: Prepared
+) -> None:
+    tasks = unpointed.spec().tasks
+    assert (
+        not Wanted(tasks, Suite(()), prepared).during_training
+        and not Wanted(tasks, Suite((TUNED,)), prepared).during_training
+    )
+    assert Wanted(tasks, Suite((TUNED, pairs)), prepared).during_training
+    keep(unpointed, *STEPS)
+    assert [place_of(name) for name in names(Wanted(tasks, Suite((TUNED,)), prepared), unpointed)] == ["", ""]
+
+
+def test_the_scores_of_the_end_come_first_then_those_of_the_points_in_order(
+    unpointed: RunDir, pairs: PairSet, prepared: Prepared
+) -> None:
+    wanted = Wanted(unpointed.spec().tasks, Suite((pairs, TUNED)), prepared)
+    assert [point.step for point in wanted.points(unpointed.spec(), plan_of(unpointed))] == list(STEPS)
+    at_end, of_pairs = (
+        [name for *_, name in measures.expected(wanted.suite, wanted.tasks)],
+        score_name(pairs, wanted.tasks, 0),
+    )
+    assert names(wanted, unpointed) == at_end, "no point was kept"
+    keep(unpointed, 4, 1, 3)  # the third is none of this schedule
+    assert names(wanted, unpointed) == [*at_end, place(1) + of_pairs, place(4) + of_pairs]
+    assert points_with_weights(unpointed) == [place(step) for step in (1, 3, 4)]
+
+
+@pytest.mark.parametrize("part", ["encoder", "heads"])
+def test_of_a_point_without_weights_only_the_scores_that_are_there_are_expected(
+    unpointed: RunDir, pairs: PairSet, prepared: Prepared, part: str
+) -> None:
+    wanted = Wanted(unpointed.spec().tasks, Suite((pairs,)), prepared)
+    keep(unpointed, *STEPS)
+    shutil.rmtree(unpointed.path / place(1) / part)
+    name = score_name(pairs, wanted.tasks, 0)
+    assert points_with_weights(unpointed) == [place(4)]
+    assert names(wanted, unpointed) == [name, place(4) + name]
+    measured(unpointed, name, place(1))
+    assert names(wanted, unpointed) == [name, place(1) + name, place(4) + name]
+
+
+def test_what_is_missing_is_what_is_expected_and_has_no_file(
+    unpointed: RunDir, pairs: PairSet, prepared: Prepared
+) -> None:
+    wanted = Wanted(unpointed.spec().tasks, Suite((pairs, TUNED)), prepared)
+    keep(unpointed, *STEPS)
+    left = names(wanted, unpointed)
+    for name in left[1], left[-1]:
+        measured(unpointed, name.rpartition("/")[2], place_of(name))
+    (unpointed.path / "scores" / left[0]).mkdir()  # a folder is no score
+    assert [name for *_, name in wanted.missing(unpointed)] == [left[0], *left[2:-1]]
+    assert names(wanted, unpointed) == left
+
+
+def test_points_with_neither_weights_nor_scores_are_counted(
+    unpointed: RunDir, pairs: PairSet, prepared: Prepared
+) -> None:
+    other = pair_set("other", "pairs", ["green"] * 5, ["red"] * 5, {"paradigm": ["a"] * 5})  # of a suite of its own
+    wanted = Wanted(unpointed.spec().tasks, Suite((pairs, other)), prepared)
+    assert wanted.unmeasured(unpointed) == 0, "training is not over"
+    end(unpointed)
+    assert wanted.unmeasured(unpointed) == 2
+    keep(unpointed, 4)
+    assert wanted.unmeasured(unpointed) == 1
+    for measure, left in ((pairs, 1), (other, 0)):  # a point counts until all of its scores are there
+        measured(unpointed, score_name(measure, wanted.tasks, 0), place(1))
+        assert wanted.unmeasured(unpointed) == left
+    shutil.rmtree(unpointed.path / place(4) / "heads")
+    assert wanted.unmeasured(unpointed) == 1
+    assert Wanted(spec_of(tasks__at="none").tasks, wanted.suite, prepared).unmeasured(unpointed) == 0
+
+
+def test_the_schedule_is_that_of_the_command_and_not_of_the_run(
+    unpointed: RunDir, pairs: PairSet, prepared: Prepared
+) -> None:
+    wanted = Wanted(spec_of(tasks__at="log:1").tasks, Suite((pairs,)), prepared)
+    assert [point.step for point in wanted.points(unpointed.spec(), plan_of(unpointed))] == []  # 1 % of 20 steps
+    words = Wanted(spec_of(tasks__at="words").tasks, Suite((pairs,)), prepared)
+    long: RunSpec = spec_of(budget__steps=200_000)
+    marks = [point.mark for point in words.points(long, plan(long))]
+    assert marks == [f"{n} M words" for n in (*range(1, 10), 10)], "of 64 tokens of a step 56 are words"
+
+
+@pytest.mark.parametrize("before", ["", "points/00000001/", "points/123456789/"])
+@pytest.mark.parametrize("file", ["CoLA-1a2b3c4d-0.json", "linear-x.json"])
+def test_the_place_of_a_score_is_what_stands_before_its_file(before: str, file: str) -> None:
+    assert place_of(before + file) == before
+
+
+def test_a_plan_is_read_as_it_was_written(unpointed: RunDir) -> None:
+    assert plan_of(unpointed) == plan(spec_of())
+
+
+@pytest.mark.parametrize("key", ["steps", "flops_per_step", "budget"])
+def test_a_plan_that_lacks_a_field_names_its_run(unpointed: RunDir, key: str) -> None:
+    raw = plan(spec_of()).to_json()
+    unpointed.write_json("plan.json", {name: value for name, value in raw.items() if name != key})
+    with pytest.raises(DamagedRun, match=f"{unpointed.run_id}.*{key}"):
+        plan_of(unpointed)
+    (unpointed.path / "plan.json").write_text("{")
+    with pytest.raises(DamagedRun, match=rf"{unpointed.run_id}.*plan\.json"):
+        plan_of(unpointed)
+
+
+def test_only_unusable_values_are_damage(unpointed: RunDir) -> None:
+    with pytest.raises(DamagedRun, match=f"{unpointed.run_id}.*größe"), usable(unpointed):
+        raise ValueError("größe")
+    for error in (OSError(28, "full"), KeyError("x")):
+        with pytest.raises(type(error)) as caught, usable(unpointed):
+            raise error
+        assert caught.value is error
+    with usable(unpointed):
+        pass

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
-from workbench.execution.run_list import job_of
 from workbench.execution.search import (
     SAMPLERS,
     STARTUP,
@@ -28,6 +27,7 @@ from workbench.execution.search import (
     tried,
     tune_jobs,
 )
+from workbench.execution.study import job_of
 from workbench.spec import experiment, presets
 from workbench.spec.axes import Range, grid, parse_over
 from workbench.spec.run_spec import value_at

@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench import objectives
 from workbench.data.prepare import Prepared
-from workbench.execution import experiment_runner, one_run
+from workbench.execution import one_run, study_runner
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -35,7 +35,7 @@ def spec_of(objective: str = "rtd", **keys: Any) -> RunSpec:
 
 
 def carried_out(spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "") -> RunDir:
-    run = RunStore(root).open(BoundRun(experiment_runner.bind(spec, prepared)))
+    run = RunStore(root).open(BoundRun(study_runner.bind(spec, prepared)))
     one_run.carry_out_all(RunStore(root), [run.run_id], spec.tasks, suite, prepared, HOST, since or now())
     return run
 

@@ -16,14 +16,15 @@ from workbench.data import tokenizer
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind, prepare
 from workbench.errors import InputError
-from workbench.execution.request import base_spec
+from workbench.execution.study_options import base_spec
 from workbench.models import published_pair
 from workbench.models.corruption import pick_positions
 from workbench.models.encoder import build_encoder
 from workbench.objectives import build, with_options
+from workbench.options import SpecOptions
 from workbench.rng import uniform
 from workbench.spec.host import Host
-from workbench.spec.run_spec import RunSpec
+from workbench.spec.run_spec import RunSpec, split_settings
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tensors import sample
@@ -87,7 +88,9 @@ def pair(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spec_of(pair: Path, text: Path, steps: int = 20, objective: str = "rtd", *sets: str) -> tuple[RunSpec, Prepared]:
     given = [f"start.from={pair / 'd'},{pair / 'g'}", *SETS, *sets]
     given = [each for each in given if objective == "rtd" or not each.startswith("options.")]
-    base = base_spec(None, given, [str(text)], "none", f"steps={steps}")
+    base = base_spec(
+        SpecOptions(set=split_settings(given), corpus=(str(text),), tasks=("none",), budget={"steps": steps})
+    )
     prepared = prepare(base)
     return with_options(bind(base.replace(objective=objective), prepared)), prepared
 
@@ -179,7 +182,7 @@ def test_identity_is_that_of_the_weights_and_not_of_their_place(pair: Path, text
     assert spec_of(moved, text)[0].name == one.name
     make_pair(tmp_path / "other", text.read_text(), initializer_range=0.3)
     assert spec_of(tmp_path / "other", text)[0].name != one.name
-    assert base_spec(None, [], None, "none", None).model_dump().keys().isdisjoint({"pair", "published"})
+    assert base_spec(SpecOptions(tasks=("none",))).model_dump().keys().isdisjoint({"pair", "published"})
 
 
 def test_sizes_heads_and_tokenizer_are_those_of_the_pair(pair: Path, text: Path) -> None:
@@ -303,7 +306,7 @@ def test_settings_and_objectives_that_do_not_fit_are_refused(
 )
 def test_keys_that_name_no_pair_are_refused_in_the_words_of_the_user(sets: list[str], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        base_spec(None, sets, None, "none", None)
+        base_spec(SpecOptions(set=split_settings(sets), tasks=("none",)))
 
 
 def test_files_that_change_after_planning_are_refused(pair: Path, text: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_runs_without_pairs_keep_their_names() -> None:
 
 
 def test_baselines_are_shared_with_runs_without_pairs() -> None:
-    from workbench.execution.experiment_runner import untrained
+    from workbench.execution.study_runner import untrained
     from workbench.spec.stages import BoundRun
 
     specs = [tiny("bert-mlm"), tiny("bert"), tiny("bert", {"data.copies": 3})]

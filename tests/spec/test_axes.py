@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
-from workbench.execution.run_list import job_of
+from workbench.execution.study import job_of
 from workbench.spec import presets
 from workbench.spec.axes import Range, grid, parse_over, unit_of
 from workbench.spec.experiment import Experiment

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workbench.errors import InputError
-from workbench.execution.run_list import Job, job_of
+from workbench.execution.study import Job, job_of
 from workbench.spec import experiment
 from workbench.spec.contrasts import Contrast
 from workbench.spec.presets import resolve
@@ -109,7 +109,7 @@ def test_contrasts_without_both_arms_are_left_out_and_named(caplog: pytest.LogCa
         job.warn()
     assert [str(d.contrast) for d in job.declared] == ["rtd against bert-mlm"]
     [said] = [record.getMessage() for record in caplog.records]
-    assert "5 contrasts that are not compared" in said and "rtd against electra-15" in said
+    assert "5 declared contrasts are not compared" in said and "rtd against electra-15" in said
 
 
 def test_an_objective_that_the_file_does_not_know_is_compared_with_every_other(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
-from workbench.execution.run_list import Job, job_of
+from workbench.execution.study import Job, job_of
 from workbench.spec import experiment, presets
 from workbench.spec.experiment import Experiment, changed, check_key
 from workbench.spec.parts import Budget

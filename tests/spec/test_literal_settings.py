@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from workbench.cli import app
 from workbench.errors import InputError
-from workbench.execution.request import base_spec
+from workbench.execution.study_options import base_spec
+from workbench.options import SpecOptions
 from workbench.spec.parts import COUNTS
-from workbench.spec.run_spec import field_of, known_keys, value_at
+from workbench.spec.run_spec import field_of, known_keys, split_settings, value_at
 
 # What must be said with a value, because the two are checked together.
 WITH = {
@@ -41,7 +42,7 @@ def literals() -> Iterator[tuple[str, str, Any]]:
 @pytest.mark.parametrize(("key", "text", "value"), list(literals()), ids=lambda each: str(each))
 def test_a_literal_value_is_what_it_says(key: str, text: str, value: Any) -> None:
     given = [*WITH.get(f"{key}={text}", []), f"{key}={text}"]
-    assert value_at(base_spec(None, given, None, None, None), key) == value
+    assert value_at(base_spec(SpecOptions(set=split_settings(given))), key) == value
     shown = CliRunner().invoke(app, ["flops", "--json", *(part for each in given for part in ("--set", each))])
     assert shown.exit_code == 0, shown.exception
     assert json.loads(shown.stdout)["steps"] > 0
@@ -87,4 +88,4 @@ def test_what_runs_of_a_command_share_is_no_axis(key: str, tmp_path: Path) -> No
 def test_unset_clears_every_field_that_can_be_empty(key: str) -> None:
     if key.startswith("budget."):
         pytest.skip("one unit of a budget replaces another, and one has to stay")
-    assert value_at(base_spec(None, [f"{key}=unset"], None, None, None), key) is None
+    assert value_at(base_spec(SpecOptions(set={key: None})), key) is None

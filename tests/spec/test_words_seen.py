@@ -13,8 +13,8 @@ from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind, prepare
 from workbench.data.progress_bar import silent
 from workbench.errors import InputError
-from workbench.execution import run_list
-from workbench.execution.run_list import Job, check_epochs, job_of, plans
+from workbench.execution import study
+from workbench.execution.study import Job, check_epochs, job_of
 from workbench.spec import experiment, presets
 from workbench.spec.axes import grid
 from workbench.spec.run_spec import RunSpec, parse_budget
@@ -63,16 +63,16 @@ def test_words_of_rows_are_those_of_the_text(tmp_path: Path) -> None:
 
 def test_a_budget_in_words_is_matched_in_flops_or_in_words() -> None:
     base = spec_of()
-    runs, (match,) = plans(job_for(base))
+    runs, (match,) = job_for(base).priced
     assert match.unit == "flops" and match.given == "words=100000"
     assert runs[0][1].steps == 173 and runs[0][1].flops["matmul"] == pytest.approx(runs[1][1].flops["matmul"], rel=0.02)
     assert runs[0][1].words != runs[1][1].words
-    runs, (match,) = plans(job_for(base, "words"))
+    runs, (match,) = job_for(base, "words").priced
     assert match.unit == "words" and [priced.steps for _, priced in runs] == [173, 173]
 
 
 def test_other_budgets_are_matched_in_words() -> None:
-    runs, (match,) = plans(job_for(spec_of(budget__words=None, budget__steps=50), "words"))
+    runs, (match,) = job_for(spec_of(budget__words=None, budget__steps=50), "words").priced
     assert match.amount == pytest.approx(50 * 576) and [priced.steps for _, priced in runs] == [50, 50]
 
 
@@ -99,7 +99,7 @@ def test_counts_and_the_field_for_words_leave_older_names_alone() -> None:
 
 
 def test_more_epochs_than_babylm_allows_are_said_and_a_limit_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    few, many = (plans(job_for(spec_of(budget__words=words), "words"))[0] for words in (5.99e5, 6.1e5))
+    few, many = (job_for(spec_of(budget__words=words), "words").priced[0] for words in (5.99e5, 6.1e5))
     check_epochs(few, None)
     assert not caplog.records
     with caplog.at_level(logging.WARNING):
@@ -123,6 +123,6 @@ def test_exact_amounts_survive_the_way_through_floats() -> None:
     """What a run spends in words buys the same number of steps again, whatever the ratio."""
     for words in (59_999, 61_803, 33_333):
         spec = spec_of(data__words=words, budget__words=None, budget__steps=977)
-        amount = run_list._spent(spec, "words")
+        amount = study._spent(spec, "words")
         again = spec.replace(budget={"words": amount})
         assert plan.plan(again).steps == 977 and Fraction(amount) > 0

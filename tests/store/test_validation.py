@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from short_runs import SPEC, rows, whole
 
 from workbench.errors import InputError
-from workbench.execution.live import last_row
+from workbench.execution.workers import last_row
 from workbench.report.load import run_files
 from workbench.spec.stages import BoundRun
 from workbench.store import validation

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import InputError
-from workbench.execution.request import Request
+from workbench.execution.study_options import checked_spec
+from workbench.options import SpecOptions, checked
 from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import split_settings
 from workbench.tasks.task_checks import READ_BY
 
 TABLE = "text,label\n" + "".join(f"row {number},{'ab'[number % 2]}\n" for number in range(20))
@@ -68,17 +70,18 @@ def test_a_setting_that_no_chosen_task_reads_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.csv").write_text(TABLE)
-    request = Request(settings=tuple(f"tasks.{each}" for each in setting.split()), tasks=names)
+    settings = split_settings(f"tasks.{each}" for each in setting.split())
+    options = checked(SpecOptions, {"set": settings, "tasks": names})
     if not what:
-        assert request.spec().tasks.names == tuple(names.split(","))
+        assert checked_spec(options).tasks.names == tuple(names.split(","))
         return
     with pytest.raises(InputError, match=rf"has no effect on --tasks {names}: it is a setting of .*{what}"):
-        request.spec()
+        checked_spec(options)
 
 
 def test_the_option_is_named_as_it_was_given() -> None:
     with pytest.raises(InputError, match=r"^--evaluate-at log:3 has no effect on --tasks none"):
-        Request(tasks="none", evaluate_at="log:3").spec()
+        checked_spec(SpecOptions(tasks=("none",), evaluate_at="log:3"))
 
 
 def test_every_setting_has_readers() -> None:
@@ -88,4 +91,4 @@ def test_every_setting_has_readers() -> None:
 
 def test_a_table_that_is_not_there_is_refused_before_the_plan() -> None:
     with pytest.raises(InputError, match=r"^--tasks nowhere.csv: there is no such file$"):
-        Request(tasks="probes,nowhere.csv").spec()
+        checked_spec(SpecOptions(tasks=("probes", "nowhere.csv")))

@@ -6,7 +6,7 @@ import pytest
 from point_runs import WORDS, spec_of
 
 from workbench.data.prepare import Prepared
-from workbench.execution import experiment_runner
+from workbench.execution import study_runner
 from workbench.tasks import Suite
 from workbench.tasks.zero_shot.minimal_pairs import pair_set
 
@@ -18,7 +18,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lines = [" ".join(WORDS[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
     (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
-    return experiment_runner.prepare(base, folder / "cache")[1]
+    return study_runner.prepare(base, folder / "cache")[1]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from child_runs import spec_of
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
-from workbench.execution import experiment_runner, one_run
+from workbench.execution import one_run, study_runner
 from workbench.models.encoder import build_encoder
 from workbench.objectives import build
 from workbench.report.load.arm_names import arm_names, begun
@@ -39,7 +39,7 @@ def phases(**keys: Any) -> Any:
 
 def trained(spec: Any, prepared: Prepared, root: Path) -> RunDir:
     store = RunStore(root)
-    run = store.open(BoundRun(experiment_runner.bind(spec, prepared)))
+    run = store.open(BoundRun(study_runner.bind(spec, prepared)))
     one_run.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, HOST, now())
     assert run.trained, run.note
     return run
@@ -88,7 +88,7 @@ def test_two_phases_are_a_plain_loop_over_short_and_then_long_rows(prepared: Pre
 
 
 def test_the_bill_is_that_of_both_lengths(prepared: Prepared, tmp_path: Path) -> None:
-    spec = experiment_runner.bind(phases(), prepared)
+    spec = study_runner.bind(phases(), prepared)
     found, parent = plan(spec), plan(spec.parent())
     assert (found.first, found.steps, parent.steps) == (8, 10, 8)
     assert found.tokens == 8 * 4 * SHORT + 2 * 4 * LONG

@@ -12,7 +12,7 @@ from point_runs import STEPS, carried_out, spec_of, values
 
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
-from workbench.execution import experiment_runner, one_run
+from workbench.execution import one_run, study_runner
 from workbench.store import validation
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
@@ -136,7 +136,7 @@ def test_a_run_that_kept_nothing_has_scores_of_its_end_alone(
 ) -> None:
     run = carried_out(spec_of(tasks__at="none"), prepared, toy, tmp_path)
     wanted = one_run.Wanted(spec_of().tasks, toy, prepared)
-    experiment_runner._warn_of_missing_points([run], wanted)
+    study_runner._warn_of_missing_points([run], wanted)
     assert "1 of 1 runs have no weights at requested points" in caplog.text
     assert f"{run.run_id} at 2 points" in caplog.text
     assert one_run.complete(run, wanted) and run.state == "done"
@@ -165,7 +165,7 @@ def test_a_point_whose_weights_were_deleted_keeps_its_scores_and_gets_no_others(
     assert found == ["points/00000001/scores", "scores"]
     wanted = one_run.Wanted(spec_of().tasks, both, prepared)
     assert one_run.complete(run, wanted) and run.state == "done" and wanted.unmeasured(run) == 1
-    experiment_runner._warn_of_missing_points([run], wanted)
+    study_runner._warn_of_missing_points([run], wanted)
     assert f"the weights were deleted; scores of these points are left out: {run.run_id} at 1 points" in caplog.text
 
 
@@ -209,7 +209,7 @@ def test_fine_tuning_is_never_done_along_training(prepared: Prepared, toy: Suite
 
     rows = Examples(["a", "b"], None, [0, 1])
     task = Task("mine", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
-    spec = experiment_runner.bind(spec_of(), prepared)
+    spec = study_runner.bind(spec_of(), prepared)
     both = one_run.Wanted(spec.tasks, replace(toy, tasks=(*toy.tasks, task)), prepared)
     assert [one.suite for one in both.series(spec, plan(spec))] == ["minimal-pairs"]
     assert not one_run.Wanted(spec.tasks, Suite((task,)), prepared).during_training

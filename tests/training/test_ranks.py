@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from tests.helpers.steps_of_ranks import CASES
 from workbench.errors import InputError, RankLost
-from workbench.execution.request import host_of
+from workbench.options import Computation, checked
 from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -172,8 +172,8 @@ def test_parts_must_be_equal() -> None:
 
 @pytest.mark.parametrize("devices", [0, -1, 1025, "two"])
 def test_a_number_of_devices_that_cannot_be_is_refused(devices: Any) -> None:
-    with pytest.raises(InputError, match="is not a whole number from 1 to 1024"):
-        host_of(devices=devices)
+    with pytest.raises(InputError, match="is not a whole number from 1 to 1,024"):
+        checked(Computation, {"devices": devices})
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared
-from workbench.execution.experiment_runner import prepare
+from workbench.execution.study_runner import prepare
 from workbench.models import corruption
 from workbench.models.encoder import Encoder
 from workbench.models.sentence_scores import Sentences

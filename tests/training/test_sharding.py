@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from workbench.errors import InputError
-from workbench.execution.several_devices.devices import check, refuse
+from workbench.execution.devices import check, refuse
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.training.distributed import layers_of

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from workbench import objectives
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
-from workbench.execution import experiment_runner, one_run
+from workbench.execution import one_run, study_runner
 from workbench.objectives import with_options
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(make: Any, keys: dict[str, Any]
 
 def trained(spec: RunSpec, prepared: Prepared, root: Path, host: Host = HOST) -> RunDir:
     store = RunStore(root)
-    run = store.open(BoundRun(experiment_runner.bind(spec, prepared)))
+    run = store.open(BoundRun(study_runner.bind(spec, prepared)))
     one_run.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, host, now())
     return run
 
@@ -186,7 +186,7 @@ def test_a_parent_is_trained_once_for_all_its_children(prepared: Prepared, tmp_p
 
 
 def test_a_parents_end_is_its_childrens_end(prepared: Prepared, tmp_path: Path) -> None:
-    spec = experiment_runner.bind(two_stage(budget__steps=16), prepared)
+    spec = study_runner.bind(two_stage(budget__steps=16), prepared)
     store = RunStore(tmp_path)
     child, parent = store.open(BoundRun(spec)), store.open(BoundRun(spec).parent())
     with parent.lease():
@@ -211,8 +211,8 @@ def test_a_parents_lost_checkpoint_is_named(
 def test_while_another_trains_the_parent_its_children_wait(prepared: Prepared, tmp_path: Path) -> None:
     """A worker that finds the parent taken goes on with other runs, and comes back."""
     child, other = (
-        experiment_runner.bind(branch(budget__steps=10), prepared),
-        experiment_runner.bind(spec_of(budget__steps=3), prepared),
+        study_runner.bind(branch(budget__steps=10), prepared),
+        study_runner.bind(spec_of(budget__steps=3), prepared),
     )
     store = RunStore(tmp_path)
     runs = [store.open(BoundRun(spec)) for spec in (child, other)]

@@ -22,8 +22,7 @@ import typer
 
 from workbench import __version__
 from workbench.cli import ask, read, train
-from workbench.cli.help import SectionedCommand
-from workbench.cli.options import only_printed, with_results_alone
+from workbench.cli.command import as_command, help_of, only_printed
 from workbench.cli.standard_streams import guard, write_error
 from workbench.errors import (
     DAMAGE,
@@ -39,12 +38,14 @@ from workbench.errors import (
 from workbench.memory import address_space, is_memory
 from workbench.progress import log, say, visible
 from workbench.signals import interrupting
+from workbench.spec.run_spec import other_name
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
 from workbench.store.redact import redact_addresses
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 data_app = typer.Typer(help="Prepare a corpus, or show what is prepared.", no_args_is_help=True, rich_markup_mode=None)
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -82,14 +83,15 @@ def _options(
     pass
 
 
-def _add(group: typer.Typer, name: str, command: Callable[..., None]) -> None:
+def _add(group: typer.Typer, name: str, function: Callable[..., None]) -> None:
     """Add a command to a group, whose help shows the whole first line of the command's, where typer would cut it."""
-    summary = (command.__doc__ or "").partition("\n")[0]
-    group.command(name, short_help=summary, cls=SectionedCommand)(with_results_alone(command))
+    summary = (function.__doc__ or "").partition("\n")[0]
+    by_first = function in (train.run, train.sweep_)
+    group.command(name, short_help=summary, cls=help_of(function))(as_command(function, by_first))
 
 
-for name, command in COMMANDS.items():
-    _add(app, name, command)
+for name, function in COMMANDS.items():
+    _add(app, name, function)
 app.command("worker", hidden=True)(train.worker)
 app.command("rank", hidden=True)(train.rank)
 app.command("encode-slices", hidden=True)(train.encode_slices)
@@ -144,7 +146,8 @@ def main() -> None:
             code = _unexpected(error)
     except SystemExit as end:
         # No command raises SystemExit: this is shell completion, or code of the user.
-        code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
+        completes = "_WORKBENCH_COMPLETE" in os.environ or any(word.endswith("-completion") for word in sys.argv[1:2])
+        code = end.code if completes else _ended(end)
     except BaseException as error:
         code = _ended(error)
     code = code if isinstance(code, int) else 0
@@ -188,10 +191,23 @@ def _refuse_empty_words(words: list[str]) -> None:
 
 def _wrong_words(error: Any) -> int:
     """Print an error of typer on one line, or the whole help if the command line has no words."""
-    if type(error).__name__ != "NoArgsIsHelpError":
-        return _fail(error.format_message().replace("\n", " "), error.exit_code)
-    sys.stderr.write(f"{error.format_message()}\n")
-    return int(error.exit_code)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error.format_message()}\n")
+        return int(error.exit_code)
+    sentence = error.format_message().replace("\n", " ")
+    if getattr(getattr(error, "param", None), "name", "") == "experiment" and "Missing" in sentence:
+        from workbench.cli.lists import experiment_rows
+
+        code = _fail(
+            "name an experiment, as in workbench run ablation, or the file of one; there are:", error.exit_code
+        )
+        for row in experiment_rows():
+            say(f"  {row['name']:<20} {row['question']}")
+        return code
+    if other := other_name(str(getattr(error, "option_name", ""))):
+        option = other if other.startswith("--") else f"--set {other}=VALUE"
+        sentence = f"{error.option_name}: there is no such option; give {option}"
+    return _fail(sentence, error.exit_code)
 
 
 def _fail(sentence: str, code: int) -> int:

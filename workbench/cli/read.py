@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.cli.options import AsJson, Out, Runs, emit, typed_path
+from workbench.cli.command import AsJson, completion, emit, typed_path
 from workbench.errors import DAMAGE, InputError
-from workbench.execution.request import report_folder, writable
+from workbench.execution.study_options import report_folder, writable
 from workbench.memory import FOR_STATISTICS, check_address_space
+from workbench.options import Output
 
 if TYPE_CHECKING:
     from workbench.models.export import Terms
 
+Runs = Annotated[Output, "runs"]
 NoVerify = Annotated[
     bool,
     typer.Option(
@@ -24,27 +26,46 @@ NoVerify = Annotated[
     ),
 ]
 License = Annotated[
-    str | None, typer.Option(help="Licence that the model cards state, as the hub names it: apache-2.0, other ...")
+    str | None,
+    typer.Option(metavar="NAME", help="Licence that the model cards state, as the hub names it: apache-2.0, other ..."),
 ]
 Language = Annotated[
-    str | None, typer.Option(help="Languages of the text that the model cards state, as in da or en,de.")
+    str | None,
+    typer.Option(metavar="CODES", help="Languages of the text that the model cards state, as in da or en,de."),
 ]
+RUN = typer.Argument(
+    metavar="RUN", help="Name of a run, or a part of it that no other run has.", autocompletion=completion("runs")
+)
 
 
 def report(
-    experiment: Annotated[str | None, typer.Argument(help="Name of an experiment, or of one of its records.")] = None,
-    runs: Runs = Path("runs"),
-    out: Out = None,
+    options: Output,
+    experiment: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="Name of an experiment, or of one of its records.",
+            autocompletion=completion("records"),
+        ),
+    ] = None,
     from_: Annotated[
         Path | None,
-        typer.Option("--from", help="Draw the report in this folder again from its data files, without its runs."),
+        typer.Option(
+            "--from",
+            metavar="FOLDER",
+            help="Draw the report in this folder again from its data files, without its runs.",
+        ),
     ] = None,
     paper: Annotated[
         Path | None,
-        typer.Option(help="Also write figures, LaTeX tables and an appendix for a paper into this folder."),
+        typer.Option(
+            metavar="FOLDER", help="Also write figures, LaTeX tables and an appendix for a paper into this folder."
+        ),
     ] = None,
     order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
-    budget: Annotated[str | None, typer.Option(help="Recommend an arm for this budget, as flops=1e18.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="flops=N", help="Recommend an arm for this budget, as flops=1e18.")
+    ] = None,
     no_verify: NoVerify = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
@@ -59,17 +80,22 @@ def report(
     from workbench.spec.run_spec import parse_budget
     from workbench.store.run_store import RunStore
 
-    report_folder(out, runs)
+    report_folder(options)
+    out = None if options.out is None else Path(options.out)
     check_address_space(FOR_STATISTICS, "a report")
-    options = ReportOptions(order, parse_budget(budget) if budget else None, not no_verify)
+    chosen = ReportOptions(order, parse_budget(budget) if budget else None, not no_verify)
     if (experiment is None) == (from_ is None):
         raise InputError("name either an experiment of a store or, with --from, the folder of a report")
     if from_ is not None:
-        page = write_again(from_, out, options)
+        page = write_again(from_, out, chosen)
     else:
-        store = RunStore.existing(runs)
+        store = RunStore.existing(options.runs)
         record = find_record(store, str(experiment))
-        page = write(store, record, out or Path("reports") / record, options=options)
+        if out is None:
+            from workbench.store.run_store import refuse_other_report
+
+            refuse_other_report(Path("reports") / record, store)
+        page = write(store, record, out or Path("reports") / record, options=chosen)
     if paper is not None:
         say(f"for a paper: {write_paper(page, paper)}, with figures and tables beside it")
     emit(page, False, kept=True)
@@ -77,30 +103,29 @@ def report(
         typer.launch(page.resolve().as_uri())
 
 
-def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
+def status(options: Runs, as_json: AsJson = False) -> None:
     """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged.
 
     The verdict of each experiment, as its last report gave it, stands below. The exit code is 1 if a run is damaged.
     Files that have not changed since the run ended are compared by their size alone; `workbench verify` reads all of
     them.
     """
-    from workbench.execution import live
-    from workbench.execution.cluster import job_array
+    from workbench.execution import slurm, workers
     from workbench.progress import say
     from workbench.report import verdict_line
     from workbench.report.load import runs_table
     from workbench.store.atomic import cache_path
     from workbench.store.run_store import JOBS, RunStore
 
-    store = RunStore.existing(runs)
-    rows = [live.facts(run, row) for run, row in runs_table.states(store)]
+    store = RunStore.existing(options.runs)
+    rows = [workers.facts(run, row) for run, row in runs_table.states(store)]
     records = store.experiments()
     for record in records:
         if record.damage:
             DAMAGE.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
-    for sentence in job_array.queued(store.root / JOBS, cache_path() / JOBS):
+    for sentence in slurm.queued(store.root / JOBS, cache_path() / JOBS):
         say(f"workbench: {sentence}")
-    notes = [live.line(row) for row in rows]
+    notes = [workers.line(row) for row in rows]
     lines = [
         f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else "")
         for row, note in zip(rows, notes, strict=True)
@@ -116,7 +141,7 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
 
 
 def verify(
-    store: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
+    store: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Compare every file of a run store, and of the cache, with its hash; print each file that differs, and how.
@@ -133,12 +158,17 @@ def verify(
 
 
 def runs_(
+    options: Runs,
     where: Annotated[
-        list[str] | None, typer.Option(help="Condition on runs, as objective=rtd or seed<3; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="CONDITION", help="Condition on runs, as objective=rtd or seed<3; repeatable."),
     ] = None,
-    sort: Annotated[str | None, typer.Option(help="Key to sort by; -KEY puts the largest first.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; all for every column.")] = None,
-    runs: Runs = Path("runs"),
+    sort: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Key to sort by; -KEY puts the largest first.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="KEYS", help="Columns, separated by commas; all for every column.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the runs of a store with settings, spending and scores: filter and sort them, and choose columns.
@@ -149,9 +179,13 @@ def runs_(
     from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
-    rows = runs_table.rows(RunStore.existing(runs))
+    rows = runs_table.rows(RunStore.existing(options.runs))
     chosen = runs_table.filtered(rows, where or [], sort)
     shown = runs_table.with_columns(rows, chosen, columns)
+    if not as_json and columns is None and any(key.startswith("score.") for key in (shown[0] if shown else {})):
+        shown = [
+            {key: value for key, value in row.items() if key != "score"} for row in shown
+        ]  # a suite's, by its name
     emit(shown if as_json else terminal.table(shown), as_json)
     _end_if_damaged(chosen)
 
@@ -163,9 +197,9 @@ def _end_if_damaged(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def diff(
-    a: Annotated[str, typer.Argument(help="Name of a run, or a part of it that no other run has.")],
-    b: Annotated[str, typer.Argument(help="Another run.")],
-    runs: Runs = Path("runs"),
+    a: Annotated[str, RUN],
+    b: Annotated[str, typer.Argument(metavar="RUN", help="Another run.", autocompletion=completion("runs"))],
+    options: Runs,
     as_json: AsJson = False,
 ) -> None:
     """Print only what differs between two runs: first in their specs, then in their results.
@@ -176,7 +210,7 @@ def diff(
     from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
-    store = RunStore.existing(runs)
+    store = RunStore.existing(options.runs)
     one, two = (runs_table.whole_row(runs_table.find_run(store, word)) for word in (a, b))
     spec, results = runs_table.differences(one, two)
     both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": results}
@@ -185,22 +219,33 @@ def diff(
 
 def export(
     experiment: Annotated[
-        str, typer.Argument(help="Name of an experiment, or of one of its records; with --checkpoint, of a run.")
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="Name of an experiment, or of one of its records; with --checkpoint, of a run.",
+            autocompletion=completion("records"),
+        ),
     ],
-    form: Annotated[str, typer.Option("--format", help="csv, parquet or latex.")] = "csv",
-    runs: Runs = Path("runs"),
-    out: Annotated[Path | None, typer.Option(callback=typed_path, help="File to write (default: stdout).")] = None,
+    options: Runs,
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv, parquet or latex.")] = "csv",
+    out: Annotated[
+        Path | None, typer.Option(callback=typed_path, metavar="FILE", help="File to write (default: stdout).")
+    ] = None,
     no_verify: NoVerify = False,
     babylm: Annotated[
         Path | None,
         typer.Option(
-            callback=typed_path, help="New folder for models, predictions and collated files in BabyLM's layout."
+            callback=typed_path,
+            metavar="FOLDER",
+            help="New folder for models, predictions and collated files in BabyLM's layout.",
         ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            callback=typed_path, help="New folder for the models of one run, with their heads, for transformers."
+            callback=typed_path,
+            metavar="FOLDER",
+            help="New folder for the models of one run, with their heads, for transformers.",
         ),
     ] = None,
     license: License = None,
@@ -212,6 +257,7 @@ def export(
     With --checkpoint, write the discriminator and the generator of a run as ElectraForPreTraining and
     ElectraForMaskedLM, each with its head, its tokenizer and a model card, which states --license and --language.
     """
+    runs = Path(options.runs)
     if checkpoint is None and (license is not None or language is not None):
         raise InputError(
             "--license and --language are stated by the model cards of --checkpoint DIR; give it, or leave them out"
@@ -255,9 +301,9 @@ def export(
 
 
 def push(
-    run: Annotated[str, typer.Argument(help="Name of a run, or a part of it that no other run has.")],
-    name: Annotated[str, typer.Argument(help="OWNER/NAME on the Hugging Face hub.")],
-    runs: Runs = Path("runs"),
+    run: Annotated[str, RUN],
+    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="OWNER/NAME on the Hugging Face hub.")],
+    options: Runs,
     private: Annotated[bool, typer.Option("--private", help="Make new models on the hub private.")] = False,
     license: License = None,
     language: Language = None,
@@ -271,7 +317,7 @@ def push(
     from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
-    terms, store = _terms(license, language), RunStore.existing(runs)
+    terms, store = _terms(license, language), RunStore.existing(options.runs)
     lines = model_folders.push(runs_table.find_run(store, run), name, private, terms, dry_run)
     emit("\n".join(lines), False, kept=not dry_run)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from workbench.spec.words_seen import by_source
 from workbench.training.plan import Plan, memory, with_parents
 
 if TYPE_CHECKING:
-    from workbench.execution.run_list import Job, Match, Priced
+    from workbench.execution.study import Job, Match, Priced
+    from workbench.execution.study_design import Design, Noise
+
 
 Row = Mapping[str, Any]
 
@@ -51,7 +53,7 @@ def plan_json(
     `text` are the facts about the training text, empty if it is not prepared yet; `trained` are the names of the specs
     of which the store has trained runs.
     """
-    from workbench.execution.run_list import flops_ratio, is_equal, plan_rows
+    from workbench.execution.study import flops_ratio, is_equal, plan_rows
 
     ratio = flops_ratio(plans)
     return {
@@ -96,7 +98,7 @@ def plan_table(
     of which the store has trained runs.
     """
     from workbench.bench.estimate import training_seconds
-    from workbench.execution.run_list import flops_ratio, is_equal
+    from workbench.execution.study import flops_ratio, is_equal
 
     ratio, stated = flops_ratio(plans), str(job.base.budget.convention)
     others = [str(name) for name in CONVENTIONS if name != stated]
@@ -274,87 +276,6 @@ def bench_table(rows: Sequence[Row]) -> str:
     return "\n".join([*tables, "", *top, *bench_notes(rows)])
 
 
-def objective_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list objectives`."""
-    from workbench import objectives
-
-    return [{"name": each.name, "summary": each.summary, "source": each.source} for each in objectives.listing()]
-
-
-def scale_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list scales`."""
-    from workbench.spec.presets import OBJECTIVES, PUBLISHED, SCALES, resolve
-
-    rows = []
-    for name in SCALES | PUBLISHED:
-        spec = resolve(name)
-        rows.append({
-            "name": name, "layers": spec.encoder.layers, "hidden": spec.encoder.hidden,
-            "embedding": spec.encoder.embedding_width, "heads": spec.encoder.head_count, "vocab": spec.encoder.vocab,
-            "generator": round(spec.generator.width, 4), "length": spec.data.length, "batch": spec.batch.size,
-            "lr": spec.optim.lr, "mask": spec.corruption.rate, "budget": f"{spec.budget.unit}={spec.budget.amount:g}",
-            "fine-tuning lr": spec.tasks.lr, "layer decay": spec.tasks.layer_decay,
-            "of objectives": "; ".join(
-                f"{objective}: {', '.join(f'{key}={value:g}' for key, value in own.items())}"
-                for objective, own in OBJECTIVES.get(name, {}).items()
-            ),
-        })  # fmt: skip
-    return rows
-
-
-def corpus_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list corpora`."""
-    return [
-        {
-            "name": "docs",
-            "summary": "docstrings and the language reference of Python on this machine; nothing is downloaded",
-        },
-        {"name": "python-code", "summary": "source code: the Python files of the packages on this machine"},
-        {
-            "name": "FILE|FOLDER|GLOB",
-            "summary": ".txt, .jsonl, .json, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst, .bz2",
-        },
-        {"name": "OWNER/NAME", "summary": "a Hugging Face dataset, streamed; --set data.revision=... pins it"},
-    ]
-
-
-def task_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list tasks`."""
-    from workbench import tasks
-
-    return [dict(row) for row in tasks.known()]
-
-
-def encoder_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list encoders`."""
-    from workbench.models.families import FAMILIES
-
-    return [
-        {"name": name, "model type": family.model_type, "own embedding width": family.embedding is not None}
-        for name, family in FAMILIES.items()
-    ]
-
-
-def experiment_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list experiments`."""
-    from workbench.spec import experiment
-
-    return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]
-
-
-def published_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list published`; a value that no source states is None."""
-    from workbench.data.hugging_face.hub import PUBLISHED
-
-    return [model.row() for model in PUBLISHED]
-
-
-LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "objectives": objective_rows, "scales": scale_rows, "corpora": corpus_rows, "tasks": task_rows,
-    "encoders": encoder_rows, "experiments": experiment_rows, "published": published_rows,
-}  # fmt: skip
-
-
 def _cell(value: Any) -> str:
     """Return a value other than None as the text of a cell."""
     if isinstance(value, bool):
@@ -375,3 +296,52 @@ def _short(number: float) -> str:
 def _bytes(count: int) -> str:
     """Return a number of bytes in MiB or GiB."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+def study_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]]) -> str:
+    """Return a table for each measure, with an explanation of its columns."""
+    from workbench.execution.study_design import arms_and_family
+
+    arms, _ = arms_and_family(job)
+    contrasts = "; ".join(str(declared.contrast) for declared in job.declared)
+    lines = [
+        f"{arms} arms; "
+        + (f"declared: {contrasts}" if contrasts else "no comparison is declared, so every two arms are compared"),
+        "gap is the true difference, in points, that a design shows with a probability of 0.8 if all arms have the "
+        "same noise; FLOPs and time are those of pre-training, without fine-tuning",
+    ]
+    for one, rows in zip(noise, designs, strict=True):
+        lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows]), *_moved(rows)]
+    added = "'gap, auto' and the columns after it are for --seeds auto, with --most-seeds as in the column seeds"
+    return "\n".join([*lines, "", added])
+
+
+def _moved(designs: Sequence[Design]) -> list[str]:
+    """Return the line on what another kind of arithmetic moves, for the fewest and the most seeds."""
+    from workbench.report.statistics.paired_comparison import SHARE_IN_WORDS
+
+    ends = dict.fromkeys(design for design in (designs[0], designs[-1]) if design.moved is not None)
+    if not ends:
+        return []
+    amounts = " and ".join(f"{design.moved:.2f} points with {plural(design.seeds, 'seed')}" for design in ends)
+    return [
+        f"repeating the study with the same seeds on another kind of arithmetic, such as another processor, moves each "
+        f"arm's mean by about {amounts} (one standard deviation; {SHARE_IN_WORDS}); the gaps contain this noise"
+    ]
+
+
+def _row(design: Design, convention: str) -> dict[str, Any]:
+    row = {
+        "seeds": design.seeds, f"FLOPs ({convention})": f"{design.flops:.3g}", "time": clock(design.seconds),
+        "gap": _points(design.gap),
+    }  # fmt: skip
+    if design.added_gap is None or design.mean_seeds is None or design.mean_seconds is None:
+        return row | dict.fromkeys(("gap, auto", "mean seeds", "mean time", "mean seeds if equal"), "-")
+    return row | {
+        "gap, auto": _points(design.added_gap), "mean seeds": f"{design.mean_seeds:.1f}",
+        "mean time": clock(design.mean_seconds), "mean seeds if equal": f"{design.idle_seeds:.1f}",
+    }  # fmt: skip
+
+
+def _points(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"

@@ -43,7 +43,7 @@ from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.memory import FOR_TEXT, check_address_space
-from workbench.spec.parts import DataSpec, Special
+from workbench.spec.parts import DataSpec, EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.store.atomic import cache_root, copy_files
 from workbench.store.cache import alone, discard, faults, is_whole, read_entry, staged, write_entry
@@ -157,18 +157,18 @@ def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[st
 
 def bind(spec: S, prepared: Prepared) -> S:
     """Return the spec with the facts of its prepared data: fingerprint, counts, special tokens and vocabulary size."""
-    return counted(spec, prepared).changed(
-        {
-            "data.fingerprint": prepared.fingerprint,
-            "data.special": prepared.special.model_dump(),
-            "encoder.vocab": prepared.vocab,
-        }
-    )
+    facts = {"fingerprint": prepared.fingerprint, "special": prepared.special}
+    data = counted(spec, prepared).data.model_copy(update=facts)
+    if spec.encoder.vocab != prepared.vocab:
+        encoder = EncoderSpec.model_validate({**spec.encoder.model_dump(), "vocab": prepared.vocab})
+        spec = spec.model_copy(update={"encoder": encoder})
+    return spec.model_copy(update={"data": data})
 
 
 def counted(spec: S, prepared: Prepared) -> S:
     """Return the spec with the numbers of words and tokens in its text, from which plans compute words and epochs."""
-    return spec.changed({"data.words": prepared.words, "data.tokens": prepared.tokens})
+    counts = {"words": prepared.words, "tokens": prepared.tokens}
+    return spec.model_copy(update={"data": spec.data.model_copy(update=counts)})
 
 
 def _trained(spec: RunSpec) -> list[Any]:

@@ -9,13 +9,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
-from workbench.data.prepare import Prepared, check
+from workbench.data.prepare import Prepared, check, counted
 from workbench.errors import (
     DAMAGE,
     DamagedRun,
@@ -30,9 +31,7 @@ from workbench.errors import (
     plural,
     remedy,
 )
-from workbench.execution.several_devices.devices import host_of_each, refuse, together
-from workbench.execution.several_devices.shared_scoring import scoring_together
-from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
+from workbench.execution.devices import host_of_each, refuse, scoring_together, together
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed
 from workbench.spec import loss_floors
@@ -45,35 +44,62 @@ from workbench.store.atomic import DISK
 from workbench.store.environment import arithmetic, changes, environment
 from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
-from workbench.store.validation import check_fields
+from workbench.store.validation import check_fields, inside
 from workbench.tasks import Measure, Suite
 from workbench.tasks.score import keep
-from workbench.training.plan import Plan, plan
-from workbench.training.snapshots import step_of
+from workbench.training.plan import Plan, plan, plan_of, usable
+from workbench.training.snapshots import Point, step_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from workbench.tasks.series import Series
+
 
 log = logging.getLogger("workbench")
 WAIT = 1.0  # seconds between checks of runs that other processes carry out
 
 
 def carry_out_all(
-    store: RunStore, run_ids: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
-) -> None:
+    store: RunStore, run_ids: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str,
+    plans: Mapping[str, Plan] | None = None,
+) -> None:  # fmt: skip
     """Carry out all runs, except those that other processes carry out, and return when all are settled.
 
     A failure is recorded and the next run begins; a failure recorded after the time `since` is not tried again. A full
-    disk or a signal ends the command. The run of a worker that died is taken over.
+    disk or a signal ends the command. The run of a worker that died is taken over. `plans` are plans by run id.
+
+    Of thousands of runs that other workers have or had, each worker looks at every one; so the first look costs little:
+    runs with a lease are left for later, and of complete runs damage is found by the command that writes the report.
     """
     wanted = Wanted(tasks, suite, prepared)
-    left = [run_id for run_id in _spread(run_ids) if not _passed(store.get(run_id), wanted, prepared, host, since)]
-    waited = False
+    left, looked, waited = list(_spread(run_ids)), False, False
     while left:
-        leased = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
-        if leased and leased == left:
+        leased = []
+        for run_id in left:
+            run = store.get(run_id)
+            if not looked and (run.leased or complete(run, wanted)):
+                leased += [run_id] if run.leased else []
+                continue
+            try:
+                for each, own in _unsettled(run, wanted, since):
+                    with each.lease(patience=0):
+                        # another process may have carried it out before we got the lease
+                        if not settled(each, own, since):
+                            carry_out(each, own, prepared, host, since, (plans or {}).get(each.run_id))
+            except LeaseHeld:
+                leased.append(run_id)
+            except LeaseLost as error:
+                log.warning("%s is left to its new owner: %s", run.run_id, error)
+                leased.append(run_id)
+            except DamagedRun as error:
+                DAMAGE.warning("%s", error)
+        if looked and leased == left:
             if not waited:
-                log.warning("waiting for %s that other processes carry out", plural(len(leased), "run"))
+                log.warning("waiting for %s that other processes carry out", plural(len(left), "run"))
             waited = True
             time.sleep(WAIT)
-        left = leased
+        left, looked = leased, True
 
 
 def _spread(todo: Sequence[str]) -> Iterator[str]:
@@ -84,47 +110,20 @@ def _spread(todo: Sequence[str]) -> Iterator[str]:
         yield from random.sample(part, len(part))
 
 
-def _passed(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:
-    """Carry out one run, unless it is complete or has a lease. Return False in the last case.
+def _unsettled(run: RunDir, wanted: Wanted, since: str) -> Iterator[tuple[RunDir, Wanted]]:
+    """Yield a run that is not settled, with the scores that it must have, after the runs that it starts from.
 
-    Of thousands of runs that other workers have or had, each worker looks at every one; so this costs little. Damage
-    of a complete run is found by the command that writes the report.
-    """
-    if run.leased:
-        return False
-    with contextlib.suppress(InputError, OSError, ValueError):  # of a damaged run, which is examined below
-        if complete(run, wanted):
-            return True
-    return _settle(run, wanted, prepared, host, since)
-
-
-def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:
-    """Carry out one run after its parent. Return False if another process has the lease of one of the two.
-
-    A damaged run is neither read nor written: a warning names it, and the other runs continue.
+    A damaged run is neither read nor written: a warning names it.
     """
     if damage := run.damage:
         DAMAGE.warning("%s is damaged: %s; %s", run.path, damage, remedy(run.path))
-        return True
+        return
     if settled(run, wanted, since):
-        return True
-    try:
-        parent = None if run.trained else parent_of(run)
-        if parent is not None and not _settle(
-            parent, Wanted(parent.spec().tasks, Suite(()), None), prepared, host, since
-        ):
-            return False
-        with run.lease(patience=0):
-            if not settled(run, wanted, since):  # another process may have carried it out before we got the lease
-                carry_out(run, wanted, prepared, host, since)
-    except LeaseHeld:
-        return False
-    except LeaseLost as error:
-        log.warning("%s is left to its new owner: %s", run.run_id, error)
-        return False
-    except DamagedRun as error:
-        DAMAGE.warning("%s", error)
-    return True
+        return
+    parent = None if run.trained else parent_of(run)
+    if parent is not None:
+        yield from _unsettled(parent, Wanted(parent.spec().tasks, Suite(()), None), since)
+    yield run, wanted
 
 
 def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
@@ -135,18 +134,32 @@ def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
     return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
 
 
-def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> None:
-    """Train a run if it is not trained, then take its missing scores.
+def carry_out(
+    run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str, planned: Plan | None = None
+) -> None:
+    """Train a run up to the exported encoder and done.json if it is not trained, then take its missing scores.
 
     A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
-    the run nor its other scores.
+    the run nor its other scores. Weights are saved at points with wanted scores.
     """
-    from workbench import cpu
+    from workbench import cpu, tracking
+    from workbench.training import loop
+    from workbench.training.snapshots import Snapshots
 
     run.clear_error()
     if not run.trained:
         with _noted(run.run_id, run.fail, run.path / "error.log"):
-            pretrain(run, run.spec().placed(host.places), prepared, host, wanted)
+            spec, each, parent = run.spec().placed(host.places), host_of_each(host), parent_of(run)
+            corpus, plan_of_run = _prepared_training(run, spec, prepared, each, parent, planned)
+            snapshots = Snapshots(run, spec, plan_of_run, prepared.tokenizer, wanted.points(spec, plan_of_run))
+            with (
+                contextlib.closing(tracking.mirror(each.track, run.path, run.run_id, spec.model_dump(mode="json"))) as
+                mirror, progress.training(run.run_id) as bar, together(run, each) as ranks,
+            ):  # fmt: skip
+                model = loop.train(
+                    run, spec, plan_of_run, corpus, each, run.check, bar, mirror, parent, snapshots, ranks
+                )
+            _finish(run, spec, plan_of_run, corpus, prepared, model)
     if run.trained:
         measure(run, wanted, host, since)
         cpu.release_memory()  # scores may need several times the memory of training
@@ -185,34 +198,33 @@ def _noted(
         log.warning("%s failed: %s; see %s", what, message, trace)
 
 
-def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wanted: Wanted) -> None:
-    """Train a run up to the exported encoder and done.json, and save its weights at points with wanted scores."""
-    from workbench import cpu, tracking
-    from workbench.models.export import export, export_heads
-    from workbench.training import loop
-    from workbench.training.snapshots import Snapshots
+def _prepared_training(
+    run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, parent: RunDir | None, planned: Plan | None
+) -> tuple[Corpus, Plan]:
+    """Check what the training of a run needs, write its plan and environment, and return its text and plan."""
+    from workbench import cpu
 
-    host = host_of_each(host)
-    parent = parent_of(run)
     if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
     corpus = corpus_of(prepared, spec)
     floors(spec, corpus, {})  # a fault in an objective's own function is found before training
-    priced = _plan_once(run, spec, corpus, host, parent)
+    plan_of_run = _plan_once(run, spec, corpus, host, parent, planned)
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
     source = objectives.source_file(spec)
     if source is not None:
         run.write("objective.py", source.read_bytes())
-    snapshots = Snapshots(run, spec, priced, prepared.tokenizer, wanted.points(spec, priced))
-    mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
-    try:
-        with progress.training(run.run_id) as bar, together(run, host) as ranks:
-            model = loop.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent, snapshots, ranks)
-    finally:
-        mirror.close()
-    facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
+    return corpus, plan_of_run
+
+
+def _finish(
+    run: RunDir, spec: ResolvedSpec, plan_of_run: Plan, corpus: Corpus, prepared: Prepared, model: nn.Module
+) -> None:
+    """Export a trained model, and write done.json."""
+    from workbench.models.export import export, export_heads
+
+    facts = {"steps": plan_of_run.steps, "tokens": plan_of_run.tokens, "flops": plan_of_run.flops}
     check(prepared)  # the tokenizer is exported from it
     with run.staged("encoder") as folder:
         export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
@@ -226,8 +238,9 @@ def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
     rows = run.metrics()
     reached = floors(spec, corpus, loss_floors.mean_rates(rows)) if rows else {}
     warnings = [each.sentence() for each in loss_floors.floor_checks(rows, reached) if each.flagged]
-    for warning in warnings:
-        log.warning("%s: %s", run.run_id, warning)
+    if warnings:
+        others = f" (and {plural(len(warnings) - 1, 'other value')}, as workbench status says)" if warnings[1:] else ""
+        log.warning("%s: %s%s", run.run_id, warnings[0], others)
     return {"floors": reached, "warnings": warnings}
 
 
@@ -294,17 +307,23 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     run.write_json("env.json", facts | {"changes": [*earlier_changes, *(each | at for each in changed)]})
 
 
-def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
-    """Return the plan in the run directory; the first call makes it, so that a budget in seconds is timed only once."""
+def _plan_once(
+    run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None, planned: Plan | None
+) -> Plan:
+    """Return the plan in the run directory; the first call writes it, so that a budget in seconds is timed only once.
+
+    `planned` is the plan that the command made when it priced its runs.
+    """
     if (run.path / "plan.json").is_file():
         return plan_of(run)
     from workbench.training import loop
 
     refuse(spec, host)
-    timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
-    priced = plan(spec, timed, plan_of(parent) if parent is not None else None)
-    run.write_json("plan.json", priced.to_json())
-    return priced
+    if planned is None:
+        timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
+        planned = plan(spec, timed, plan_of(parent) if parent is not None else None)
+    run.write_json("plan.json", planned.to_json())
+    return planned
 
 
 def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
@@ -359,3 +378,93 @@ def complete(run: RunDir, wanted: Wanted) -> bool:
         return run.trained and not any(True for _ in wanted.missing(run))
     except DamagedRun:
         return False
+
+
+# ---- the scores that a run must have ----
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The scores that a command requests; only those of a run's end if `prepared`, the text, is None.
+
+    The cost of scores during training depends on the text's tokenizer, and the `words` schedule on its words.
+    """
+
+    tasks: TasksSpec
+    suite: Suite
+    prepared: Prepared | None
+
+    @property
+    def during_training(self) -> bool:
+        """Whether some measure may also be taken during training."""
+        from workbench.tasks.price import measured_during_training
+
+        return self.prepared is not None and any(map(measured_during_training, self.suite.tasks))
+
+    def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
+        """Return the points of a run at which some measure is taken."""
+        from workbench.tasks.series import steps
+
+        return steps(self.series(spec, plan))
+
+    def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
+        """Yield each score that a trained run must have, as its measure, its seed and its name.
+
+        The scores of the run's end come first, then those of the points at which its weights were saved. If the
+        weights of a point were deleted, only its existing scores are expected.
+        """
+        from workbench.tasks.measures import expected
+
+        yield from expected(self.suite, self.tasks)
+        saved = {step_of(place): place for place in run.points()}
+        if not saved or not self.during_training:
+            return
+        measurable = set(points_with_weights(run))
+        for series in self.series(run.spec(), plan_of(run)):
+            for place in (saved[point.step] for point in series.points if point.step in saved):
+                for measure, seed, name in expected(Suite(series.measures), self.tasks):
+                    if place in measurable or (run.path / inside("scores", place + name)).is_file():
+                        yield measure, seed, place + name
+
+    def missing(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
+        """Yield the expected scores that do not exist yet."""
+        return (each for each in self.expected(run) if not (run.path / inside("scores", each[2])).is_file())
+
+    def unmeasured(self, run: RunDir) -> int:
+        """Return how many requested points of a trained run have neither weights nor all their scores."""
+        if not self.during_training or not run.trained:
+            return 0
+        requested = {
+            (point.step, name)
+            for series in self.series(run.spec(), plan_of(run))
+            for point in series.points
+            for name in _names(series, self.tasks)
+        }
+        available = {(step_of(name), name.rpartition("/")[2]) for _, _, name in self.expected(run) if place_of(name)}
+        return len({step for step, _ in requested - available})
+
+    def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
+        """Return the points of each suite of measures in a run with this spec and plan."""
+        from workbench.tasks.series import series
+
+        if self.prepared is None:
+            return []
+        return series(counted(spec, self.prepared), plan, self.tasks, self.suite, self.prepared.tokenizer)
+
+
+def _names(series: Series, tasks: TasksSpec) -> list[str]:
+    """Return the names of the scores of one point of a series."""
+    from workbench.tasks.measures import expected
+
+    return [name for _, _, name in expected(Suite(series.measures), tasks)]
+
+
+def points_with_weights(run: RunDir) -> list[str]:
+    """Return the points of a run whose weights still exist."""
+    return [place for place in run.points() if run.has_weights(place)]
+
+
+def place_of(name: str) -> str:
+    """Return the folder of a score's point, such as "points/00000100/", or "" for a score of the run's end."""
+    before, slash, _ = name.rpartition("/")
+    return before + slash

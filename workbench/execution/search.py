@@ -28,9 +28,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from workbench import objectives
 from workbench.data.prepare import bind
 from workbench.errors import InputError, LeaseHeld, message_of
-from workbench.execution import experiment_runner
-from workbench.execution.experiment_runner import Outcome, Session
-from workbench.execution.run_list import Job, Match, bound_runs, job_of, known_options, plans
+from workbench.execution import study_runner
+from workbench.execution.study import Job, Match, bound_runs, job_of, known_options
+from workbench.execution.study_runner import Outcome, Session
 from workbench.rng import seed_of
 from workbench.spec import experiment as experiments
 from workbench.spec.axes import Range, Space, Values
@@ -106,12 +106,10 @@ def search_job(
 
 
 def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out: Path | None) -> Outcome:
-    """Carry out all trials of every cell, and write the report on their runs. Raises as `experiment_runner.execute`."""
-    plans(job)
+    """Carry out all trials of every cell, and write the report on their runs. Raises as `study_runner.execute`."""
+    _ = job.priced
     open_storage(search)
-    session = experiment_runner.begin(job, root, host, workers)
-    trials, _ = run_trials(session, search)
-    return experiment_runner.conclude(session, [run for trial in trials for run in trial.run_ids], out)
+    return study_runner.execute(job, root, host, workers, out, Rounds(search).blocks)
 
 
 def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int,
@@ -122,23 +120,27 @@ def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Ho
     """
     searching, reporting = jobs
     base = reporting.base
-    plans(searching)
+    _ = searching.priced
     open_storage(search)
-    first = experiment_runner.begin(searching, root, host, workers)
-    trials, (arms, matches) = run_trials(first, search)
-    second = experiment_runner.begin(reporting, root, host, workers)
-    chosen = []
-    for name, arm in arms.items():
-        best = max((t for t in trials if t.objective == name and t.score is not None),
-                   key=lambda t: (t.score, -t.trial), default=None)  # fmt: skip
-        if best is None:
-            raise InputError(f"no trial of {name} has a score, so no settings can be chosen; see workbench status")
-        log.warning("%s: %s (%.2f on held-out rows, trial %d of %d)", name, _text(best.values), best.score, best.trial,
-                    search.trials)  # fmt: skip
-        chosen.append(tried(arm, best.values))
-    specs = [spec.replace(seed=seed) for seed in range(base.seed, base.seed + seeds) for spec in chosen]
-    facts = {"tuning": [trial.to_json() for trial in trials], "match": [match.to_json() for match in matches]}
-    return experiment_runner.conclude(second, experiment_runner.carry_out_specs(second, specs, **facts), out)
+    rounds = Rounds(search)
+    study_runner.execute(searching, root, host, workers, out, rounds.blocks, report=False)
+
+    def best_settings(_: Session, todo: list[str]) -> Iterator[tuple[Sequence[ResolvedSpec], dict[str, Any]]]:
+        """Yield every seed of the best settings of each objective."""
+        chosen = []
+        for name, arm in rounds.arms.items():
+            best = max((t for t in rounds.trials if t.objective == name and t.score is not None),
+                       key=lambda t: (t.score, -t.trial), default=None)  # fmt: skip
+            if best is None:
+                raise InputError(f"no trial of {name} has a score, so no settings can be chosen; see workbench status")
+            log.warning("%s: %s (%.2f on held-out rows, trial %d of %d)", name, _text(best.values), best.score,
+                        best.trial, search.trials)  # fmt: skip
+            chosen.append(tried(arm, best.values))
+        specs = [spec.replace(seed=seed) for seed in range(base.seed, base.seed + seeds) for spec in chosen]
+        tuning = [trial.to_json() for trial in rounds.trials]
+        yield specs, {"tuning": tuning, "match": [match.to_json() for match in rounds.matches]}
+
+    return study_runner.execute(reporting, root, host, workers, out, best_settings)
 
 
 def tune_jobs(
@@ -173,37 +175,50 @@ def own_spaces(space: Space, arms: Sequence[ResolvedSpec]) -> list[Space]:
     ]  # fmt: skip
 
 
-Cells = tuple[dict[str, ResolvedSpec], list[Match]]
+class Rounds:
+    """The trials of a search, which are carried out in rounds until every cell has its number.
 
+    Earlier trials are not repeated. Afterwards `trials` are all trials, `arms` the specs of the cells by name, and
+    `matches` the amounts that the runs share.
+    """
 
-def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
-    """Carry out trials in rounds until every cell has its number, and return them. Earlier trials are not repeated."""
-    experiment = session.job.experiment
-    named, matches = bound_runs(experiment, session.job.specs, session.prepared)
-    arms = {_arm(experiment, run.spec): run.spec for run in named.values()}
-    spaces = own_spaces(search.space, list(arms.values()))
-    studies = {
-        name: Study(replace(search, space=space), session.record) for name, space in zip(arms, spaces, strict=True)
-    }
-    mirror = Mirror(session, search)
-    trials = _known(session, search, arms)
-    while True:
-        for name in arms:
-            of_arm = [trial for trial in trials if trial.objective == name]
-            if all(trial.score is not None or trial.failed for trial in of_arm):
-                study = studies[name]
-                trials += study.propose(name, of_arm, study.round(len(of_arm)), arms[name].seed)
-        trials = [trial if trial.run_ids else _named(session, arms, trial) for trial in trials]
-        pending = [trial for trial in trials if trial.score is None and not trial.failed]
-        facts = {"match": [match.to_json() for match in matches]}
-        if pending:
-            specs = [spec for trial in pending for spec in _specs(arms[trial.objective], trial)]
-            experiment_runner.carry_out_specs(session, specs, tuning=[trial.to_json() for trial in trials], **facts)
-        trials = [_scored(session, trial) if trial in pending else trial for trial in trials]
-        experiment_runner.enroll(session, [], tuning=[trial.to_json() for trial in trials], **facts)
-        mirror.show(trials, patience=0 if pending else RESTART)
-        if not pending:
-            return trials, (arms, matches)
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.trials: list[Trial] = []
+        self.arms: dict[str, ResolvedSpec] = {}
+        self.matches: list[Match] = []
+
+    def blocks(
+        self, session: Session, todo: list[str]
+    ) -> Iterator[tuple[Sequence[ResolvedSpec], dict[str, Any]]]:  # fmt: skip
+        """Yield the specs of each round, whose scores decide the next one; `todo` then holds the runs of all trials."""
+        search, experiment = self.search, session.job.experiment
+        named, self.matches = bound_runs(session.job, session.job.specs, session.prepared)
+        self.arms = arms = {_arm(experiment, run.spec): run.spec for run in named.values()}
+        spaces = own_spaces(search.space, list(arms.values()))
+        studies = {
+            name: Study(replace(search, space=space), session.record) for name, space in zip(arms, spaces, strict=True)
+        }
+        mirror, match = Mirror(session, search), [match.to_json() for match in self.matches]
+        trials = _known(session, search, arms)
+        while True:
+            for name in arms:
+                of_arm = [trial for trial in trials if trial.objective == name]
+                if all(trial.score is not None or trial.failed for trial in of_arm):
+                    study = studies[name]
+                    trials += study.propose(name, of_arm, study.round(len(of_arm)), arms[name].seed)
+            trials = [trial if trial.run_ids else _named(session, arms, trial) for trial in trials]
+            pending = [trial for trial in trials if trial.score is None and not trial.failed]
+            if pending:
+                specs = [spec for trial in pending for spec in _specs(arms[trial.objective], trial)]
+                yield specs, {"tuning": [trial.to_json() for trial in trials], "match": match}
+            trials = [_scored(session, trial) if trial in pending else trial for trial in trials]
+            tuning = [trial.to_json() for trial in trials]
+            study_runner.enroll(session, [], tuning=tuning, match=match)
+            mirror.show(trials, patience=0 if pending else RESTART)
+            if not pending:
+                self.trials, todo[:] = trials, [run for trial in trials for run in trial.run_ids]
+                return
 
 
 def _known(session: Session, search: Search, arms: Mapping[str, ResolvedSpec]) -> list[Trial]:
@@ -238,7 +253,7 @@ def tried(arm: ResolvedSpec, values: Mapping[str, Any]) -> ResolvedSpec:
 
 
 def _scored(session: Session, trial: Trial) -> Trial:
-    scores = [experiment_runner.score(session, run_id) for run_id in trial.run_ids]
+    scores = [study_runner.score(session, run_id) for run_id in trial.run_ids]
     present = [score for score in scores if score is not None]
     complete = len(present) == len(scores)
     return replace(trial, score=math.fsum(present) / len(present) if complete else None, failed=not complete)

@@ -1,7 +1,12 @@
-"""Worker processes that share the runs of one command. Each takes the next run that no other process owns."""
+"""Worker processes that share the runs of one command, and the progress of runs.
+
+Each worker takes the next run that no other process owns. Progress is read from the directories of runs, so that every
+terminal shows the same and workers send nothing.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -9,17 +14,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from workbench.errors import InputError, Interrupted, one_line, plural
-from workbench.execution import live
-from workbench.progress import terminal
+from workbench.execution import workers
+from workbench.progress import clock, console, say, terminal
 from workbench.spec.host import Host, threads_for_each, visible_cards
+from workbench.store import validation
 from workbench.store.atomic import read_sealed, sealed, write_new
+from workbench.store.owner import read
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir
 
@@ -33,7 +43,8 @@ class Assignment:
     `runs` are ids of runs in `store`, `record` is the name of the experiment's record there, `base` are the settings
     that all runs share, with the places of text and tasks on this machine, and `objectives` are the files of objectives
     that are in no package. `host` has the settings by which runs are carried out. Runs that failed before the time
-    `since` are tried again. A worker ends when the process `parent` ends, unless that is 0.
+    `since` are tried again. A worker ends when the process `parent` ends, unless that is 0. `plans`
+    are the plans of runs by run id, as plan.json holds them.
     """
 
     store: Path
@@ -44,6 +55,7 @@ class Assignment:
     host: Host
     since: str
     parent: int
+    plans: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write the assignment to a file."""
@@ -120,9 +132,9 @@ def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> 
     too; before that, the others take over the run that it had.
     """
     try:
-        with live.watching(runs, [child.stderr for child in children if child.stderr]) as look:
+        with workers.watching(runs, [child.stderr for child in children if child.stderr]) as look:
             while any(child.poll() is None for child in children):
-                time.sleep(live.REFRESH)
+                time.sleep(workers.REFRESH)
                 look()
                 if any(child.poll() == 0 for child in children) and (stopped := [*filter(_stopped, children)]):
                     count = plural(len(stopped), "worker")
@@ -147,3 +159,153 @@ def _signal(children: Sequence[subprocess.Popen[str]], *numbers: signal.Signals)
     for child in children:
         for number in numbers:
             child.send_signal(number)
+
+
+# ---- the progress of runs ----
+
+REFRESH = 1.0  # seconds
+SETTLED = ("done", "failed", "diverged", "damaged")
+
+
+def facts(run: RunDir, summary: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the summary of a run with step, steps, tokens/s, loss and seconds left, None unless it is running."""
+    row = dict(run.summary() if summary is None else summary)
+    row |= dict.fromkeys(("worker", "step", "steps", "tokens_per_second", "loss", "seconds_left"))
+    if row["state"] != "running":
+        return row
+    with contextlib.suppress(OSError, ValueError):  # a file that is missing or being written
+        holder = read(run.path)
+        row["worker"] = holder.owner.get("pid") if holder else None
+        if run.trained:
+            row["note"] = f"measuring, {_scores(run)} scores so far, {row['note']}"
+            return row
+        plan = run.read_json("plan.json")
+        row["steps"], newest = plan["steps"], last_row(run)
+        if newest:
+            speed = newest["tokens_per_second"]
+            left = (plan["steps"] - newest["step"]) * _tokens_per_step(plan) / speed if speed else None
+            row |= {"step": newest["step"], "loss": newest["loss"], "tokens_per_second": speed, "seconds_left": left}
+    return row
+
+
+def _tokens_per_step(plan: Mapping[str, Any]) -> float:
+    """Return the tokens of one step of a run itself, without those of its parents, whose rows may be shorter."""
+    before = (plan.get("parent") or {}).get("tokens", 0)
+    return float((plan["tokens"] - before) / (plan["steps"] - plan.get("first", 0)))
+
+
+def _scores(run: RunDir) -> int:
+    """Return how many scores a run has, including those taken during training."""
+    return len(validation.score_names(run.path)) + len(validation.point_names(run.path, "scores"))
+
+
+def last_row(run: RunDir) -> dict[str, Any] | None:
+    """Return the last row of metrics.jsonl, which is read from the end; None before the first row."""
+    with open(run.file("metrics.jsonl"), "rb") as file:
+        return validation.row(validation.last_line(file)[0])
+
+
+def line(row: dict[str, Any]) -> str:
+    """Return the progress of one run in a few words, to be shown after its state and name."""
+    if row["step"] is None:
+        return str(row["note"])
+    left = f", about {clock(row['seconds_left'])} left" if row["seconds_left"] is not None else ""
+    loss = f", loss {row['loss']:.3f}" if row["loss"] is not None else ""
+    speed = f", {row['tokens_per_second']:,.0f} tokens/s" if row["tokens_per_second"] else ""
+    return f"step {row['step']:,} of {row['steps']:,}{loss}{speed}{left}, {row['note']}"
+
+
+def tally(states: Sequence[str]) -> str:
+    """Return the counts of states, such as "5 of 12 runs are done, 2 running, 1 failed"."""
+    counts = Counter(states)
+    others = [f"{counts[state]} {state}" for state in ("running", "failed", "diverged", "damaged") if counts[state]]
+    return ", ".join([f"{counts['done']} of {len(states)} runs are done", *others])
+
+
+@contextmanager
+def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterator[Callable[[], None]]:
+    """Yield a function that shows the progress of these runs whenever it is called.
+
+    It shows a live table on a terminal, and elsewhere a line for each change. `error_streams` are what the workers
+    write as their standard error; the warnings in them are shown above the table.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+
+    def look() -> list[dict[str, Any]]:
+        for run in runs:
+            if rows.get(run.run_id, {}).get("state") != "done":  # a state that does not change
+                try:
+                    rows[run.run_id] = facts(run)
+                except (InputError, OSError):  # a file changed meanwhile: the former facts are used
+                    rows.setdefault(run.run_id, {"state": "new", "run_id": run.run_id})
+        return list(rows.values())
+
+    if not terminal():
+        last = [""]
+
+        def show_line() -> None:
+            now = tally([row["state"] for row in look()]).partition(", ")[0]
+            if now != last[0] and not now.startswith("0 "):
+                say(f"workbench: {now}")
+            last[0] = now
+
+        yield show_line
+        return
+
+    from rich.live import Live
+
+    screen = console()
+    begun = time.monotonic()
+    with Live(console=screen, auto_refresh=False) as shown:
+        for stream in error_streams:
+            threading.Thread(target=_print_warnings, args=(stream, screen), daemon=True).start()
+        first = [row["state"] for row in look()].count("done")
+
+        def show() -> None:
+            shown.update(_table(look(), first, time.monotonic() - begun), refresh=True)
+
+        show()
+        yield show
+        show()
+
+
+def _print_warnings(stream: IO[str], screen: Any) -> None:
+    """Print the warnings in the standard error of a worker, and leave out its progress, which the table shows."""
+    for text in stream:
+        if text.startswith("workbench: "):
+            screen.print(text.rstrip(), markup=False, highlight=False)
+
+
+def _table(rows: Sequence[dict[str, Any]], first: int, seconds: float) -> Any:
+    """Return the table of the runs' progress. `first` runs were done at the start, which was `seconds` ago."""
+    from rich.table import Table
+
+    states = [row["state"] for row in rows]
+    done = states.count("done") - first
+    left = sum(state not in SETTLED for state in states)
+    guess = f", about {clock(seconds / done * left)} left" if done and left else ""
+    table = Table(caption=f"{tally(states)}{guess}", caption_justify="left", box=None, pad_edge=False)
+    for name in ("run", "worker", "step", "loss", "tokens/s", "left", "state"):
+        table.add_column(name, justify="left" if name in ("run", "state") else "right", no_wrap=name != "state")
+    for row in rows:
+        if row["state"] in ("running", "failed", "diverged", "damaged"):
+            working = row["state"] == "running"
+            table.add_row(
+                row["run_id"], str(row["worker"] or ""), _share(row), _number(row["loss"], ".3f"),
+                _number(row["tokens_per_second"], ",.0f"), clock(row["seconds_left"]) if row["seconds_left"] else "",
+                "training" if working and row["step"] is not None else row["note"] if not working else _short(row),
+                style=None if working else "red",
+            )  # fmt: skip
+    return table
+
+
+def _share(row: dict[str, Any]) -> str:
+    return f"{row['step']:,}/{row['steps']:,}" if row["step"] is not None else ""
+
+
+def _short(row: dict[str, Any]) -> str:
+    return str(row["note"]).partition(", by")[0] if "fine-tuning" in row["note"] else "starting"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

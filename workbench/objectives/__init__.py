@@ -219,7 +219,7 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
         json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits
-    spec = spec.replace(options=options)
+    spec = spec.model_copy(update={"options": options})
     if is_causal(spec):
         spec = _causal(spec)
     elif spec.tasks.lm_weight:

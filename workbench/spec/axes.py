@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from workbench.errors import InputError
+from workbench.options import text_of
 from workbench.spec import experiment as experiments
 from workbench.spec.experiment import Experiment, check_key, question_text
 from workbench.spec.parts import UNITS
-from workbench.spec.run_spec import RunSpec, override_value
+from workbench.spec.run_spec import RunSpec, override_value, split_settings
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
@@ -30,30 +32,38 @@ class Range:
         return f"{self.low:g}..{self.high:g}{':log' if self.log else ''}"
 
 
-Values = tuple[str | None, ...]  # as typed; None for `unset`, which clears the field
+Values = tuple[Any, ...]  # as typed or given in Python; None for `unset`, which clears the field
 Space = Mapping[str, Range | Values]
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, Range | Values]:
     """Return the values or the range of each key, given as `a.b=1,2,3` or `a.b=1e-4..1e-3:log`. Raises InputError."""
+    return space_of(split_settings(texts, "--over"))
+
+
+def space_of(over: Mapping[str, Any] | None) -> dict[str, Range | Values]:
+    """Return the values or the range of each key: a text such as `1,2,3` or `1e-4..1e-3:log`, a value, or several.
+
+    Values stay as they are, and take the type of their field later. Raises InputError.
+    """
     space: dict[str, Range | Values] = {}
-    for text in texts:
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not key or not value:
-            raise InputError(f"--over {text!r} is not of the form key=1,2,3 or key=1e-4..1e-3:log")
+    for key, given in (over or {}).items():
         check_key(key, "--over")
-        if key in space:
-            raise InputError(f"--over {key} is given twice; give all its values at once, as in --over {key}=1,2,3")
-        space[key] = _range(text, value) if ".." in value and "/" not in value else _values(text, key, value)
+        if isinstance(given, str) and ".." in given and "/" not in given:
+            space[key] = _range(f"{key}={given}", given)
+            continue
+        several = isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
+        values = (
+            list(given)
+            if several
+            else [each.strip() for each in given.split(",")]
+            if isinstance(given, str)
+            else [given]
+        )
+        if "" in values or not values or len(set(map(repr, values))) < len(values):
+            raise InputError(f"--over {f'{key}={text_of(given)}'!r} must list different values, separated by commas")
+        space[key] = tuple(override_value(key, each, "--over") for each in values)
     return space
-
-
-def _values(text: str, key: str, value: str) -> Values:
-    """Return the values of `key=1,2,3` as text, which is converted to the field's type later. Raises InputError."""
-    values = [each.strip() for each in value.split(",")]
-    if not all(values) or len(set(values)) < len(values):
-        raise InputError(f"--over {text!r} must list different values, separated by commas")
-    return tuple(override_value(key, each, "--over") for each in values)
 
 
 def _range(text: str, value: str) -> Range:

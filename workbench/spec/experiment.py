@@ -31,7 +31,7 @@ from workbench.errors import InputError, encodable, suggest
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
 from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, Budget, TasksSpec
-from workbench.spec.run_spec import RunSpec, digest, known_keys, refuse_found
+from workbench.spec.run_spec import RunSpec, digest, known_keys, refuse_found, unknown_key
 from workbench.spec.user_code import blaming
 
 S = TypeVar("S", bound=RunSpec)  # a changed spec is at the same stage (see `stages`)
@@ -255,7 +255,7 @@ def check_key(key: str, where: str) -> None:
         )
     known = [*known_keys(), SHARE]
     if not key.startswith("options.") and key not in known:
-        raise InputError(f"unknown key {key!r} in {where}{suggest(key, known)}")
+        raise unknown_key(key, where, known)
 
 
 def listing() -> list[tuple[str, str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.errors import InputError, plural, suggest
+from workbench.options import Computation
 
 DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,4})?")
 WIDE = 64  # the smallest width of an encoder that is computed faster in bf16 on a CPU
@@ -113,34 +114,23 @@ def follows() -> bool:
     return (launched() > 1 or PARENT in os.environ) and number_by_launcher("RANK") > 0
 
 
-@dataclass(frozen=True)
-class Host:
-    """Settings of how a run is carried out.
+@dataclass(frozen=True, kw_only=True)
+class Host(Computation):
+    """Settings of how a run is carried out: the options of `Computation`, and what a command adds to them.
 
-    `device` is "auto" or a torch device; for `precision` "auto" see `resolved_precision`. `plain` switches off all
-    optimisations of this package: it computes with Hugging Face's forward pass, losses from all logits, and fp32 if
-    `precision` is "auto". `micro_batch` rows are computed at once (the whole batch if None); metrics are written every
-    `log_every` steps, one row for each step; a checkpoint is written every `save_seconds` seconds, or every
-    `save_every` steps if given. One run is computed on `devices` devices, by as many processes, each of which holds a
-    part of the weights and moments with `shard`, and all of them without. `track` is the experiment tracker that
-    metrics are copied to. `command` is the command line that the user typed, if this process was started by another
-    one. `launch` are the options of jobs on a cluster, None if this machine computes. `places` say where the text and
-    what a run goes on from are found here (`RunSpec.places`), as the spec of a run may name those of another machine.
+    For `precision` "auto" see `resolved_precision`. `plain` switches off all optimisations of this package: it computes
+    with Hugging Face's forward pass, losses from all logits, and fp32 if `precision` is "auto". Metrics are written
+    every `log_every` steps, one row for each step; a checkpoint is written every `save_seconds` seconds, or every
+    `save_every` steps if given. One run is computed on `devices` devices, by as many processes. `command` is the
+    command line that the user typed, if this process was started by another one. `launch` are the options of jobs on a
+    cluster, None if this machine computes. `places` say where the text and the models that a run goes on from are found
+    here (`RunSpec.places`), as the spec of a run may name the places of another machine.
     """
 
-    device: str = "auto"
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    plain: bool = False
-    compile: bool = False
-    threads: int | None = None
-    micro_batch: int | None = None
+    devices: int = 1
     log_every: int = 20
     save_seconds: float = 300.0
-    save_every: int | None = None
-    track: str | None = None
     command: tuple[str, ...] = ()
-    devices: int = 1
-    shard: bool = False
     launch: Launch | None = None
     places: Mapping[str, Any] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
@@ -286,7 +287,13 @@ class RunSpec(Part):
 
     def placed(self, places: Mapping[str, Any]) -> Self:
         """Return the same run with the places of its command on this machine, as `places` returned them."""
-        return self.changed({key: places[key] for key in self.places().keys() & places.keys()})
+        here = {key: places[key] for key, value in self.places().items() if key in places and places[key] != value}
+        return self.changed(here) if here else self
+
+    @property
+    def arm(self) -> str:
+        """A name that runs have in common if they differ in nothing but the seed."""
+        return self.model_copy(update={"seed": 0}).name
 
     @property
     def name(self) -> str:
@@ -350,6 +357,16 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
         raise InputError(_sentence(error)) from None
 
 
+def parse_stored(raw: Mapping[str, Any]) -> RunSpec:
+    """Return the spec of a record on disk, which is checked once for each content. Raises InputError."""
+    return _parse_text(json.dumps(raw))
+
+
+@lru_cache(maxsize=1024)
+def _parse_text(text: str) -> RunSpec:
+    return parse(json.loads(text))
+
+
 def parse_part(kind: type[P], raw: Mapping[str, Any], name: str) -> P:
     """Return a checked part of a spec from plain data, such as an objective's `Options`.
 
@@ -394,39 +411,111 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     return keys
 
 
+def settable_keys() -> list[str]:
+    """Return every dotted key whose value can be given; the other keys are found by the package itself."""
+    found = ("source", "data.fingerprint", *COUNTS, "objective", "options", "start.parent")
+    return [key for key in (*known_keys(), *SPELLINGS) if key not in found and not key.startswith("data.special.")]
+
+
 SPELLINGS = {"start.from": "pair.names", "start.allow_bin": "pair.allow_bin"}  # a user's keys of other fields
 CLEAR = "unset"  # as a value on the command line: the field has no value, as if it had been left out
 
 
-def parse_override(text: str) -> tuple[str, Any]:
-    """Return key and value of `a.b=c`; the value is None if it is `unset`, which clears the field, and text otherwise.
+# Names of the same settings in other programs, and what to give here.
+OTHER_NAMES = {
+    "learning_rate": "optim.lr", "lr": "optim.lr", "adam_beta1": "optim.beta1", "adam_beta2": "optim.beta2",
+    "adam_epsilon": "optim.eps", "weight_decay": "optim.weight_decay", "max_grad_norm": "optim.clip",
+    "optimizer": "optim.kind", "optim": "optim.kind", "lr_scheduler_type": "schedule.kind",
+    "warmup_steps": "schedule.warmup", "warmup_ratio": "schedule.warmup", "num_warmup_steps": "schedule.warmup",
+    "warmup_proportion": "schedule.warmup", "mlm_probability": "corruption.rate", "mask_prob": "corruption.rate",
+    "mask_ratio": "corruption.rate", "masking_ratio": "corruption.rate", "mask_rate": "corruption.rate",
+    "per_device_train_batch_size": "batch.size", "train_batch_size": "batch.size", "batch_size": "batch.size",
+    "per_device_eval_batch_size": "tasks.batch", "max_seq_length": "data.length", "max_length": "data.length",
+    "block_size": "data.length", "sequence_length": "data.length", "seq_length": "data.length",
+    "hidden_size": "encoder.hidden", "d_model": "encoder.hidden", "num_hidden_layers": "encoder.layers",
+    "num_layers": "encoder.layers", "num_attention_heads": "encoder.heads", "num_heads": "encoder.heads",
+    "intermediate_size": "encoder.ffn", "embedding_size": "encoder.embedding", "vocab_size": "encoder.vocab",
+    "max_position_embeddings": "encoder.positions", "hidden_dropout_prob": "encoder.dropout",
+    "dropout": "encoder.dropout", "attention_probs_dropout_prob": "encoder.attention_dropout",
+    "attn_implementation": "encoder.attention", "initializer_range": "encoder.init",
+    "generator_hidden_size": "generator.width", "generator_layers": "generator.depth",
+    "temperature": "generator.temperature", "disc_weight": "options.weight", "layerwise_lr_decay": "tasks.layer_decay",
+    "random_seed": "seed", "model_type": "encoder.family", "tokenizer_name": "data.tokenizer",
+    "model_name_or_path": "start.from", "num_labels": "tasks.kind",
+    "num_train_epochs": "--budget tokens=N (tasks.epochs is for fine-tuning)",
+    "epochs": "--budget tokens=N (tasks.epochs is for fine-tuning)", "max_steps": "--budget steps=N",
+    "num_train_steps": "--budget steps=N", "steps": "--budget steps=N", "max_tokens": "--budget tokens=N",
+    "gradient_accumulation_steps": "--micro-batch ROWS (batch.size is the rows of a whole step)",
+    "micro_batch_size": "--micro-batch ROWS", "fp16": "--precision bf16", "bf16": "--precision bf16",
+    "save_steps": "--save-every STEPS", "output_dir": "--runs FOLDER", "train_file": "--corpus FILE",
+    "dataset_name": "--corpus NAME", "report_to": "--track wandb", "torch_compile": "--compile",
+    "no_cuda": "--device cpu", "use_cpu": "--device cpu", "nproc_per_node": "--devices N",
+}  # fmt: skip
 
-    Raises InputError for an unknown key, and for `unset` if the field cannot be empty.
+
+def other_name(word: str) -> str:
+    """Return what to give here for a setting by its name in other programs, or "" if the name is not known."""
+    return OTHER_NAMES.get(word.strip("-").replace("-", "_").lower(), "")
+
+
+def unknown_key(key: str, where: str, known: Iterable[str]) -> InputError:
+    """Return the error about a key that no spec has, with the key that its name in other programs stands for."""
+    other = other_name(key)
+    meant = f"; did you mean {other!r}?" if other else suggest(key, known)
+    advice = f"; give {other}" if other.startswith("--") else meant
+    return InputError(f"unknown key {key!r} in {where}{advice}")
+
+
+def split_settings(texts: Iterable[str], option: str = "--set") -> dict[str, str]:
+    """Return the values of `key=value` by key. Raises InputError for a key given twice with different values."""
+    example = "key=1,2,3 or key=1e-4..1e-3:log" if option == "--over" else "key=value, as in --set optim.lr=5e-4"
+    settings: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key or (option == "--over" and not value):
+            raise InputError(f"{option} {text!r} is not of the form {example}")
+        if key in settings and option == "--over":
+            raise InputError(f"--over {key} is given twice; give all its values at once, as in --over {key}=1,2,3")
+        if settings.get(key, value) != value:
+            raise InputError(f"{option} {key} is given twice, as {settings[key]!r} and {value!r}; keep one")
+        settings[key] = value
+    return settings
+
+
+def overrides_of(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the settings of `--set` by the keys of the spec; None, and the text `unset`, clear a field.
+
+    Raises InputError for an unknown key, and for an empty value if the field cannot be empty.
     """
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not key:
-        raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
-    if not key.startswith(("options.", "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):
-        raise InputError(f"unknown key {key!r} in --set{suggest(key, known)}")
-    return SPELLINGS.get(key, key), override_value(key, value, "--set")
+    overrides: dict[str, Any] = {}
+    for key, value in (settings or {}).items():
+        if not key.startswith(("options.", "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):
+            raise unknown_key(key, "--set", known)
+        overrides[SPELLINGS.get(key, key)] = override_value(key, value, "--set")
+    return overrides
 
 
-def override_value(key: str, text: str, option: str) -> str | None:
-    """Return the value that `option` (`--set`, `--over`) gives a field: the text itself, or None for `unset`.
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the keys and values of texts such as `optim.lr=5e-4`. Raises InputError."""
+    return overrides_of(split_settings(texts))
+
+
+def override_value(key: str, value: Any, option: str) -> Any:
+    """Return the value that `option` (`--set`, `--over`) gives a field: the value itself, or None for `unset`.
 
     Raises InputError for `unset` if the field cannot be empty, for `none` if the field cannot have this value, and for
     fields that are counted in the text.
     """
     refuse_found(key, option)
-    field = field_of(SPELLINGS.get(key, key).removeprefix("start.parent."))
+    field, clears = field_of(SPELLINGS.get(key, key).removeprefix("start.parent.")), value in (None, CLEAR)
     if field is None:  # an option of an objective, which is checked against the objective's own types
-        return None if text == CLEAR else text
+        return None if clears else value
     optional = type(None) in get_args(field.annotation)
-    if text == CLEAR and not optional:
+    if clears and not optional:
         raise InputError(f"{option} {key}={CLEAR}: {key} always has a value; give one, or leave the option out")
-    if optional and text.lower() in ("none", "null") and not _accepts(field, text):
-        raise InputError(f"{option} {key}={text}: to clear a value, write {key}={CLEAR}")
-    return None if text == CLEAR else text
+    if optional and isinstance(value, str) and value.lower() in ("none", "null") and not _accepts(field, value):
+        raise InputError(f"{option} {key}={value}: to clear a value, write {key}={CLEAR}")
+    return None if clears else value
 
 
 def refuse_found(key: str, where: str) -> None:
@@ -441,17 +530,26 @@ def refuse_found(key: str, where: str) -> None:
         raise InputError(f"{where} {key}: this value is read from {of} and cannot be set; leave it out")
 
 
-def field_of(key: str) -> FieldInfo | None:
-    """Return the field of a dotted key of `RunSpec`; None if there is none, as for the options of an objective."""
+def part_of(key: str) -> tuple[type[BaseModel], str]:
+    """Return the part of `RunSpec` that has the field of a dotted key, and the field's name there.
+
+    For a key of no part, such as an option of an objective, the name has dots or is not one of its fields.
+    """
     kind: type[BaseModel] = RunSpec
-    *path, last = key.split(".")
-    for name in path:
+    while "." in key:
+        name, _, rest = key.partition(".")
         part = kind.model_fields[name].annotation if name in kind.model_fields else None
         inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
         if not inner:
-            return None
-        kind = inner[0]
-    return kind.model_fields.get(last)
+            break
+        kind, key = inner[0], rest
+    return kind, key
+
+
+def field_of(key: str) -> FieldInfo | None:
+    """Return the field of a dotted key of `RunSpec`; None if there is none, as for the options of an objective."""
+    kind, name = part_of(key)
+    return kind.model_fields.get(name)
 
 
 def _accepts(field: FieldInfo, text: str) -> bool:
@@ -464,29 +562,16 @@ def _accepts(field: FieldInfo, text: str) -> bool:
     return True
 
 
-def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the keys and values of all `--set` options.
-
-    Raises InputError as `parse_override` does, and for a key that is given twice with different values.
-    """
-    overrides: dict[str, Any] = {}
-    for text in texts:
-        key, value = parse_override(text)
-        if key in overrides and overrides[key] != value:
-            raise InputError(f"--set {key} is given twice, as {overrides[key]!r} and {value!r}; keep one")
-        overrides[key] = value
-    return overrides
-
-
-def parse_budget(text: str) -> Budget:
+def parse_budget(given: str | Mapping[str, float], option: str = "--budget") -> Budget:
     """Return the budget of a text such as `flops=1e17`, `tokens=2e6`, `words=1e8`, `steps=1000` or `seconds=600`.
 
-    Raises InputError.
+    In Python it may be a mapping of the unit to the amount. Raises InputError, which names `option`.
     """
-    unit, equals, amount = text.partition("=")
-    if not equals or unit not in UNITS:
+    text = given if isinstance(given, str) else dict(given)
+    unit, amount = given.partition("=")[::2] if isinstance(given, str) else next(iter(given.items()), ("", ""))
+    if unit not in UNITS or (not isinstance(given, str) and len(given) > 1):
         *most, last = (f"{unit}=" for unit in UNITS)
-        raise InputError(f"--budget {text!r} must be one of {', '.join(most)} or {last} and a number")
+        raise InputError(f"{option} {text!r} must be one of {', '.join(most)} or {last} and a number")
     try:
         number = float(amount)
         return Budget.model_validate({unit: int(number) if unit == "steps" and number.is_integer() else number})
@@ -494,9 +579,9 @@ def parse_budget(text: str) -> Budget:
         first = error.errors()[0]
         too_many = first["type"] == "less_than_equal"
         what = f"more than {float(first['ctx']['le']):g} {unit}" if too_many else f"not a positive number of {unit}"
-        raise InputError(f"--budget {text!r}: {amount!r} is {what}") from None
+        raise InputError(f"{option} {text!r}: {amount!r} is {what}") from None
     except (ValueError, OverflowError):
-        raise InputError(f"--budget {text!r}: {amount!r} is not a positive number of {unit}") from None
+        raise InputError(f"{option} {text!r}: {amount!r} is not a positive number of {unit}") from None
 
 
 def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,22 +4,21 @@
 `ResolvedSpec`  the same with the options of its objective, and of its parent's, checked and filled in, and with the
                 hash of the objective's file: `workbench.objectives.with_options` returns it. A plan is made from it.
 `BoundRun`      a resolved spec whose text is prepared and whose budget is matched with the other runs of its command:
-                `workbench.execution.run_list.bound_runs` returns it. It has a `run_id` and can be opened in a store.
+                `workbench.execution.study.bound_runs` returns it. It has a `run_id` and can be opened in a store.
 
 A resolved spec has the same fields and the same JSON as a draft, so it is not a class: only mypy tells the two apart.
 Changes of other fields do not affect options, so `replace` and `changed` return a spec of the same stage; code that
 changes `objective` or `options` must resolve the spec again. A bound run is a class, so that a store can refuse, at run
 time, a spec whose name is not final.
 
-The plan of a run is not part of its spec, since it is made twice: for a whole command, from resolved specs and before
-any text is read (`run_list.plans`), and by the process that begins the run, possibly another one, which measures how
-many steps a budget in seconds allows. From then on the plan is read from plan.json.
+A bound run carries its plan, which is made once, when a command prices its runs, and is kept in plan.json. A budget in
+seconds alone is planned by the process that begins the run, which measures how long a step takes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NewType
+from dataclasses import asdict, dataclass
+from typing import Any, NewType
 
 from workbench.spec.run_spec import RunSpec
 
@@ -27,10 +26,44 @@ ResolvedSpec = NewType("ResolvedSpec", RunSpec)
 
 
 @dataclass(frozen=True)
+class Plan:
+    """The cost of one run: training FLOPs (forward and backward) under each convention, and an estimate of memory.
+
+    Tokens, words and FLOPs include those of the runs that this run starts from; `parent` has the id of its parent, and
+    the sums of steps, tokens and FLOPs of that run and its own parents. `words` is the number of words seen, in
+    `epochs` epochs of the text; both are None if the text is not prepared. If the
+    run continues its parent's training, the first `first` of the `steps` steps are the parent's.
+    """
+
+    steps: int
+    tokens: int
+    rows: int
+    picks: int
+    warmup_steps: int
+    flops: dict[str, int | float]
+    flops_per_step: dict[str, int | float]
+    parameters: dict[str, int]
+    memory_bytes: int
+    budget: dict[str, Any]
+    first: int = 0
+    parent: dict[str, Any] | None = None
+    words: float | None = None
+    epochs: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of plan.json."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class BoundRun:
-    """One run whose name is final, since all settings that decide what it computes are known."""
+    """One run whose name is final, since all settings that decide what it computes are known.
+
+    `plan` is None until the run is priced, or if its budget is in seconds, which are turned into steps by timing.
+    """
 
     spec: ResolvedSpec
+    plan: Plan | None = None
 
     @property
     def run_id(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from workbench.errors import DamagedRun, InputError, remedy
-from workbench.spec.run_spec import parse
+from workbench.spec.run_spec import parse_stored
 from workbench.spec.stages import ResolvedSpec
 from workbench.store import checkpoint, manifest, validation
 from workbench.store.atomic import (
@@ -71,7 +71,7 @@ class RunDir:
     def _spec(self) -> ResolvedSpec:
         try:
             self.file("spec.json")
-            return ResolvedSpec(parse(validation.spec_record(self.path)["spec"]))
+            return ResolvedSpec(parse_stored(validation.spec_record(self.path)["spec"]))
         except (ValueError, OSError) as error:
             raise damaged(self.path, validation.reason(error)) from None
 

@@ -9,6 +9,7 @@ ROOT/jobs/<name>/               the jobs of a cluster that commands submitted: t
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import os
 import shutil
@@ -79,7 +80,7 @@ class ExperimentRecord:
     """The record of an experiment: its question and the runs that answer it.
 
     `untrained` are the runs of 0 steps, one for each seed; `base` and `tasks` are the spec and the settings of
-    fine-tuning as plain data. `match` gives the unit in which all runs got the same amount (`run_list.Match`);
+    fine-tuning as plain data. `match` gives the unit in which all runs got the same amount (`study.Match`);
     `tuning` are the trials of a search. `contrasts` are the declared comparisons: arms as keys and values, their runs,
     when each was declared, and how many seeds of both arms were trained by then. `measures` are the tasks under their
     settings, when each was first named, and of how many seeds two arms had scores of any measure by then;
@@ -448,3 +449,20 @@ def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
     return [
         differing for key in sorted({*a, *b}) for differing in _differing(a.get(key), b.get(key), f"{prefix}{key}.")
     ]
+
+
+def refuse_other_report(folder: Path, store: RunStore) -> None:
+    """Raise InputError if the folder has a report on runs of another store, which a report without --out replaces."""
+    listed: set[str] = set()
+    # Nothing is read if there is no table, or if it is not one of a report.
+    with (
+        contextlib.suppress(OSError, ValueError, csv.Error),
+        (folder / "runs.csv").open(newline="", encoding="utf-8") as file,
+    ):
+        listed = {str(row["run_id"]) for row in csv.DictReader(file) if row.get("run_id") and row.get("arm")}
+    trained = {run_id for run_id in listed if not run_id.startswith("untrained-")}
+    if trained and not any((store.root / run_id).is_dir() for run_id in trained):
+        raise InputError(
+            f"{folder} holds a report on runs of another store, none of which is in {store.root}; give --out FOLDER "
+            f"for this one, or move that report away"
+        )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from workbench.errors import DamagedRun, InputError
-from workbench.spec.run_spec import digest, parse
+from workbench.spec.run_spec import digest, parse_stored
 from workbench.spec.scoring import score_file
 from workbench.store import atomic, manifest
 from workbench.store.atomic import checked_name, loads, own_folder, read_hashed
@@ -221,7 +221,7 @@ def _fault(contents: Contents, full: bool) -> str | None:
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is a link or a file instead of a folder"
-    parse(contents.read_spec()["spec"])
+    parse_stored(contents.read_spec()["spec"])
     for name in (*manifest.FOLDERS, "unfinished", "wandb"):
         try:
             own_folder(folder / name)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from workbench import objectives
-from workbench.errors import InputError
+from workbench.errors import DamagedRun, InputError
 from workbench.models.flops import Flops, number
 from workbench.spec.parts import CONVENTIONS, Convention, OptimSpec, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
+from workbench.spec.stages import Plan as Plan
 from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
+from workbench.store.run_directory import RunDir
 from workbench.store.validation import check_fields
 
 if TYPE_CHECKING:
@@ -27,69 +30,65 @@ EFFICIENCY = 0.35
 JUMP = 0.005  # of a schedule, the largest distance between the end of one phase of training and the begin of the next
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The cost of one run: training FLOPs (forward and backward) under each convention, and an estimate of memory.
-
-    Tokens, words and FLOPs include those of the runs that this run starts from; `parent` has the id of its parent, and
-    the sums of steps, tokens and FLOPs of that run and its own parents. `words` is the number of words seen, in
-    `epochs` epochs of the text; both are None if the text is not prepared. If the run
-    continues its parent's training, the first `first` of the `steps` steps are the parent's.
-    """
-
-    steps: int
-    tokens: int
-    rows: int
-    picks: int
-    warmup_steps: int
-    flops: dict[str, int | float]
-    flops_per_step: dict[str, int | float]
-    parameters: dict[str, int]
-    memory_bytes: int
-    budget: dict[str, Any]
-    first: int = 0
-    parent: dict[str, Any] | None = None
-    words: float | None = None
-    epochs: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of plan.json."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Plan:
-        """Return the plan with the content of plan.json; fields that a later version added are ignored.
-
-        Raises ValueError if a field is missing or of another type.
-        """
-        check_fields("plan.json", raw, _KINDS)
-        return cls(**{field.name: raw[field.name] for field in fields(cls) if field.name in raw})
-
-
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("steps", "tokens", "rows", "picks", "warmup_steps", "memory_bytes"), (int, float)),
     **dict.fromkeys(("flops", "flops_per_step", "parameters", "budget"), dict),
 }
 
 
+def plan_from_json(raw: Mapping[str, Any]) -> Plan:
+    """Return the plan with the content of plan.json; fields that a later version added are ignored.
+
+    Raises ValueError if a field is missing or of another type.
+    """
+    check_fields("plan.json", raw, _KINDS)
+    return Plan(**{field.name: raw[field.name] for field in fields(Plan) if field.name in raw})
+
+
+def plan_of(run: RunDir) -> Plan:
+    """Return the plan in plan.json. Raises InputError if it cannot be used."""
+    raw = run.read_json("plan.json")
+    with usable(run):
+        return plan_from_json(raw)
+
+
+@contextlib.contextmanager
+def usable(run: RunDir) -> Iterator[None]:
+    """Turn a ValueError on a file of the run into a DamagedRun error that says what to do."""
+    try:
+        yield
+    except ValueError as error:
+        raise DamagedRun(f"{run.path}: {error}; move that folder away and give the same command again") from None
+
+
 def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
-    """Return the plan of a spec.
+    """Return the plan of a spec: what it spends (`spending`), its parameters and its memory."""
+    return sized(spec, spending(spec, seconds_per_step, before))
+
+
+def sized(spec: RunSpec, spent: Plan) -> Plan:
+    """Return what a run spends together with the parameters of its model and its memory."""
+    parameters = count_parameters(spec)
+    return replace(spent, parameters=parameters, memory_bytes=memory(spec, parameters))
+
+
+def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
+    """Return the plan of a spec without its parameters and memory, for which a model has to be built.
 
     `seconds_per_step`, as measured, turns a budget in seconds into steps. `before` is the parent's plan; without it,
-    the parent is planned here. Raises InputError if the budget is too small for one step, the warm-up longer than
-    the run, or a package for `optim.kind` missing.
+    the parent's spending is computed here. Raises InputError if the budget is too small for one step, the warm-up
+    longer than the run, or a package for `optim.kind` missing.
     """
     _check_installed(spec.optim)
     row: Flops = objectives.cost(spec)
     per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
     origin = spec.parent()
     if origin is not None and before is None:
-        before = plan(origin)
+        before = spending(origin)
     own = _steps(spec, per_step, seconds_per_step, before)
     first = before.steps if before is not None and spec.start is not None and spec.start.take == "all" else 0
     rows = own * spec.batch.size
     spent: Mapping[str, int | float] = before.flops if before is not None else dict.fromkeys(CONVENTIONS, 0)
-    parameters = count_parameters(spec)
     tokens = rows * spec.data.length + (before.tokens if before is not None else 0)
     words = _words(spec, tokens, before)
     _check_continues(spec, origin, first, first + own)
@@ -101,8 +100,8 @@ def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan
         warmup_steps=warmup_steps(spec.schedule, round((first + own) / spec.schedule.until)),
         flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
         flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
-        parameters=parameters,
-        memory_bytes=memory(spec, parameters),
+        parameters={},
+        memory_bytes=0,
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
         first=first,
         parent=_origin(origin, before),

@@ -68,7 +68,12 @@ class Steps:
         self.taken = 0
 
     def take(self, step: int) -> tuple[Sums, Tensor]:
-        """Take a step; return its losses and metrics by name, and their values (n,) on the device in that order."""
+        """Take a step; return its losses and metrics by name, and their values (n,) on the device in that order.
+
+        If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows, unless other
+        processes wait for this one's gradients. The rows, random numbers, losses and gradients of a step do not depend
+        on the size of micro-batches, except for dropout inside layers, so that without dropout only rounding differs.
+        """
         self.taken += 1
         if self.recordable and self.micro == self.spec.batch.size and self.taken > RECORDED_AFTER:
             batch = _batch(self.corpus, self.spec, step, 0, self.micro, self.device)
@@ -77,13 +82,29 @@ class Steps:
                 self.recordable = self.recorded is not None
             if self.recorded is not None:
                 return self.recorded(batch)
-        sums = accumulate(
-            self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast, self.ranks, self.hollow
-        )  # fmt: skip
-        self.micro = sums.micro
+        while True:
+            try:
+                sums = gradients(
+                    self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast, self.ranks,
+                    self.hollow,
+                )  # fmt: skip
+                break
+            except (RuntimeError, MemoryError) as error:
+                if self.micro == 1 or self.ranks.count > 1 or not is_memory(error):
+                    raise
+            self._halve(step)  # outside the handler, since the traceback refers to the tensors that filled the memory
         numbers = sums.stacked(self._update())
         self.ranks.add(numbers[1:])  # the norm is that of the averaged gradients already
         return sums, numbers
+
+    def _halve(self, step: int) -> None:
+        """Compute fewer rows at once from this step on, and free the memory of what was computed of it."""
+        smaller = next(rows for rows in range(self.micro // 2, 0, -1) if self.spec.batch.size % rows == 0)
+        log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, self.micro, smaller)
+        self.micro = smaller
+        self.forward.zero_grad(set_to_none=True)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
         """Take a step with all of its rows at once."""
@@ -126,31 +147,6 @@ def add_in_one_order() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     warnings.filterwarnings("ignore", ".*deterministic", UserWarning)
-
-
-def accumulate(
-    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
-    ranks: Ranks = ALONE, hollow: Hollow | None = None,
-) -> Sums:  # fmt: skip
-    """Accumulate the gradients of one step, and return its losses and metrics.
-
-    If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows, unless other
-    processes wait for this one's gradients. The rows, random numbers, losses and gradients of a step do not depend on
-    the size of micro-batches, except for dropout inside layers, so that without dropout only rounding differs.
-    """
-    while True:
-        try:
-            return gradients(forward, corpus, spec, step, micro, device, autocast, ranks, hollow)
-        except (RuntimeError, MemoryError) as error:
-            if micro == 1 or ranks.count > 1 or not is_memory(error):
-                raise
-        # Outside the handler, since the traceback refers to the tensors that filled the memory.
-        smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
-        log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, micro, smaller)
-        micro = smaller
-        forward.zero_grad(set_to_none=True)
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 def gradients(

@@ -15,8 +15,8 @@ import pytest
 from made import LEVELS, noisy, recorded, scored, spec_of, study, trained
 from published_runs import TASKS, published
 
-from workbench.execution.experiment_runner import untrained
-from workbench.execution.run_list import distinct_runs
+from workbench.execution.study import distinct_runs
+from workbench.execution.study_runner import untrained
 from workbench.report import write
 from workbench.report.comparison import leaderboards
 from workbench.report.load import study_tables

@@ -17,7 +17,7 @@ from typing import Any
 from workbench.errors import InputError, plural, suggest
 from workbench.report.load.arm_names import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import FINISHED, NO_RECORDS, Records, flatten, number, optional, part, scores_of
-from workbench.spec.scoring import mean_score, place_of
+from workbench.spec.scoring import SUITES, mean_score, place_of
 from workbench.store.index import Index
 from workbench.store.run_directory import damaged
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
@@ -135,12 +135,18 @@ def filtered(all_rows: Sequence[Row], where: Iterable[str], sort: str | None) ->
 def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str | None) -> list[Row]:
     """Return the rows of `selected` with these columns only, separated by commas; "all" stands for every column.
 
+    Without `columns`, these are COLUMNS, in which the score is the mean of a run's first suite, and the mean of every
+    suite that a run has.
+
     Raises InputError for a column that no run has.
     """
     if columns == "all":
         names = list(dict.fromkeys(key for row in selected for key in row))
     else:
-        names = [name.strip() for name in columns.split(",")] if columns else list(COLUMNS)
+        known = {key for row in selected for key in row}
+        of_suites = [f"score.{suite}" for suite in SUITES if f"score.{suite}" in known]
+        usual = [*COLUMNS, *of_suites]
+        names = [name.strip() for name in columns.split(",")] if columns else usual
         for name in names if columns else ():
             _known(name, all_rows, "--columns")
     return [{name: row.get(name) for name in names} for row in selected]

@@ -1,0 +1,179 @@
+"""The lists of `workbench list`: the names that options take, also for the completion of a shell."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from workbench.options import text_of
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+WORDS = {
+    int: "whole number", float: "number", str: "text", bool: "true or false", tuple: "list, separated by commas",
+    dict: "keys and values", NoneType: "unset",
+}  # fmt: skip
+
+
+def objective_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list objectives`."""
+    from workbench import objectives
+
+    return [{"name": each.name, "summary": each.summary, "source": each.source} for each in objectives.listing()]
+
+
+def scale_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list scales`."""
+    from workbench.spec.presets import OBJECTIVES, PUBLISHED, SCALES, resolve
+
+    rows = []
+    for name in SCALES | PUBLISHED:
+        spec = resolve(name)
+        rows.append({
+            "name": name, "layers": spec.encoder.layers, "hidden": spec.encoder.hidden,
+            "embedding": spec.encoder.embedding_width, "heads": spec.encoder.head_count, "vocab": spec.encoder.vocab,
+            "generator": round(spec.generator.width, 4), "length": spec.data.length, "batch": spec.batch.size,
+            "lr": spec.optim.lr, "mask": spec.corruption.rate, "budget": f"{spec.budget.unit}={spec.budget.amount:g}",
+            "fine-tuning lr": spec.tasks.lr, "layer decay": spec.tasks.layer_decay,
+            "of objectives": "; ".join(
+                f"{objective}: {', '.join(f'{key}={value:g}' for key, value in own.items())}"
+                for objective, own in OBJECTIVES.get(name, {}).items()
+            ),
+        })  # fmt: skip
+    return rows
+
+
+def corpus_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list corpora`."""
+    return [
+        {
+            "name": "docs",
+            "summary": "docstrings and the language reference of Python on this machine; nothing is downloaded",
+        },
+        {"name": "python-code", "summary": "source code: the Python files of the packages on this machine"},
+        {
+            "name": "FILE|FOLDER|GLOB",
+            "summary": ".txt, .jsonl, .json, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst, .bz2",
+        },
+        {"name": "OWNER/NAME", "summary": "a Hugging Face dataset, streamed; --set data.revision=... pins it"},
+    ]
+
+
+def task_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list tasks`."""
+    from workbench import tasks
+
+    return [dict(row) for row in tasks.known()]
+
+
+def encoder_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list encoders`."""
+    from workbench.models.families import FAMILIES
+
+    return [
+        {"name": name, "model type": family.model_type, "own embedding width": family.embedding is not None}
+        for name, family in FAMILIES.items()
+    ]
+
+
+def experiment_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list experiments`."""
+    from workbench.spec import experiment
+
+    return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]
+
+
+def published_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list published`; a value that no source states is None."""
+    from workbench.data.hugging_face.hub import PUBLISHED
+
+    return [model.row() for model in PUBLISHED]
+
+
+BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+
+
+def _takes(field: FieldInfo) -> str:
+    """Return which values a field of the spec takes, in words."""
+    kinds: list[str] = []
+    bounds: list[Any] = []
+
+    def read(kind: Any) -> None:
+        """Collect the kinds and bounds of a type, also within Annotated and unions."""
+        for each in getattr(kind, "__metadata__", ()):
+            bounds.extend(getattr(each, "metadata", ()) or [each])
+        kind = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+        if get_origin(kind) is Literal:
+            kinds.append(", ".join(map(str, get_args(kind))))
+        elif get_origin(kind) in (Union, UnionType):
+            for each in get_args(kind):
+                read(each)
+        else:
+            kinds.append(WORDS.get(get_origin(kind) or kind, "text"))
+
+    read(field.annotation)
+    limits = [
+        f"{word} {value:g}" for each in (*bounds, *field.metadata) for name, word in BOUNDS.items()
+        if isinstance(value := getattr(each, name, None), int | float) and abs(value) < 1e9
+    ]  # fmt: skip
+    return " or ".join(dict.fromkeys(kind for kind in kinds if kind)) + (f", {', '.join(limits)}" if limits else "")
+
+
+def meanings(part: type) -> dict[str, str]:
+    """Return the comment `#: ...` of each field of a class, which stands behind the field or above it."""
+    comments, above = dict[str, str](), list[str]()
+    for line in inspect.getsource(part).splitlines():
+        if comment := re.fullmatch(r"    #: (.+)", line):
+            above.append(comment[1])
+        elif field := re.fullmatch(r"    (\w+): .*?(?:  #: (.+))?", line):
+            comments[field[1]] = " ".join([*above, field[2] or ""]).strip()
+            above.clear()
+    return comments
+
+
+def _meaning(key: str) -> str:
+    """Return the meaning of a key of the spec, from the comment of its field."""
+    from workbench.spec.run_spec import SPELLINGS, part_of
+
+    kind, name = part_of(SPELLINGS.get(key, key))
+    return meanings(kind).get(name, "")
+
+
+def key_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list keys`: what --set takes, with defaults at the scale nano."""
+    from workbench.spec.presets import resolve
+    from workbench.spec.run_spec import SPELLINGS, field_of, flat, settable_keys
+
+    values = flat(resolve("nano").model_dump(mode="json"))
+    rows = []
+    for key in settable_keys():
+        field = field_of(SPELLINGS.get(key, key))
+        assert field is not None
+        rows.append({
+            "key": key, "default": text_of(values.get(key)), "takes": _takes(field), "meaning": _meaning(key),
+        })  # fmt: skip
+    return rows
+
+
+LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "objectives": objective_rows, "scales": scale_rows, "corpora": corpus_rows, "tasks": task_rows,
+    "encoders": encoder_rows, "experiments": experiment_rows, "keys": key_rows, "published": published_rows,
+}  # fmt: skip
+
+
+def names_in(name: str, store: Path) -> list[str]:
+    """Return the names of a list for the completion of a shell; `runs` and `records` are those of a store."""
+    if name == "runs":
+        return sorted(place.parent.name for place in store.glob("*/spec.json"))
+    if name == "records":
+        return [row["name"] for row in experiment_rows()] + sorted(p.stem for p in store.glob("experiments/*.json"))
+    if name == "keys":
+        from workbench.spec.run_spec import settable_keys
+
+        return [f"{key}=" for key in settable_keys()]
+    return [str(row["name"]) for row in LISTS[name]()]

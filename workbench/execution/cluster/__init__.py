@@ -1,1 +1,0 @@
-"""Jobs of a cluster that carry out the runs of a command."""

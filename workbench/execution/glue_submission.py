@@ -1,0 +1,564 @@
+"""From a run to a submission: which files there will be, the predictions of each, then the zip and its card.
+
+What is missing is found, and test files are checked, before anything is fine-tuned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import shutil
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import workbench
+from workbench import progress
+from workbench.errors import Diverged, InputError, LeaseLost, encodable, plural, suggest
+from workbench.execution.published_runs import folder_of
+from workbench.execution.study_options import writable
+from workbench.options import SubmitOptions
+from workbench.progress import warn_once
+from workbench.report import find_record
+from workbench.report.load import study_tables
+from workbench.report.load.run_files import FINISHED
+from workbench.report.load.runs_table import find_run
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import digest, parse_part
+from workbench.spec.scoring import mean_score
+from workbench.store.atomic import cache_root, dumps, loads, plain, sweep_old, write_together
+from workbench.store.cache import alone, discard, is_whole, staged
+from workbench.store.environment import code_version
+from workbench.store.lease import Lease
+from workbench.store.redact import code_in_markdown, for_markdown
+from workbench.store.run_directory import RunDir
+from workbench.store.run_store import RunStore, check_outside
+from workbench.tasks.finetuning import glue, glue_server
+from workbench.tasks.finetuning.glue import ROWS
+from workbench.tasks.finetuning.glue_server import PARTS, Part
+from workbench.tasks.score import score_digest
+from workbench.tasks.task import Examples, Task
+
+if TYPE_CHECKING:
+    from workbench.tasks.finetuning.unfinished import Unfinished
+
+
+WNLI = "WNLI"
+DATED = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal predictions give an equal zip
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The texts of each part that can be predicted, the scores of each task, and why other files are missing."""
+
+    texts: Mapping[str, Examples]
+    scores: Mapping[str, tuple[list[Score], str]]
+    missing: Mapping[str, str]
+
+
+def submit(options: SubmitOptions, host: Host) -> Card:
+    """Write the submission of a run to the zip --out, and its card beside it; return the card.
+
+    Raises InputError if a file is missing, unless with --partial.
+    """
+    out, choice, majority = Path(options.out), SeedChoice(options.seed, options.ensemble), options.wnli_majority
+    writable(out.parent)
+    source = source_of(RunStore.existing(options.runs), options.name, options.arm)
+    cards = _outputs(out)
+    check_outside(source.run.path.parent, out, "--out")
+    run, place = source.run, options.glue or source.run.spec().tasks.glue
+    run.check_trained("nothing to submit")
+    encoder = _encoder(run)
+    planned = _plan(run, place, choice, majority)
+    if not planned.texts or (planned.missing and not options.partial):
+        whys = {
+            why: [file for file in planned.missing if planned.missing[file] == why] for why in planned.missing.values()
+        }
+        sentence = "; ".join(f"{', '.join(files)}: {why}" for why, files in whys.items())
+        advice = "; --partial leaves them out" if planned.texts else ""
+        raise InputError(f"{run.run_id} cannot be submitted whole, files are missing: {sentence}{advice}")
+    made = dict(_predicted(run, encoder, place, planned, host))
+    content = _zip({entry.file: words for entry, words in made.values()})
+    card = Card(
+        out.name, hashlib.sha256(content).hexdigest(), run.run_id, source.how, run.weight_digests()["encoder"],
+        [made[name][0] for name in PARTS if name in made], planned.missing, workbench.__version__,
+        str((code_version() or {}).get("commit", "")),
+    )  # fmt: skip
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    sweep_old(out.absolute().parent)
+    page = card.to_markdown().encode()
+    write_together({cards[0]: (dumps(card.to_json()) + "\n").encode(), cards[1]: page, out: content})
+    return card
+
+
+def _outputs(out: Path) -> tuple[Path, Path]:
+    """Return the paths of the card's two files. Raises InputError if the zip or one of them cannot be written."""
+    if out.suffix.lower() != ".zip":
+        raise InputError(f"--out {out}: a submission is a zip file; name it as in --out glue.zip")
+    if not encodable(out.name):
+        raise InputError(f"--out {out.name!a}: the name is not UTF-8, and the card must hold it; give another name")
+    cards = out.with_suffix(".json"), out.with_suffix(".md")
+    for path in (out, *cards):
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+            raise InputError(f"--out {out}: {path} exists and is not a regular file; name another")
+    return cards
+
+
+def _encoder(run: RunDir) -> Path:
+    """Return the folder with the encoder of a run, unchanged since it was measured. Raises InputError."""
+    published = run.spec().published
+    if published is not None:
+        return folder_of(published)
+    run.check_encoder()
+    return run.path / "encoder"
+
+
+def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) -> Planned:
+    """Return what can be submitted. Raises InputError for a test file that the server would refuse."""
+    scores = scores_by_task(run, choice)
+    folder = glue.folder_of(place, dict.fromkeys(part.split[0] for part in PARTS.values()), "--glue")
+    texts: dict[str, Examples] = {}
+    missing: dict[str, str] = {}
+    for part in PARTS.values():
+        if part.task not in scores and not (majority and part.task == WNLI):
+            missing[part.file] = f"{choice.lacking()} on {part.task}"
+        elif isinstance(folder, str):
+            missing[part.file] = folder
+        elif (rows := glue_server.read(folder, part)) is None:
+            missing[part.file] = f"no {part.path} in {folder}"
+        else:
+            texts[part.name] = rows
+    if majority:
+        scores.pop(WNLI, None)
+    return Planned(texts, scores, missing)
+
+
+def _predicted(
+    run: RunDir, encoder: Path, place: str | None, planned: Planned, host: Host
+) -> Iterator[tuple[str, tuple[Entry, list[str]]]]:
+    """Yield for each part its name, its entry of the card and its predictions."""
+    weights = run.weight_digests()["encoder"]
+    tasks = dict.fromkeys(PARTS[name].task for name in planned.texts)
+    count = sum(len(planned.scores[task][0]) for task in tasks if task in planned.scores)
+    with progress.measuring(run.run_id, count) as bar:
+        for name in tasks:
+            parts = {part: rows for part, rows in planned.texts.items() if PARTS[part].task == name}
+            if name not in planned.scores:
+                yield from _majority(run, parts, place)
+                continue
+            scores, chosen = planned.scores[name]
+            task, spec = task_of(scores[0], place)
+            made = []
+            for score in scores:
+                step = partial(bar.step, name)
+                made.append(repeat(encoder, weights, score, task, spec, parts, host, step))
+                bar.scored(name, score["value"])
+            for part, rows in parts.items():
+                outputs = glue_server.averaged([each.outputs[part] for each in made], glue.ROWS[name])
+                dev = tuple(
+                    Dev(score["seed"], score["value"], next(iter(each.values.values()))[score["metric"]])
+                    for score, each in zip(scores, made, strict=True)
+                )
+                entry = _entry(PARTS[part], run, rows, scores, chosen, dev)
+                yield part, (entry, glue_server.words_of(outputs, glue.ROWS[name]))
+
+
+def _entry(part: Part, run: RunDir, rows: Examples, scores: list[Score], chosen: str, dev: tuple[Dev, ...]) -> Entry:
+    """Return the entry of the card for a part that fine-tuned classifiers predict."""
+    first = scores[0]
+    what = "scores" if glue.ROWS[part.task].span else "probabilities"
+    how = "one fine-tuned classifier" if len(scores) == 1 else f"mean of the {what} of {len(scores)} classifiers"
+    return Entry(
+        part.file, part.task, run.run_id, len(rows), how, chosen, first["metric"], dev, first["data"],
+        glue_server.fingerprint(rows), first["finetune"], first.get("code", ""),
+    )  # fmt: skip
+
+
+def _majority(
+    run: RunDir, parts: Mapping[str, Examples], place: str | None
+) -> Iterator[tuple[str, tuple[Entry, list[str]]]]:
+    """Yield the part of WNLI with the most frequent training label for every row."""
+    suite = glue.load([WNLI], place)
+    for why in suite.missing.values():
+        raise InputError(f"--wnli-majority needs WNLI's training rows: {why}")
+    task = next(each for each in suite.tasks if isinstance(each, Task))
+    counts = Counter(task.train.targets)
+    label = task.labels[min(counts, key=lambda each: (-counts[each], each))]
+    for name, rows in parts.items():
+        how = f"no classifier: the most frequent training label, {label}, for every row"
+        test = glue_server.fingerprint(rows)
+        entry = Entry(f"{name}.tsv", WNLI, run.run_id, len(rows), how, data=task.fingerprint, test=test)
+        yield name, (entry, [label] * len(rows))
+
+
+def _zip(files: Mapping[str, list[str]]) -> bytes:
+    """Return the content of a flat zip of files of predictions, which is the same for the same predictions."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for part in (part for part in PARTS.values() if part.file in files):
+            info = zipfile.ZipInfo(part.file, DATED)
+            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(info, glue_server.tsv(files[part.file]))
+    return content.getvalue()
+
+
+def table_rows(card: Card) -> list[dict[str, Any]]:
+    """Return the files of a submission as rows of a table for the terminal."""
+    return [
+        {
+            "file": entry.file, "rows": entry.rows, "task": entry.task,
+            "seeds": ",".join(str(each.seed) for each in entry.dev) or None, "metric": entry.metric or None,
+            "dev": round(sum(each.recorded for each in entry.dev) / len(entry.dev), 2) if entry.dev else None,
+        }
+        for entry in card.entries
+    ]  # fmt: skip
+
+
+# ---- the card ----
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Dev:
+    """A fine-tuning that a file comes from: its seed, and its headline metric on dev, recorded and repeated here."""
+
+    seed: int
+    recorded: float
+    repeated: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a submission.
+
+    `chosen` says how its seeds were chosen, and `how` how its predictions were made. `data` and `test` are the
+    fingerprints of the labelled rows and of the texts of the test set; `code` is the version that took the score.
+    """
+
+    file: str
+    task: str
+    run: str
+    rows: int
+    how: str
+    chosen: str = ""
+    metric: str = ""
+    dev: tuple[Dev, ...] = ()
+    data: str = ""
+    test: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a submission holds: its files, those that are missing and why, its run, and the code that made it."""
+
+    zip: str
+    sha256: str
+    run: str
+    run_chosen: str
+    encoder: str
+    entries: Sequence[Entry]
+    missing: Mapping[str, str]
+    code: str
+    commit: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the card as plain data."""
+        content: dict[str, Any] = plain({"format": FORMAT, **asdict(self), "complete": not self.missing})
+        return content
+
+    def to_markdown(self) -> str:
+        """Return the card as a page."""
+        commit = f", commit {self.commit[:10]}" if self.commit else ""
+        lines = [
+            f"# {for_markdown(self.zip)}", "",
+            f"Predictions on the test sets of GLUE, SHA-256 `{self.sha256}`.", "",
+            f"- run: {code_in_markdown(self.run)} ({for_markdown(self.run_chosen)})",
+            f"- encoder: {code_in_markdown(self.encoder)}",
+            f"- code: workbench {self.code}{commit}", "",
+            "| file | rows | task | seeds | dev, recorded | dev, fine-tuned again | predictions |",
+            "|---|---:|---|---|---|---|---|",
+            *map(_row, self.entries),
+        ]  # fmt: skip
+        if self.missing:
+            lines += ["", "This submission is partial. Missing:", ""]
+            lines += [f"- {for_markdown(file)}: {for_markdown(why)}" for file, why in self.missing.items()]
+        return "\n".join(lines) + "\n"
+
+
+def _row(entry: Entry) -> str:
+    """Return the row of a file in the table of the page."""
+    seeds = ", ".join(str(each.seed) for each in entry.dev) or "-"
+    recorded, repeated = (
+        ", ".join(f"{getattr(each, name):.2f}" for each in entry.dev) for name in ("recorded", "repeated")
+    )
+    recorded = f"{entry.metric} {recorded}" if entry.dev else "-"
+    how = entry.how + (f"; {entry.chosen}" if entry.chosen else "")
+    words = [entry.file, f"{entry.rows:,}", entry.task, seeds, recorded, repeated or "-", how]
+    return f"| {' | '.join(map(for_markdown, words))} |"
+
+
+Score = Mapping[str, Any]
+
+
+# ---- which run and which fine-tunings ----
+
+
+@dataclass(frozen=True)
+class Source:
+    """The run whose encoder is submitted, and a sentence on how it was chosen."""
+
+    run: RunDir
+    how: str
+
+
+@dataclass(frozen=True)
+class SeedChoice:
+    """Which fine-tuning seeds are submitted: this one, or the best ones on dev, as many as `ensemble`."""
+
+    seed: int | None = None
+    ensemble: int = 1
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and self.ensemble > 1:
+            raise InputError(
+                f"--seed {self.seed} names one fine-tuning and --ensemble {self.ensemble} averages several; keep one"
+            )
+
+    def taken(self, scores: Sequence[Score]) -> list[Score]:
+        """Return the scores that are submitted, of all those of a task under one setting; [] if there are too few."""
+        if self.seed is not None:
+            return [score for score in scores if score["seed"] == self.seed]
+        best = sorted(scores, key=lambda score: (-score["value"], score["seed"]))[: self.ensemble]
+        return best if len(best) == self.ensemble else []
+
+    def lacking(self) -> str:
+        """Return, for the message about a task without such scores, what is missing."""
+        if self.seed is not None:
+            return f"no score with fine-tuning seed {self.seed}"
+        return "no score" if self.ensemble == 1 else f"fewer than {plural(self.ensemble, 'fine-tuning seed')}"
+
+    def rule(self, available: int) -> str:
+        """Return how the seeds of a task with scores of this many seeds were chosen."""
+        if self.seed is not None:
+            return f"seed {self.seed}, as given"
+        if self.ensemble > 1:
+            return f"an ensemble of {self.ensemble}, the best on dev of {plural(available, 'fine-tuning seed')}"
+        return f"the best on dev of {plural(available, 'fine-tuning seed')}"
+
+
+def source_of(store: RunStore, word: str, arm: str | None) -> Source:
+    """Return the run that a word means: a run, or the best one of an experiment's arm. Raises InputError."""
+    records = store.experiments()
+    if word not in {name for record in records for name in (record.name, record.experiment)}:
+        run = find_run(store, word)
+        if arm is not None:
+            raise InputError(f"--arm {arm} chooses among the arms of an experiment, and {run.run_id} is a run")
+        return Source(run, "named by its user")
+    return _best_of_arm(store, study_tables.read_and_warn(store, find_record(store, word), verify=False), arm)
+
+
+def _best_of_arm(store: RunStore, experiment: study_tables.Frames, arm: str | None) -> Source:
+    """Return the run of an arm with the most GLUE tasks, and of those the one with the best mean on dev."""
+    runs = [row for row in experiment.rows("runs") if row["role"] == "arm" and row["state"] in FINISHED]
+    arms = list(dict.fromkeys(str(row["arm"]) for row in runs))
+    name = experiment.record["name"]
+    if arm is None and len(arms) > 1:
+        raise InputError(f"{name} has the arms {', '.join(arms)}; choose one with --arm")
+    if arm is not None and arm not in arms:
+        raise InputError(f"--arm {arm}: {name} has no trained run of such an arm{suggest(arm, arms)}")
+    able = [row["run_id"] for row in runs if arm in (None, row["arm"])]
+    values: dict[str, dict[str, list[float]]] = {run_id: {} for run_id in able}
+    for score in experiment.rows("scores"):
+        if score["run_id"] in values and score["suite"] == "glue" and score["task"] in ROWS:
+            values[score["run_id"]].setdefault(str(score["task"]), []).append(score["value"])
+    means = {
+        run_id: (len(of_run), mean_score("glue", {task: fmean(each) for task, each in of_run.items()})[1])
+        for run_id, of_run in values.items()
+        if of_run
+    }
+    if not means:
+        raise InputError(f"{name} has no trained run with a score on GLUE; measure its models with --tasks glue first")
+    best = max(means, key=lambda run_id: means[run_id])
+    tasks, mean = means[best]
+    how = f"the best mean on dev, {mean:.2f} over {plural(tasks, 'task')}, of {plural(len(means), 'run')} of {name}"
+    return Source(store.get(best), how + (f", arm {arm or arms[0]}"))
+
+
+def scores_by_task(run: RunDir, wanted: SeedChoice) -> dict[str, tuple[list[Score], str]]:
+    """Return for each GLUE task the scores whose fine-tunings are submitted, and how they were chosen.
+
+    Scores of one task under several settings are never mixed: those of the setting with the best one are taken. Those
+    on held-out training rows, by which a search chooses, do not count.
+    """
+    groups: dict[str, dict[str, list[Score]]] = {}
+    for score in run.scores().values():
+        if score["task"] in ROWS and score["value"] is not None and "held-out" not in score["values"]:
+            groups.setdefault(score["task"], {}).setdefault(score["digest"], []).append(score)
+    chosen = {}
+    for task, by_digest in groups.items():
+        able = [scores for scores in by_digest.values() if wanted.taken(scores)]
+        if able:
+            scores = max(able, key=lambda scores: max(score["value"] for score in wanted.taken(scores)))
+            rule = wanted.rule(len(scores))
+            several = f", under the best of {len(able)} settings" if len(able) > 1 else ""
+            chosen[task] = (wanted.taken(scores), rule + several)
+    return chosen
+
+
+# ---- the fine-tunings, carried out again ----
+
+log = logging.getLogger("workbench")
+ROUNDING = 1.0  # points by which a score may differ on another device or in another precision
+SAME = 1e-4  # points by which a metric of the same predictions may differ in its last digits
+RECORD = "score.json"
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The outputs (N, labels) of a repeated fine-tuning for each part, and its metrics on dev."""
+
+    outputs: Mapping[str, Any]
+    values: Mapping[str, Mapping[str, float]]
+
+
+def task_of(score: Mapping[str, Any], place: str | None) -> tuple[Task, TasksSpec]:
+    """Return the task and the settings of a recorded score, from the data at `place`.
+
+    Raises InputError if data or settings differ from those of the score.
+    """
+    name = score["task"]
+    settings = {**score["finetune"], "names": name, "glue": place}
+    spec = parse_part(TasksSpec, settings, "tasks")
+    suite = glue.load([name], place, spec.rows)
+    for why in suite.missing.values():
+        raise InputError(f"{name} cannot be fine-tuned again: {why}; name GLUE's folder with --glue DIR")
+    task = next(each for each in suite.tasks if isinstance(each, Task))
+    if task.fingerprint != score["data"]:
+        raise InputError(
+            f"{name}: the rows in {place or glue.HUB} are not those of the recorded score (data fingerprint "
+            f"{task.fingerprint} instead of {score['data']}); name the folder that it was taken with: --glue DIR"
+        )
+    if score_digest(task, spec) != score["digest"]:
+        raise InputError(
+            f"{name}: the recorded score has settings that this version of workbench does not have ({score['code']}); "
+            f"take it again with workbench evaluate"
+        )
+    return task, spec
+
+
+def repeat(
+    encoder: Path, weights: str, score: Mapping[str, Any], task: Task, spec: TasksSpec, parts: Mapping[str, Examples],
+    host: Host, progress: Callable[[int, int], None],
+) -> Repeated:  # fmt: skip
+    """Fine-tune again as for a recorded score and predict the parts, unless the cache has the outcome.
+
+    `weights` is a hash of the encoder's weights. Raises InputError if the score on dev is not reproduced.
+    """
+    texts = {name: glue_server.fingerprint(rows) for name, rows in parts.items()}
+    computed = [host.resolved_device(), host.resolved_precision(), host.threads, host.plain, workbench.__version__]
+    key = digest([weights, score["digest"], score["seed"], texts, computed], 16)
+    folder = cache_root() / "submissions" / f"{task.name}-{score['seed']}-{key}"
+    if not is_whole(folder):
+        _compute_alone(folder, encoder, weights, task, spec, score["seed"], parts, host, progress)
+    made = _read(folder, parts)
+    _compare(score, made.values)
+    return made
+
+
+@dataclass
+class Repeating:
+    """The folder of the cache for the state of a repeated fine-tuning, while this process holds its lease."""
+
+    folder: Path
+    owner: Lease | None
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file or folder of this name in the folder."""
+        return self.folder / name
+
+    def remove(self, name: str) -> None:
+        """Delete a file or folder of this name in the folder, if it exists."""
+        discard(self.file(name))
+
+
+def _compute_alone(
+    folder: Path, encoder: Path, weights: str, task: Task, spec: TasksSpec, seed: int, parts: Mapping[str, Examples],
+    host: Host, progress: Callable[[int, int], None],
+) -> None:  # fmt: skip
+    """Write the outcome of a fine-tuning to a folder of the cache, unless another process does so in the meantime."""
+    from workbench.tasks.finetuning.unfinished import Unfinished
+
+    place = cache_root() / "repeating" / folder.name
+    waiting = f"another process fine-tunes on {task.name} (seed {seed}); waiting for it"
+    try:
+        with alone(place, lambda: warn_once(waiting)) as lease:
+            if not is_whole(folder):
+                state = Unfinished(Repeating(place, lease), f"{folder.name}.json", {"encoder": weights})
+                _compute(folder, encoder, task, spec, seed, parts, host, progress, state)
+                state.delete()
+    except LeaseLost as error:
+        raise InputError(f"{error}; give the same command again") from None
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _compute(
+    folder: Path, encoder: Path, task: Task, spec: TasksSpec, seed: int, parts: Mapping[str, Examples], host: Host,
+    progress: Callable[[int, int], None], state: Unfinished,
+) -> None:  # fmt: skip
+    """Write the outcome of a fine-tuning to a folder of the cache, going on from its state."""
+    import numpy as np
+
+    from workbench.tasks.finetuning.finetune import finetune_and_predict
+
+    try:
+        score, outputs = finetune_and_predict(encoder, task, parts, spec, seed, host, progress, state)
+    except Diverged as error:
+        raise InputError(f"{task.name}: the recorded fine-tuning with seed {seed} diverges here: {error}") from None
+    with staged(folder) as draft:
+        for name, array in outputs.items():
+            np.save(draft / f"{name}.npy", array, allow_pickle=False)
+        (draft / RECORD).write_text(dumps(score.values), encoding="utf-8")
+
+
+def _read(folder: Path, parts: Mapping[str, Examples]) -> Repeated:
+    """Return the outcome in a folder of the cache."""
+    import numpy as np
+
+    outputs = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in parts}
+    return Repeated(outputs, loads((folder / RECORD).read_bytes()))
+
+
+def _compare(score: Mapping[str, Any], values: Mapping[str, Mapping[str, float]]) -> None:
+    """Log a warning if the metrics on dev differ from the recorded ones. Raises InputError beyond rounding."""
+    if _same(values, score["values"]):
+        return
+    metric, part = score["metric"], next(iter(score["values"]))
+    now, before = values[part][metric], score["value"]
+    what = (
+        f"{score['task']}, seed {score['seed']}: fine-tuned again, {metric} on {part} is {now:.4f} and not {before:.4f}"
+    )
+    if abs(now - before) > ROUNDING:
+        raise InputError(
+            f"{what}, as recorded: this is not the model that was chosen; use the --device and --precision with which "
+            f"it was measured, or measure it again here with workbench evaluate"
+        )
+    log.warning("%s, as another device, precision or number of threads rounds differently; the card says so", what)
+
+
+def _same(values: Mapping[str, Mapping[str, float]], recorded: Mapping[str, Mapping[str, float]]) -> bool:
+    """Return whether two sets of metrics have the same parts and names, and values that differ by no more than SAME."""
+    names = [{(part, name) for part, of_part in each.items() for name in of_part} for each in (values, recorded)]
+    return names[0] == names[1] and all(
+        abs(values[part][name] - recorded[part][name]) <= SAME for part, name in names[0]
+    )

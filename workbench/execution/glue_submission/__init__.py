@@ -1,1 +1,0 @@
-"""Predictions on GLUE's test sets as one zip for its server, with a card that says where each file comes from."""

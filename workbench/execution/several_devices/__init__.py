@@ -1,1 +1,0 @@
-"""One run on several devices: its processes, of which the first one decides and the others follow."""

@@ -1,0 +1,396 @@
+"""Runs of a command: the spec of each, the budget that it may spend, and the contrasts that are declared."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from workbench import objectives, tasks
+from workbench.data import sources
+from workbench.data.prepare import Prepared, bind
+from workbench.errors import InputError, plural, suggest
+from workbench.progress import counted
+from workbench.spec import contrasts, presets
+from workbench.spec.contrasts import Contrast
+from workbench.spec.experiment import EQUAL_WITHIN, Experiment
+from workbench.spec.parts import Budget
+from workbench.spec.run_spec import RunSpec, parse_part, value_at
+from workbench.spec.stages import BoundRun, ResolvedSpec
+from workbench.spec.words_seen import MOST_EPOCHS
+from workbench.store.redact import refuse_secrets_in
+from workbench.training.plan import Plan, amount_in, plan, sized, spending
+
+log = logging.getLogger("workbench")
+Priced = tuple[ResolvedSpec, Plan]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The work of a command before any data is read: `specs` are the runs, `base` has the settings of all of them.
+
+    `declared` are the contrasts whose two arms are both among these runs, `left_out` are the other contrasts.
+    """
+
+    experiment: Experiment
+    base: RunSpec
+    specs: tuple[ResolvedSpec, ...]
+    declared: tuple[Declared, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def warn(self) -> None:
+        """Log the contrasts that are left out; called after the checks, when the command can be carried out.
+
+        A command with a single arm compares nothing, so nothing is missing from it.
+        """
+        if self.left_out and len({spec.arm for spec in self.specs}) > 1:
+            log.warning(
+                "%s: %s %s not compared, since these runs lack an arm of each: %s", self.experiment.name,
+                plural(len(self.left_out), "declared contrast"), "is" if len(self.left_out) == 1 else "are",
+                "; ".join(self.left_out),
+            )  # fmt: skip
+
+    @cached_property
+    def priced(self) -> tuple[list[Priced], list[Match]]:
+        """Every run with its budget matched and its plan before its text is read, and the amounts that runs share.
+
+        Nothing is read or written. Raises InputError if a budget or schedule cannot be met, or a model not be built.
+        """
+        specs, matches = equal(self.experiment, self.specs)
+        try:
+            return [(spec, sized(spec, spending(spec))) for spec in counted(specs, "planning runs")], matches
+        except InputError as error:
+            if all(match.unit in match.given for match in matches):
+                raise
+            raise InputError(f"{error} ({'; '.join(match.sentence() for match in matches)})") from None
+
+    @cached_property
+    def planned(self) -> dict[str, BoundRun]:
+        """The runs that are planned so far, by run id: each is planned once (`planned_run`)."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One contrast, and for each seed the names of the two specs that it compares, before data is bound to them."""
+
+    contrast: Contrast
+    runs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """An amount that every run of a budget spends: `amount` in `unit`, with FLOPs counted under `convention`.
+
+    `given` is the budget of the command, and `reference` is the first cell, which spends this amount within it.
+    """
+
+    unit: str
+    amount: float
+    convention: str
+    given: str
+    reference: str
+
+    def sentence(self) -> str:
+        """Return the amount and its origin in one sentence, for plans and reports."""
+        unit = f"FLOPs ({self.convention} convention)" if self.unit == "flops" else self.unit
+        amount = f"every run gets {self.amount:.6g} {unit}"
+        is_given = self.given.partition("=")[0] == self.unit
+        return amount if is_given else f"{amount}, which {self.reference} spends in {self.given}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the amount as plain data."""
+        return asdict(self)
+
+
+def job_of(
+    experiment: Experiment, base: RunSpec, seeds: int, words: Sequence[str], given: Collection[str] = (),
+    at_scale: Callable[[str], RunSpec] = presets.resolve,
+) -> Job:  # fmt: skip
+    """Return the job of an experiment. `words` name objectives, and replace the values of its objective axis.
+
+    `given` are the keys that were set for all runs, which the presets of objectives do not change. `at_scale` returns
+    the base spec of a scale, for an experiment over scales. Raises InputError.
+    """
+    refuse_secrets_in([experiment.axes, *experiment.variants], f"experiment {experiment.name}:")
+    names = [objectives.find(each) for each in words]
+    if len({name for name, _ in names}) < len(names):
+        raise InputError(f"--objective names {', '.join(name for name, _ in names)}: give each objective once")
+    variants = [
+        variant for variant in experiment.variants if not names or variant.get("objective") in (None, *dict(names))
+    ]
+    if not names:
+        names = [objectives.find(str(each)) for each in experiment.axes.get("objective", (base.objective,))]
+    chosen = {"objective": [name for name, _ in names]}
+    declared = _with_typed(experiment, [name for name, _ in names])
+    experiment = replace(
+        experiment,
+        axes={**experiment.axes, **chosen} if experiment.axes else chosen,
+        variants=variants,
+        contrasts=declared,
+    )
+    sources = dict(names) | dict(
+        objectives.find(str(variant["objective"])) for variant in variants if "objective" in variant
+    )
+    specs = [
+        spec.model_copy(update={"source": sources[spec.objective]}) for spec in experiment.runs(base, seeds, at_scale)
+    ]
+    own = [{*given, *cell} for cell in experiment.cells()]
+    runs = list(_with_presets(specs, own * seeds))
+    return Job(experiment, base, distinct(runs), *_declared(experiment, runs))
+
+
+def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
+    """Return the contrasts of an experiment that compares these objectives.
+
+    If its contrasts name objectives, an objective that is not in the experiment's file is compared with every other.
+    """
+    declared = [Contrast(_by_name(each.a), _by_name(each.b), each.label) for each in experiment.contrasts]
+    if not any("objective" in side for each in declared for side in (each.a, each.b)):
+        return tuple(declared)
+    own = {_by_name({"objective": value})["objective"] for value in experiment.axes.get("objective", ())}
+    for place, name in enumerate(names):
+        others = [other for other in names[:place] if name not in own or other not in own]
+        declared += [Contrast({"objective": name}, {"objective": other}) for other in others]
+    return tuple(declared)
+
+
+def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
+    """Return the arm with the name of its objective, as in run ids, if the objective is given as a file."""
+    word = str(arm.get("objective", ""))
+    return {**arm, "objective": objectives.find(word)[0]} if word.endswith(".py") else arm
+
+
+def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
+    """Return the contrasts with their runs, and the contrasts without runs, since an arm of each is missing.
+
+    `runs` are in order of seeds, and for each seed in order of cells. Raises InputError if both arms of a contrast are
+    the same run.
+    """
+    cells, compared, missing = list(experiment.cells()), [], []
+    for contrast in experiment.contrasts:
+        pairs = list(contrasts.expand(contrast, cells, experiment.axes))
+        missing += [] if pairs else [str(contrast)]
+        for one, two in pairs:
+            ids = [(runs[i + one].name, runs[i + two].name) for i in range(0, len(runs), len(cells))]
+            if any(a == b for a, b in ids):
+                raise InputError(f"{experiment.name} compares {contrast}, which are the same runs under these settings")
+            compared.append(Declared(_whole(experiment, contrast, cells[one], cells[two]), tuple(ids)))
+    return tuple(compared), tuple(missing)
+
+
+def _whole(experiment: Experiment, contrast: Contrast, one: contrasts.Cell, two: contrasts.Cell) -> Contrast:
+    """Return the contrast with the values that its two arms have on all axes that vary."""
+    varying = {key for key, values in experiment.axes.items() if len(values) > 1}
+    a, b = (
+        {key: value for key, value in cell.items() if key in side or key in varying}
+        for cell, side in ((one, contrast.a), (two, contrast.b))
+    )
+    return Contrast(a, b, contrast.label)
+
+
+def _with_presets(specs: list[RunSpec], given: Sequence[Collection[str]]) -> Iterator[ResolvedSpec]:
+    """Yield each spec with the preset of its objective, and with only those options that its objective has.
+
+    So `--set options.copy_loss=1` has an effect on those objectives alone that have the option `copy_loss`. `given` has
+    for each spec the keys that the command or the spec's own cell sets, which no preset replaces.
+    """
+    known = known_options(specs, [key for spec in specs for key in spec.options])
+    for spec, keys in zip(specs, given, strict=True):
+        preset = presets.of_objective(spec, {*keys, *(f"options.{key}" for key in spec.options)})
+        arm = spec.changed(preset) if preset else spec
+        options = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
+        yield objectives.with_options(arm.model_copy(update={"options": options}))
+
+
+def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, set[str]]:
+    """Return the names of each objective's options. Raises InputError if no objective has an option that is `given`."""
+    known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
+    for key in dict.fromkeys(given):
+        if not any(key in fields for fields in known.values()):
+            every = sorted({f"options.{field}" for fields in known.values() for field in fields})
+            raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
+    return known
+
+
+def distinct(specs: Iterable[ResolvedSpec]) -> tuple[ResolvedSpec, ...]:
+    """Return each run once: two cells may be one run, as with two widths of a generator that has no weights."""
+    return tuple({spec.name: spec for spec in specs}.values())
+
+
+def distinct_runs(runs: Iterable[BoundRun]) -> list[BoundRun]:
+    """Return each run once, in the order of their first occurrence."""
+    return list({run.run_id: run for run in runs}.values())
+
+
+def one_arm_as_given(job: Job) -> Job:
+    """Return the job without a match if all its runs are seeds of one arm, so that its budget keeps its unit."""
+    arms = {spec.arm for spec in job.specs}
+    return job if len(arms) > 1 else replace(job, experiment=replace(job.experiment, match=None))
+
+
+def check_epochs(priced: Iterable[Priced], most: float | None) -> None:
+    """Raise InputError if a run would see its text more than `most` times.
+
+    If no limit is given, a warning is logged for more epochs than BabyLM allows its entries.
+    """
+    spec, worst = max(priced, key=lambda each: each[1].epochs or 0)
+    if worst.epochs is None or worst.epochs <= (MOST_EPOCHS if most is None else most):
+        return
+    seen = (
+        f"{spec.objective} sees the {spec.data.words:,} words of {', '.join(spec.data.corpus)} {worst.epochs:.4g} times"
+    )
+    if most is not None:
+        raise InputError(f"{seen}, more than --most-epochs {most:g}; lower the budget, or give more text")
+    log.warning(
+        "%s; an entry to BabyLM's challenge may do so %d times (--most-epochs 10 refuses more)", seen, MOST_EPOCHS
+    )
+
+
+def flops_ratio(priced: Iterable[Priced]) -> float | None:
+    """Return the largest ratio of the FLOPs of two arms at one budget, under the convention of the budget.
+
+    Returns None if no two arms have the same budget, or if FLOPs are not known yet, as with budgets in seconds.
+    """
+    levels: dict[Budget, dict[str, float]] = {}
+    for spec, run_plan in priced:
+        levels.setdefault(spec.budget, {})[spec.arm] = float(run_plan.flops[spec.budget.convention])
+    compared = [tuple(spent.values()) for spent in levels.values() if len(spent) > 1]
+    if not compared or any(min(spent) <= 0 for spent in compared):
+        return None
+    return max(max(spent) / min(spent) for spent in compared)
+
+
+def is_equal(ratio: float | None) -> bool:
+    """Return whether arms with this ratio of FLOPs may be called equal in compute."""
+    return ratio is not None and ratio <= 1 + EQUAL_WITHIN
+
+
+def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[ResolvedSpec], list[Match]]:
+    """Return the specs with their budgets in the unit that the experiment matches, and the amounts. Raises InputError.
+
+    The first of the runs with one budget is the reference: all of them get the amount that it spends. A budget of no
+    steps stays as it is.
+    """
+    if experiment.match is None:
+        return list(specs), []
+    levels: dict[tuple[Budget, str], Match] = {}
+    for spec in specs:
+        if _level(spec) not in levels and spec.budget.steps != 0:
+            levels[_level(spec)] = _match(experiment, spec, experiment.match)
+    # A budget that is in this unit already stays as it is.
+    matched = [
+        _with_budget(spec, levels[_level(spec)])
+        if spec.budget.unit != experiment.match and _level(spec) in levels
+        else spec
+        for spec in specs
+    ]
+    # Of a scale with a budget of its own and one arm, there is nothing to tell.
+    arms = Counter(_level(spec) for spec in {spec.arm: spec for spec in specs}.values())
+    return matched, [match for level, match in levels.items() if not experiment.scales or arms[level] > 1]
+
+
+def _level(spec: RunSpec) -> tuple[Budget, str]:
+    """Return what runs that are matched have in common: the budget, and the scale if that budget is the scale's own.
+
+    Two scales may have the same number of steps and spend very different amounts on them.
+    """
+    return spec.budget, spec.scale if spec.budget == presets.budget_of(spec.scale) else ""
+
+
+def bound_runs(
+    job: Job, specs: Sequence[ResolvedSpec], prepared: Prepared
+) -> tuple[dict[str, BoundRun], list[Match]]:  # fmt: skip
+    """Return the planned run of each spec, by the name of the spec, and the amounts that the runs share.
+
+    Specs that differ only in values that the text decides, such as the size of a vocabulary, have the same run. Raises
+    InputError.
+    """
+    priced, matches = job.priced
+    matched = {spec.name: with_budget for spec, (with_budget, _) in zip(job.specs, priced, strict=True)}
+    if all(spec.name in matched and spec.encoder.vocab == prepared.vocab for spec in specs):
+        return {spec.name: planned_run(job, bind(matched[spec.name], prepared)) for spec in specs}, matches
+    own = {spec.name: bind(spec, prepared) for spec in specs}  # sizes differ from those that were priced
+    apart = {spec.name: spec for spec in own.values()}
+    equal_specs, matches = equal(job.experiment, list(apart.values()))
+    runs = {name: planned_run(job, spec) for name, spec in zip(apart, equal_specs, strict=True)}
+    return {name: runs[spec.name] for name, spec in own.items()}, matches
+
+
+def planned_run(job: Job, spec: ResolvedSpec) -> BoundRun:
+    """Return the run of a bound spec with its plan, which is made at the first call for the job."""
+    if spec.name not in job.planned:
+        job.planned[spec.name] = BoundRun(spec, None if spec.budget.unit == "seconds" else plan(spec))
+    return job.planned[spec.name]
+
+
+def _match(experiment: Experiment, spec: ResolvedSpec, unit: str) -> Match:
+    given = spec.budget
+    reference = ", ".join(f"{key}={_word(value_at(spec, key))}" for key in experiment.axis.split(","))
+    amount = given.amount
+    if unit != given.unit:
+        if "seconds" in (unit, given.unit):
+            raise InputError(
+                f"a budget in {given.unit} cannot be matched in {unit}: the number of steps per second is only known "
+                f"once the runs are timed; give --budget {unit}=... or --match {given.unit}"
+            )
+        amount = _spent(spec, unit)
+    return Match(unit, amount, given.convention, f"{given.unit}={given.amount:g}", reference)
+
+
+def _spent(spec: ResolvedSpec, unit: str) -> float:
+    """Return what a run spends, as an amount that leads to the same number of steps when it is given as a budget."""
+    own = spending(spec)
+    if unit == "steps":
+        return own.steps
+    amount = float(amount_in(unit, spec, own.tokens, own.flops))
+    # A float may have been rounded down. A larger amount does not help: a parent that gets its share of the budget in
+    # another unit may leave fewer steps, however the amount is rounded.
+    converted = Match(unit, amount, spec.budget.convention, "", "")
+    same = spending(_with_budget(spec, converted)).steps >= own.steps
+    return amount if same else math.nextafter(amount, math.inf)
+
+
+def _with_budget(spec: ResolvedSpec, match: Match) -> ResolvedSpec:
+    """Return the spec with the amount that is matched as its budget."""
+    amount = int(match.amount) if match.unit == "steps" else match.amount
+    budget = {match.unit: amount, "convention": match.convention}
+    if spec.start is not None:  # the budgets of a run and its parent are checked together
+        return spec.replace(budget=budget)
+    return spec.model_copy(update={"budget": parse_part(Budget, budget, "budget")})
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def plan_rows(priced: Sequence[Priced]) -> list[dict[str, Any]]:
+    """Return one row for each run, for tables of plans and for --json."""
+    return [
+        {
+            "objective": spec.objective, "seed": spec.seed, "steps": plan.steps, "tokens": plan.tokens,
+            "words": plan.words, "epochs": plan.epochs,
+            "warmup_steps": plan.warmup_steps, "flops": plan.flops, "parameters": plan.parameters,
+            "memory_bytes": plan.memory_bytes,
+        }
+        for spec, plan in priced
+    ]  # fmt: skip
+
+
+def stay_local(base: RunSpec, own_process: bool) -> None:
+    """Forbid libraries to access the hub if corpus, tokenizer and tasks are all local; called before they are loaded.
+
+    This sets environment variables, which only a command in a process of its own may do. Raises InputError, before
+    anything slow begins, for a corpus that is neither local nor on the hub.
+    """
+    if not sources.local(base.data):
+        named = tuple(name for name in base.data.corpus if name not in sources.BUILT_IN)  # always local
+        if named:
+            sources.resolve(base.data.model_copy(update={"corpus": named}))
+    elif own_process and tasks.local(base.tasks):
+        os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")

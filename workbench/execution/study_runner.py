@@ -1,0 +1,605 @@
+"""An experiment from its job to its report: plan, prepare data, train and fine-tune what is missing, and write.
+
+Every step begins with a look at the run directories, so that a repeated command continues, and any number of workers
+share the runs through leases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench import objectives
+from workbench.data.corpus import corpus_of
+from workbench.data.prepare import Prepared, bind
+from workbench.data.prepare import prepare as prepare_data
+from workbench.data.preprocessing import encode_with
+from workbench.errors import DAMAGE, DamagedRun, remedy
+from workbench.execution import devices, one_run, slurm
+from workbench.execution.one_run import Wanted
+from workbench.execution.study import Job, bound_runs, distinct_runs, planned_run, stay_local
+from workbench.execution.workers import Assignment, share
+from workbench.progress import say
+from workbench.spec.host import Host, Launch
+from workbench.spec.parts import Budget
+from workbench.spec.run_spec import RunSpec, merge, parse
+from workbench.spec.stages import BoundRun, ResolvedSpec
+from workbench.store.environment import code_version
+from workbench.store.run_directory import now
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, of_each, refuse_other_report
+from workbench.tasks import Suite, series
+from workbench.tasks.score import score_digest
+from workbench.training.plan import plan, plan_from_json
+
+log = logging.getLogger("workbench")
+SETTLED = ("done", "diverged")  # states of runs that do not change when the command is repeated
+# The settings on which the initial weights of an encoder and their scores depend. The batch size changes neither, but
+# it has always been part of the names of baselines.
+INITIAL = {"encoder", "data", "seed", "scale", "tasks", "batch"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a command: the state and the note of each run by its id, and the path of the report."""
+
+    record: str
+    runs: dict[str, tuple[str, str]]
+    report: Path | None
+    store: Path
+    verdict: Mapping[str, Any] = field(default_factory=dict)  # of the report, as plain data (`comparison.verdict`)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if some run is not done, else 0."""
+        return int(any(state not in ("done", "trained") for state, _ in self.runs.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as plain data."""
+        rows = [{"run_id": run, "state": state, "note": note} for run, (state, note) in self.runs.items()]
+        return {
+            "record": self.record,
+            "runs": rows,
+            "store": str(self.store),
+            "report": str(self.report) if self.report else None,
+            "verdict": dict(self.verdict),
+        }
+
+    def summary(self) -> str:
+        """Return the outcome as lines for a terminal: counts, runs that are not done, and the report."""
+        from workbench.report import verdict_line
+
+        done = sum(state in ("done", "trained") for state, _ in self.runs.values())
+        lines = [f"{done} of {len(self.runs)} runs are done in {self.store}"]
+        lines += [
+            f"  {state}: {run}" + (f": {note}" if note else "")
+            for run, (state, note) in self.runs.items()
+            if state not in ("done", "trained")
+        ]
+        doubtful = sum(state == "done" and bool(note) for state, note in self.runs.values())
+        if doubtful:
+            verb = "has a loss that is" if doubtful == 1 else "have losses that are"
+            lines.append(f"{doubtful} of them {verb} no better than token frequencies alone give; workbench status "
+                         f"--runs {self.store} names them")  # fmt: skip
+        lines += [f"verdict: {verdict_line(self.verdict)}"] if self.verdict else []
+        return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
+
+
+def prepare(
+    base: RunSpec, cache: Path | None = None, workers: int = 1, launch: Launch | None = None
+) -> tuple[RunSpec, Prepared]:
+    """Return the base spec with the facts of its prepared data, and this data, which is made if needed.
+
+    The slices of a large text are made by `workers` processes, or with `launch` by as many jobs of a cluster.
+    """
+    encode = encode_with if launch is None else partial(slurm.encode_text, launch=launch)
+    prepared = prepare_data(base, cache=cache, workers=workers, encode_slices=encode)
+    return bind(base, prepared), prepared
+
+
+def text_facts(prepared: Prepared) -> dict[str, Any]:
+    """Return the counts of the text for plans and records: words, tokens, documents, and words of each source."""
+    return {"words": prepared.words, "tokens": prepared.tokens, "documents": prepared.documents,
+            "sources": dict(prepared.sources)}  # fmt: skip
+
+
+def prepared_facts(base: RunSpec, workers: int = 1, launch: Launch | None = None) -> dict[str, Any]:
+    """Return what `workbench data prepare` prints: the counts of the text, and the folder of its shards."""
+    if launch is not None:
+        slurm.check()
+    spec, text = prepare(base, workers=workers, launch=launch)
+    removed = {name: dict(counts) for name, counts in text.removed.items()}
+    return {
+        "corpus": ", ".join(spec.data.corpus), "documents": text.documents, "tokens": text.tokens,
+        "words": text.words, "sources": dict(text.sources), **({"removed": removed} if removed else {}),
+        "bytes": text.bytes, "vocab": text.vocab, "fingerprint": text.fingerprint, "folder": str(text.folder),
+    }  # fmt: skip
+
+
+def untrained(run: BoundRun) -> BoundRun:
+    """Return the baseline of a run: the same encoder with its initial weights, which all objectives of a seed share.
+
+    Causal objectives share another one, because sentences are scored there by what comes next, and not by masks.
+    """
+    settings = merge(run.spec.model_dump(include=INITIAL), dict.fromkeys(("data.pairs", "data.copies")))
+    name = "causal-lm" if objectives.is_causal(run.spec) else "bert-mlm"
+    return BoundRun(objectives.with_options(parse(settings | {"objective": name, "budget": {"steps": 0}})))
+
+
+@dataclass(frozen=True)
+class Session:
+    """A job with its store, prepared data and tasks, and the host and number of workers that carry it out."""
+
+    job: Job
+    store: RunStore
+    base: RunSpec
+    prepared: Prepared
+    suite: Suite
+    host: Host
+    workers: int
+
+    @property
+    def wanted(self) -> Wanted:
+        """The scores that every run of the job must have."""
+        return Wanted(self.base.tasks, self.suite, self.prepared)
+
+    @property
+    def record(self) -> str:
+        """The name of the experiment's record in the store."""
+        return self.job.experiment.record_name(
+            self.base, [*(task.name for task in self.suite.tasks), *self.suite.missing]
+        )
+
+
+# The specs that are carried out together, with further fields of the record. A study that decides by results, such as a
+# search, yields a block, reads what the runs of `todo` gave, and yields the next one.
+Blocks = Callable[[Session, list[str]], Iterable[tuple[Sequence[ResolvedSpec], dict[str, Any]]]]
+
+
+def whole_job(session: Session, todo: list[str]) -> Iterator[tuple[Sequence[ResolvedSpec], dict[str, Any]]]:
+    """Yield all specs of a job as one block."""
+    yield session.job.specs, {}
+
+
+def execute(
+    job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None, blocks: Blocks = whole_job,
+    report: bool = True,
+) -> Outcome:  # fmt: skip
+    """Carry out a job from its data to its report: block by block the runs and their baselines.
+
+    Finished runs are not repeated. Raises InputError before anything is spent, OSError if the disk fails, and
+    Interrupted on signals.
+    """
+    _ = job.priced  # a budget or warm-up that cannot be met fails before any data is read
+    session = begin(job, root, host, workers)
+    page = out or Path("reports") / session.record
+    todo: list[str] = []
+    for specs, facts in blocks(session, todo):
+        runs = enroll(session, specs, **facts)
+        todo[:] = (run.run_id for run in runs)
+        if out is None:
+            refuse_other_report(page, session.store)
+        if session.workers > 1 or session.host.launch is not None:
+            _share(session, runs)
+        else:
+            one_run.carry_out_all(
+                session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, now(),
+                {run.run_id: run.plan for run in runs if run.plan is not None},
+            )  # fmt: skip
+    return conclude(session, todo, page) if report else Outcome(session.record, {}, None, session.store.root)
+
+
+def _share(session: Session, runs: Sequence[BoundRun]) -> None:
+    """Carry out runs by worker processes, or by jobs of a cluster."""
+    todo, host = tuple(run.run_id for run in runs), session.host
+    assignment = Assignment(
+        session.store.root, session.record, session.base.model_dump(mode="json"), todo, _files(runs), host, now(),
+        os.getpid(), {run.run_id: run.plan.to_json() for run in runs if run.plan is not None},
+    )  # fmt: skip
+    if host.launch is not None:
+        left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]
+        slurm.share_runs(assignment, left, session.workers)
+    else:
+        share(assignment, session.workers)
+
+
+def check(host: Host, specs: Sequence[RunSpec]) -> None:
+    """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
+    from workbench import cpu
+    from workbench.tasks.zero_shot import scorer
+
+    if host.launch is None:
+        host.resolved_device()
+        devices.check(host)
+        cpu.check()
+    else:
+        slurm.check()  # jobs see the machine on which they run
+    for spec in specs:
+        devices.refuse(spec, host)
+    for size in sorted({spec.batch.size for spec in specs}):
+        host.rows_at_once(size)
+    for spec in (spec for spec in specs if spec.seed == specs[0].seed):
+        scorer.check(spec)
+
+
+def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
+    """Return a session with the store, the tasks and the prepared data of a job.
+
+    The store is made last, so that a command with wrong options leaves nothing behind. Raises InputError for such
+    options, and OSError if the disk fails.
+    """
+    check(host, job.specs)
+    code_version()
+    RunStore.check(root)
+    suite = load_suite(job.base)
+    base, prepared = prepare(job.base)
+    check_losses(job.specs, prepared, host)
+    store = RunStore(root)
+    job.warn()
+    if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
+        say(sentence)
+    return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
+
+
+def check_losses(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -> None:
+    """Raise InputError if losses or metrics of an objective that is not part of the package cannot be logged.
+
+    Also if its losses cannot be added up from the micro-batches or devices in which the host computes its steps.
+    """
+    from workbench.training import loop
+
+    here = host if host.launch is None else Host(device="cpu")
+    first: dict[tuple[str, str], ResolvedSpec] = {}
+    for spec in specs:
+        origin: ResolvedSpec | None = spec
+        while origin is not None:
+            first.setdefault((origin.objective, origin.source), origin)
+            origin = origin.parent()
+    for spec in first.values():
+        if spec.source:
+            bound = bind(spec, prepared)
+            in_parts = host.rows_at_once(bound.batch.size) < bound.batch.size
+            loop.check_losses(bound, corpus_of(prepared, bound), here, in_parts)
+
+
+def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
+    """Return the number of points during training at which each suite is measured, and their cost (`series.rows`)."""
+    wanted = Wanted(job.base.tasks, suite, prepared)
+    if not wanted.during_training or not job.specs:
+        return []
+    arms, _ = bound_runs(job, [spec for spec in job.specs if spec.seed == job.specs[0].seed], prepared)
+    return series.rows(wanted.series(run.spec, run.plan or plan(run.spec)) for run in distinct_runs(arms.values()))
+
+
+def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[str, Any]]]:
+    """Return the points of a job before it begins, as a sentence and as rows; no rows if its text is not prepared."""
+    from workbench import tasks
+
+    if not tasks.any_during_training(job.base.tasks):
+        return "", []
+    if prepared is None:
+        return "scores during training: how many is known once the text is prepared (workbench data prepare)", []
+    base = bind(job.base, prepared)
+    suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
+    rows = points_of(job, prepared, suite)
+    return series.sentence(rows, base.tasks.at), rows
+
+
+def planned_tuning(
+    job: Job, prepared: Prepared | None, host: Host, workers: int = 1
+) -> tuple[str, list[dict[str, Any]]]:
+    """Return the time of fine-tuning here before a job begins, as a sentence and as a row for each task and encoder.
+
+    The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
+    """
+    from workbench import tasks
+    from workbench.tasks.finetuning import tuning_time
+
+    chosen = tasks.fine_tuned_only(job.base.tasks)
+    if not chosen.chosen:
+        return "", []
+    if not tasks.local(chosen):
+        return "fine-tuning time: not estimated, because tasks have to be downloaded first", []
+    if prepared is None:
+        return "fine-tuning time: estimated once the text is prepared (workbench data prepare)", []
+    suite = tasks.read(chosen)
+    named, _ = bound_runs(job, job.specs, prepared)
+    runs = distinct_runs(named.values())
+    encoders = [*runs, *distinct_runs(map(untrained, runs))]
+    return tuning_time.planned([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
+
+
+def trained_already(job: Job, prepared: Prepared | None, root: Path) -> set[str]:
+    """Return the names of the specs of which the store at `root` has trained runs; none if the text is not prepared.
+
+    A damaged run is not among them, and a warning names it.
+    """
+    if prepared is None or not root.is_dir():
+        return set()
+    named, _ = bound_runs(job, job.specs, prepared)
+    runs = {name: RunDir(root / bound.run_id) for name, bound in named.items()}
+    trained = {name: run for name, run in runs.items() if run.trained}
+    damages = dict(zip(trained, of_each(lambda run: run.damage, trained.values()), strict=True))
+    for name, damage in damages.items():
+        if damage:
+            DAMAGE.warning("%s is damaged: %s; %s", trained[name].path, damage, remedy(trained[name].path))
+    return {name for name, damage in damages.items() if damage is None}
+
+
+def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[BoundRun]:
+    """Add the runs of these specs and their baselines to the store and the record, and return them.
+
+    They are in order of seeds, and for each seed the baseline is first, so that whole comparisons are complete early.
+    `facts` are further fields of the record.
+    """
+    named, matches = bound_runs(session.job, specs, session.prepared)
+    runs = distinct_runs(named.values())
+    baselines = (
+        distinct_runs(planned_run(session.job, untrained(run).spec) for run in runs) if session.suite.tasks else []
+    )
+    records = session.store.experiments()
+    seeds = [] if "design" in facts else seeds_before(session, records, named)  # a new plan counts its own seeds alone
+    contrasts = contrasts_of(session, named, declared_in_other_records(session, records), seeds)
+    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts, **facts}
+    if runs:  # a search names its measures once it has runs
+        folders = [RunDir(session.store.root / run.run_id) for run in runs]
+        facts |= {"measures": measures_of(session, runs, records), "first_score": first_score(folders)}
+    session.store.extend_experiment(_record(session, runs, baselines, facts))
+    session.store.open_all([*baselines, *runs])
+    return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
+
+
+def measures_of(
+    session: Session, runs: Sequence[BoundRun], records: Sequence[ExperimentRecord]
+) -> list[dict[str, Any]]:
+    """Return the measures of a session, as rows of the record.
+
+    A measure is a task under its settings. `seen` is the number of seeds of which two arms have a score of any measure
+    by now, without the runs for which one of the store's `records` declared this measure before that: if it is 0, the
+    measure is declared beforehand.
+    """
+    spec = session.base.tasks
+    rows = []
+    for measure in session.suite.tasks:
+        key = {"name": measure.name, "digest": score_digest(measure, spec), "statistic": spec.statistic}
+        new = [run for run in runs if not any(_declares(record, run.run_id, key, session) for record in records)]
+        arms: dict[int, set[str]] = {}
+        for run in new:
+            if next(score_files(session.store.root / run.run_id), None) is not None:
+                arms.setdefault(run.spec.seed, set()).add(run.spec.model_copy(update={"budget": Budget(steps=1)}).arm)
+        seen = sum(len(each) > 1 for each in arms.values())
+        rows.append({**key, "suite": measure.suite, "declared": now(), "seen": seen})
+    return rows
+
+
+def _declares(record: ExperimentRecord, run_id: str, key: Mapping[str, Any], session: Session) -> bool:
+    """Return whether a record declared a measure of a run before results were known.
+
+    A record with a plan of looks is left out, unless it is the session's own, because its results decided how many
+    seeds were trained.
+    """
+    if run_id not in record.runs or (record.design and record.name != session.record):
+        return False
+    return any(row["seen"] == 0 and all(row[name] == key[name] for name in key) for row in record.measures)
+
+
+def score_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of all scores of a run, at the end of training and at points before it."""
+    yield from folder.glob("scores/*.json")
+    yield from folder.glob("points/*/scores/*.json")
+
+
+def first_score(runs: Sequence[RunDir]) -> str:
+    """Return the time at which the first score of these runs was written, in ISO 8601; "" if there is none."""
+    times = [path.stat().st_mtime for run in runs for path in score_files(run.path)]
+    return datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
+
+
+def declared_in_other_records(session: Session, records: Sequence[ExperimentRecord]) -> set[frozenset[str]]:
+    """Return the pairs of runs that others of the store's records declared as contrasts before both were trained.
+
+    A command with other --tasks has a record of its own, and its runs may be trained already. Records with a plan of
+    looks are left out, because their results decided how many seeds were trained.
+    """
+    return {
+        frozenset(pair)
+        for record in records
+        if record.name != session.record and not record.design
+        for contrast in record.contrasts
+        if contrast["seen"] == 0
+        for pair in itertools.product(contrast["runs_a"], contrast["runs_b"])
+    }
+
+
+def seeds_before(session: Session, records: Sequence[ExperimentRecord], named: Mapping[str, BoundRun]) -> list[int]:
+    """Return the trained seeds of the session's record that none of these runs has, if a contrast is new to it.
+
+    `records` are all of the store. The report compares arms over all seeds of its record.
+    """
+    record = next((one for one in records if one.name == session.record), None)
+    if record is None:
+        return []
+    known = [(row["a"], row["b"]) for row in record.contrasts]
+    if all((dict(each.contrast.a), dict(each.contrast.b)) in known for each in session.job.declared):
+        return []
+    seeds = set()
+    for run in (RunDir(session.store.root / run_id) for run_id in record.runs):
+        with contextlib.suppress(DamagedRun):  # which is in no report
+            seeds |= {run.spec().seed} if run.trained else set()
+    return sorted(seeds - {run.spec.seed for run in named.values()})
+
+
+def contrasts_of(
+    session: Session,
+    named: Mapping[str, BoundRun],
+    declared_before: Collection[frozenset[str]] = (),
+    seeds: Collection[int] = (),
+) -> list[dict[str, Any]]:
+    """Return the declared contrasts of these runs, as rows of the record.
+
+    `named` are the runs by the names of their specs (`study.bound_runs`), and `seeds` are further seeds of their
+    arms. `seen` is the number of seeds for which both arms are trained by now, without the pairs of runs in
+    `declared_before`: if it is 0, a contrast is declared beforehand.
+    """
+    rows = []
+    for declared in session.job.declared:
+        pairs = [(named[a].run_id, named[b].run_id) for a, b in declared.runs if a in named and b in named]
+        arms = [(named[a].spec, named[b].spec) for a, b in declared.runs[:1] if a in named and b in named]
+        others = [(a.replace(seed=seed).name, b.replace(seed=seed).name) for a, b in arms for seed in seeds]
+        new = [pair for pair in (*pairs, *others) if frozenset(pair) not in declared_before]
+        seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in new)
+        contrast = declared.contrast
+        rows.append({
+            "label": contrast.label, "a": dict(contrast.a), "b": dict(contrast.b),
+            "runs_a": [a for a, _ in pairs], "runs_b": [b for _, b in pairs], "declared": now(), "seen": seen,
+        })  # fmt: skip
+    return rows
+
+
+def _files(runs: Sequence[BoundRun]) -> tuple[str, ...]:
+    """Return the files of objectives that are not in an installed package, including those of parents."""
+    files: dict[str, None] = {}
+    for each in runs:
+        run: BoundRun | None = each
+        while run is not None:
+            if path := objectives.source_file(run.spec):
+                files[str(path)] = None
+            run = run.parent()
+    return tuple(files)
+
+
+def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
+    """Write the report on the record, and return it with the states of these runs.
+
+    All files of the runs in the report are compared with their hashes. A run that is damaged, be it one of these or
+    another of the record, is in no average there and has this state here.
+    """
+    states = {run_id: state_of(session.store.get(run_id), session.wanted) for run_id in todo}
+    _warn_of_missing_points([session.store.get(run_id) for run_id in todo], session.wanted)
+    if all(state in SETTLED for state, _ in states.values()):
+        _record_reported(session, todo)
+
+    from workbench.report import verdict_beside, write
+    from workbench.report.load.study_tables import read_and_warn
+
+    loaded = read_and_warn(session.store, session.record)
+    states |= {row["run_id"]: ("damaged", row["reason"]) for row in loaded.rows("runs") if row["state"] == "damaged"}
+    page = write(session.store, session.record, out,
+                 missing=dict(session.suite.missing), loaded=loaded)  # fmt: skip
+    verdict = verdict_beside(page)
+    record = session.store.experiment(session.record)
+    first = record.first_score or first_score([session.store.get(run_id) for run_id in record.runs])
+    judged = {"at": now(), **verdict} if verdict else record.verdict
+    session.store.extend_experiment(replace(record, verdict=judged, first_score=first), record.updated)
+    return Outcome(session.record, states, page, session.store.root, verdict)
+
+
+def _record_reported(session: Session, run_ids: Sequence[str]) -> None:
+    """Write to the record which seeds the report shows at this budget, if seeds are not added by a plan.
+
+    Each time that seeds are added after a report, false claims become more likely.
+    """
+    record = session.store.experiment(session.record)
+    if record.design or not session.suite.tasks:
+        return
+    budget = session.job.base.budget.model_dump(mode="json", exclude_none=True)
+    before = [set(row["seeds"]) for row in record.reported if row["budget"] == budget]
+    seeds = sorted({session.store.get(run_id).spec().seed for run_id in run_ids}.union(*before))
+    if len(seeds) > 1:
+        row = {"at": now(), "budget": budget, "seeds": seeds}
+        session.store.extend_experiment(replace(record, reported=[row]))
+
+
+def load_suite(base: RunSpec) -> Suite:
+    """Return the requested tasks, and log those that cannot be loaded."""
+    from workbench import tasks
+
+    suite = tasks.load(base.tasks, text=lambda: (base.data, prepare(base)[1].folder))
+    for name, why in suite.missing.items():
+        log.warning("%s is left out: %s", name, why)
+    return suite
+
+
+def work(assignment: Assignment) -> bool:
+    """Carry out an assignment as one of its workers. Return whether one of its runs is not done at the end."""
+    code_version()
+    for file in assignment.objectives:
+        objectives.find(file)
+    store = RunStore.existing(assignment.store)
+    base = parse(assignment.base)
+    stay_local(base, own_process=True)
+    suite = load_suite(base)
+    todo = assignment.runs
+    _, prepared = prepare(base)
+    plans = {run_id: plan_from_json(raw) for run_id, raw in assignment.plans.items()}
+    one_run.carry_out_all(store, todo, base.tasks, suite, prepared, assignment.host, assignment.since, plans)
+    wanted = Wanted(base.tasks, suite, prepared)
+    return any(state_of(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
+
+
+def score(session: Session, run_id: str) -> float | None:
+    """Return the mean score of a run, over fine-tuning seeds and then tasks; None if damaged, or if one is missing."""
+    from workbench.tasks.measures import expected
+
+    run, tasks = session.store.get(run_id), session.base.tasks
+    if damage := run.damage:
+        DAMAGE.warning("%s is damaged, so its scores do not count: %s; %s", run.path, damage, remedy(run.path))
+        return None
+    if not one_run.complete(run, Wanted(tasks, session.suite, None)):
+        return None
+    values: dict[str, list[float]] = {}
+    for task, _, name in expected(session.suite, tasks):
+        values.setdefault(task.name, []).append(float(run.read_json(f"scores/{name}")["value"]))
+    means = [math.fsum(of_task) / len(of_task) for of_task in values.values()]
+    return math.fsum(means) / len(means) if means else None
+
+
+def state_of(run: RunDir, wanted: Wanted) -> tuple[str, str]:
+    """Return the state of a run and a note on it; "done" is a trained run with all wanted scores."""
+    state = run.state
+    if state in ("done", "trained"):
+        if one_run.complete(run, wanted):
+            return "done", "; ".join(run.warnings())
+        return "unfinished", "; ".join(run.failures().values()) or "some scores are missing"
+    return state, run.note
+
+
+def _warn_of_missing_points(runs: Sequence[RunDir], wanted: Wanted) -> None:
+    """Warn of runs without weights at requested points, which cannot be measured afterwards."""
+    without = {run.run_id: count for run in runs if not run.damage and (count := wanted.unmeasured(run))}
+    if without:
+        name, count = next(iter(without.items()))
+        log.warning(
+            "%d of %d runs have no weights at requested points, since they were trained with another --evaluate-at or "
+            "the weights were deleted; scores of these points are left out: %s at %d points%s",
+            len(without), len(runs), name, count, " and others" if len(without) > 1 else "",
+        )  # fmt: skip
+
+
+def _record(
+    session: Session, runs: Sequence[BoundRun], baselines: Sequence[BoundRun], facts: dict[str, Any]
+) -> ExperimentRecord:
+    experiment = session.job.experiment
+    return ExperimentRecord(
+        name=session.record,
+        experiment=experiment.name,
+        question=experiment.question,
+        axis=experiment.axis,
+        base=session.base.model_dump(mode="json"),
+        tasks=session.base.tasks.model_dump(mode="json"),
+        runs=[run.run_id for run in runs],
+        untrained=[run.run_id for run in baselines],
+        command=shlex.join(session.host.command or ["workbench", *sys.argv[1:]]),
+        text=text_facts(session.prepared),
+        **facts,
+    )

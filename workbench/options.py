@@ -1,0 +1,389 @@
+"""Options of the commands and of the Python interface, each declared once.
+
+An option is a field of a dataclass. Its name, type and default are the field's; `option` adds range, help and example.
+The command line (`workbench.cli.command`), the signatures of `workbench.api`, the words of a cluster's jobs and the
+documentation are made from these declarations.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
+from numbers import Integral, Real
+from os import PathLike, fspath
+from pathlib import Path
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from workbench.errors import InputError, suggest
+
+Names = Sequence[str | Path] | Path  # a text is one name; `checked` makes all of these a tuple of texts
+Settings = Mapping[str, Any]  # dotted keys and their values
+UNIONS = (UnionType, Union)  # `int | None` is the first, with Literal it may be the second
+G = TypeVar("G")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is said of an option besides its name, type and default.
+
+    `least` and `most` bound a number. `names` is the list of `workbench list` whose names complete a value. On the
+    command line, a `repeated` option is written once for each of its values, a `separated` one has them in one text
+    with commas, and a `positional` one has no name. `common` options are shown by --help, the others by --help-all.
+    """
+
+    help: str
+    metavar: str | None = None
+    least: float = -math.inf
+    most: float = math.inf
+    names: str = ""
+    repeated: bool = False
+    separated: bool = False
+    positional: bool = False
+    common: bool = False
+
+
+def option(default: Any, help: str, metavar: str | None = None, **facts: Any) -> Any:
+    """Return the field of an option, which may be left out if it has a default."""
+    return field(default=default, metadata={"option": Option(help, metavar, **facts)})
+
+
+def argument(default: Any, help: str, metavar: str, **facts: Any) -> Any:
+    """Return the field of an argument, which is given by its place on the command line."""
+    return option(default, help, metavar, positional=True, **facts)
+
+
+def like(group: type, name: str, **changes: Any) -> Any:
+    """Return the field of an option that another group declares, with some of its facts changed."""
+    former = next(each for each in fields(group) if each.name == name)
+    default = changes.pop("default", former.default)
+    return field(default=default, metadata={"option": replace(former.metadata["option"], **changes)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class What:
+    """Which runs are compared."""
+
+    TITLE: ClassVar[str] = "What is compared"
+
+    objective: Names = option(
+        (), "An objective's name, or a file ./my_idea.py; repeatable.", "NAME|FILE",
+        names="objectives", repeated=True, common=True,
+    )  # fmt: skip
+    set: Settings | None = option(
+        None, "Set a field of the spec, as in optim.lr=5e-4; repeatable (workbench list keys).", "KEY=VALUE",
+        names="keys", repeated=True, common=True,
+    )  # fmt: skip
+    scale: str | None = option(
+        None, "Size of the encoder: nano (default), micro, mini, small, base, large or a published one "
+        "(workbench list scales).", "NAME", names="scales", common=True,
+    )  # fmt: skip
+    corpus: Names = option(
+        (), "Text: docs (built in), a file, a folder, a glob or a hub name; repeatable.", "NAME|PATH",
+        names="corpora", repeated=True, common=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """How much every run is trained, and over how many seeds."""
+
+    TITLE: ClassVar[str] = "How much is trained"
+
+    budget: str | Mapping[str, float] | None = option(
+        None, "Budget of a run: flops=1e17, tokens=2e6, words=1e8, steps=1000 or seconds=600.", "UNIT=AMOUNT",
+        common=True,
+    )  # fmt: skip
+    match: str | None = option(
+        None, "The unit of which all runs get the same amount: flops (default), tokens, words, steps or seconds. With "
+        "none, each run gets the --budget as given, and the report is not at equal compute.", "UNIT|none",
+    )  # fmt: skip
+    seeds: int | Literal["auto"] | None = option(
+        None, "Number of pre-training seeds (default 1), or auto: add seeds until every comparison in CONTRASTS is "
+        "decided, or cannot be decided within the limits.", "N|auto", least=1, most=1000, common=True,
+    )  # fmt: skip
+    most_seeds: int | None = option(None, "For --seeds auto: the largest number (default 12).", "N", least=2, most=1000)
+    most_compute: str | Mapping[str, float] | None = option(
+        None, "For --seeds auto: the most that all runs may spend, as flops=1e17 or seconds=36000.", "UNIT=AMOUNT"
+    )
+    most_epochs: float | None = option(
+        None, "Refuse runs with more epochs of the text; BabyLM's challenge allows 10.", "NUMBER", least=1e-9, most=1e9
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """On what the encoders are measured."""
+
+    TITLE: ClassVar[str] = "What is measured"
+
+    tasks: Names | None = option(
+        None, "Tasks, separated by commas: probes (default), linear, pairs, blimp, glue, superglue, squad1, none, "
+        "names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, or a folder of pairs "
+        "(workbench list tasks).", "NAMES", names="tasks", separated=True, common=True,
+    )  # fmt: skip
+    evaluate_at: str | None = option(
+        None, "Points of training at which zero-shot and linear tasks are scored as well: auto (default: up to 6 on a "
+        "log scale, for at most 5 % of a run's compute), log:N, words (BabyLM's schedule) or none.", "POINTS",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation:
+    """How each run is computed on a machine; no part of what a run is."""
+
+    TITLE: ClassVar[str] = "How it is computed"
+
+    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.", "DEVICE", common=True)
+    devices: int | None = option(
+        None, "Number of devices that compute each run: GPUs, or processes on a CPU (default: 1, or as many as "
+        "torchrun started).", "N", least=1, most=1024,
+    )  # fmt: skip
+    shard: bool = option(
+        False, "Let each of several --devices hold a part of the weights, gradients and optimizer state (FSDP2), for "
+        "models that do not fit on one.",
+    )  # fmt: skip
+    precision: Literal["auto", "fp32", "bf16"] = option(
+        "auto", "Precision: auto (bf16 on CUDA and, from a width of 64, on CPUs that have it), fp32 or bf16.",
+        "NAME",
+    )  # fmt: skip
+    threads: int | None = option(None, "CPU threads of each run.", "N", least=1, most=4096)
+    micro_batch: int | None = option(
+        None, "Rows computed at once (default: all of a device's).", "ROWS", least=1, most=1 << 31
+    )
+    compile: bool = option(False, "Use torch.compile.")
+    plain: bool = option(False, "Use plain PyTorch in fp32, without faster code, for comparison.")
+    save_every: int | None = option(
+        None, "Steps between checkpoints (default: one each 5 min).", "STEPS", least=1, most=1 << 31
+    )
+    track: Literal["wandb"] | None = option(None, "Copy metrics to a tracker: wandb.", "NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(Computation):
+    """Where runs are computed, and how many at a time."""
+
+    TITLE: ClassVar[str] = Computation.TITLE
+
+    workers: int = option(
+        1, "Number of runs at a time: processes that share the CPU or the GPUs.", "N", least=1, most=1024, common=True
+    )
+    launcher: Literal["local", "slurm"] = option(
+        "local", "Where it is computed: local, or slurm for jobs of a cluster, as many at a time as --workers says; "
+        "--set launch.time=04:00:00 and the like are options of the jobs.", "NAME",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where runs and reports are written."""
+
+    TITLE: ClassVar[str] = "What is written"
+
+    runs: Path | str = option(Path("runs"), "Folder of the run store.", "FOLDER", common=True)
+    out: Path | str | None = option(None, "Folder for the report (default reports/NAME).", "FOLDER", common=True)
+
+
+# Of several bases, dataclasses take the fields of the last one first.
+@dataclass(frozen=True, kw_only=True)
+class SpecOptions(Measures, Amount, What):
+    """The options that decide which runs a command has, and what they are measured on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(Output, Machine, SpecOptions):
+    """The options that all commands which compare runs have in common."""
+
+
+@dataclass(frozen=True)
+class RunOptions(StudyOptions):
+    """The options of `run` and `plan`."""
+
+    experiment: str = argument(
+        MISSING, "Name or file of an experiment, such as ablation (workbench list experiments).", "EXPERIMENT",
+        names="experiments",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """How a sweep searches its space."""
+
+    TITLE: ClassVar[str] = "How it is searched"
+
+    trials: int | None = option(
+        None, "Number of trials with which --over is searched, for each cell. No trial is pruned: a run that is "
+        "stopped early has less compute than the others, which biases the comparison.", "N", least=1, most=100_000,
+        common=True,
+    )  # fmt: skip
+    sampler: Literal["tpe", "random", "qmc"] = option("tpe", "For a search: tpe, random or qmc (quasi-random).", "NAME")
+    tuning_seeds: int = option(1, "For tune: pre-training seeds of each trial.", "N", least=1, most=1000)
+    storage: str | None = option(
+        None, "Storage of Optuna's copy of the trials (default: a journal in the run store).", "FILE|ADDRESS"
+    )
+
+
+@dataclass(frozen=True)
+class SweepOptions(Trials, StudyOptions):
+    """The options of `sweep`."""
+
+    axis: str | None = argument(
+        None, "Name or file of an experiment, such as generator-size; or tune.", "EXPERIMENT", names="experiments"
+    )
+    over: Settings | None = option(
+        None, "Values to compare, as tying=none,all (all combinations), or with --trials the space to search, as "
+        "optim.lr=1e-4..1e-3:log; repeatable.", "KEY=VALUES", names="keys", repeated=True, common=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """The options of `evaluate`."""
+
+    encoder: Names = argument(
+        MISSING, "Folders of encoders in Hugging Face format, or names of models on the hub.", "FOLDER|NAME",
+        repeated=True,
+    )  # fmt: skip
+    tasks: Names | None = like(Measures, "tasks")
+    scale: str | None = like(
+        What, "scale", help="Scale whose settings of fine-tuning are used (default: its run's, or nearest in size).",
+    )  # fmt: skip
+    _: KW_ONLY
+    set: Settings | None = like(What, "set")
+    runs: Path | str = like(Output, "runs")
+    flops: float | None = option(
+        None, "Training FLOPs that are stated of the model (paper convention).", "NUMBER", least=1, most=1e30
+    )
+    allow_bin: bool = option(False, "Read pytorch_model.bin, by a reader that runs no code of the file.")
+    device: str = like(Computation, "device")
+    precision: Literal["auto", "fp32", "bf16"] = like(Computation, "precision")
+    launcher: Literal["local", "slurm"] = like(Machine, "launcher")
+    workers: int | None = like(
+        Machine, "workers", default=None, help="With --launcher slurm: jobs at a time (default: all models)."
+    )
+
+
+@dataclass(frozen=True)
+class SubmitOptions:
+    """The options of `submit`."""
+
+    name: str = argument(MISSING, "Name of an experiment, or of a run (a part of it that no other run has).", "NAME",
+                         names="runs")  # fmt: skip
+    out: Path | str = option(MISSING, "Zip file to write; its card is written beside it, as .json and .md.", "FILE")
+    _: KW_ONLY
+    runs: Path | str = like(Output, "runs")
+    arm: str | None = option(None, "Arm of the experiment; its run with the best mean on dev is submitted.", "ARM")
+    seed: int | None = option(None, "Fine-tuning seed (default: of each task the best one on dev).", "N", least=0)
+    ensemble: int = option(
+        1, "Average the N fine-tuning seeds of each task that are best on dev.", "N", least=1, most=1000
+    )
+    glue: str | None = option(
+        None, "Folder of GLUE with its test files, or its name on the hub (default: the run's).", "FOLDER|NAME"
+    )
+    wnli_majority: bool = option(False, "Predict WNLI's most frequent training label; the card says so.")
+    partial: bool = option(False, "Leave out files that cannot be made.")
+    device: str = like(Computation, "device")
+    precision: Literal["auto", "fp32", "bf16"] = like(Computation, "precision")
+    threads: int | None = like(Computation, "threads")
+
+
+def options_of(group: type) -> dict[str, Option]:
+    """Return the options of a group by name, in the order of the help."""
+    return {each.name: each.metadata["option"] for each in fields(group) if "option" in each.metadata}
+
+
+def flag(name: str) -> str:
+    """Return the name of an option on the command line, such as `--micro-batch`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def checked(group: type[G], values: Mapping[str, Any], spelled: Callable[[str], str] = "{}=".format) -> G:
+    """Return a group with these values, each in the type of its field; None stands for the default.
+
+    Names become tuples of texts, and whole numbers of other types, such as numpy's, ints. Messages write an option as
+    `spelled` does. Raises InputError for an unknown name, and for a value of another type or out of range.
+    """
+    known, types = options_of(group), get_type_hints(group)
+    for name in values:
+        if name not in known:
+            raise InputError(f"unknown argument {name!r}{suggest(name, known)}")
+    given = {name: value for name, value in values.items() if value is not None}
+    return group(**{name: _value(spelled(name), given[name], known[name], types[name]) for name in given})
+
+
+def kinds_of(kind: Any) -> list[Any]:
+    """Return the types that a field accepts besides None, without what they hold: `list` for `list[str] | None`."""
+    places = [get_origin(each) or each for each in (get_args(kind) if get_origin(kind) in UNIONS else (kind,))]
+    return [str if each is Literal else each for each in places]
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """Return the texts that a field accepts, if only some are accepted: those of its `Literal`."""
+    places = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
+    return next((get_args(each) for each in places if get_origin(each) is Literal), ())
+
+
+def _value(name: str, value: Any, declared: Option, kind: Any) -> Any:
+    """Return the value of an option in one of the types of its field. Raises InputError."""
+    kinds, choices = kinds_of(kind), choices_of(kind)
+    if isinstance(value, bool):
+        usable = bool in kinds
+    elif isinstance(value, str | PathLike) and Sequence in kinds:
+        text = fspath(value)
+        return tuple(filter(None, map(str.strip, text.split(",")))) if declared.separated else (text,)
+    elif isinstance(value, str | PathLike) and Path in kinds:
+        return Path(value)
+    elif isinstance(value, str):
+        usable = str in kinds and value in (choices or (value,))
+    elif isinstance(value, Mapping):
+        usable = Mapping in kinds
+    elif isinstance(value, Real):
+        number: int | float = int(value) if isinstance(value, Integral) and int in kinds else float(value)
+        if type(number) in kinds and declared.least <= number <= declared.most:
+            return number
+        usable = False
+    else:
+        several = tuple(value) if isinstance(value, Iterable) and Sequence in kinds else (None,)
+        if all(isinstance(each, str | PathLike) for each in several):
+            return tuple(map(fspath, several))
+        usable = False
+    if usable:
+        return value
+    raise InputError(f"{name}{value!r:.80} is not {_usable(declared, kinds, choices)}")
+
+
+def _usable(declared: Option, kinds: Sequence[Any], choices: Sequence[str]) -> str:
+    """Return which values an option takes, in words."""
+    bounds = f" from {declared.least:,.12g}" if declared.least > -math.inf else ""
+    bounds += f" to {declared.most:,.12g}" if declared.most < math.inf else ""
+    several = Sequence in kinds
+    words = {
+        int: f"a whole number{bounds}", float: f"a number{bounds}", bool: "True or False",
+        str: " or ".join(choices) if choices else "a text", Path: "a name" if several else "a path",
+        Sequence: "a list of names", Mapping: "a mapping, such as {'optim.lr': 1e-3}",
+    }  # fmt: skip
+    if Path in kinds:
+        kinds = [each for each in kinds if each is not str]
+    return " or ".join(words[each] for each in words if each in kinds)
+
+
+def words(options: Any) -> list[str]:
+    """Return the options of a group that differ from their defaults as words of the command line."""
+    typed: list[str] = []
+    for each in fields(options):
+        value, declared = getattr(options, each.name), each.metadata["option"]
+        if value == each.default or declared.positional:
+            continue
+        if isinstance(value, Mapping):
+            typed += [word for key, one in value.items() for word in (flag(each.name), f"{key}={text_of(one)}")]
+        elif isinstance(value, tuple) and declared.repeated:
+            typed += [word for one in value for word in (flag(each.name), one)]
+        else:
+            typed += [flag(each.name)] if value is True else [flag(each.name), text_of(value)]
+    return typed
+
+
+def text_of(value: Any) -> str:
+    """Return a value as the command line takes it: several joined by commas, None as `unset`."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(text_of, value))
+    return "unset" if value is None else str(value)
