@@ -29,9 +29,9 @@ from side_by_side import add_options, encoder_name, host_of, measured, trainer_a
 from workbench import cpu
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import glue
-from workbench.tasks.finetuning.finetune import finetune, points
-from workbench.tasks.task import Task
+from workbench.tasks import glue
+from workbench.tasks.common.classification import finetune, points
+from workbench.tasks.common.examples import Task
 
 
 def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[int], float]:

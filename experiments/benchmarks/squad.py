@@ -36,10 +36,9 @@ from torch.nn import functional as F  # noqa: N812
 from workbench import cpu, tasks
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.squad.answering import answer
-from workbench.tasks.squad.official_metrics import answerable_metrics
-from workbench.tasks.squad.questions import EPOCHS, Questions, Squad
-from workbench.tasks.squad.span_model import NEVER
+from workbench.tasks._squad_answers import answer, answerable_metrics
+from workbench.tasks._squad_model import NEVER
+from workbench.tasks.squad import EPOCHS, Questions, Squad
 
 BEST, LONGEST = 20, 30  # the defaults of run_qa
 QUERY = 24  # tokens of a question, as a rough mean, by which our stride gets the same overlap

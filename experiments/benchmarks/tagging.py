@@ -27,10 +27,9 @@ from side_by_side import add_options, encoder_name, host_of, measured, rates, un
 from workbench import cpu, tasks
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.tagging.tag_scores import points
-from workbench.tasks.tagging.tagger import tag
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.task import Tagged
+from workbench.tasks._tagger import tag
+from workbench.tasks.common.examples import Tagged
+from workbench.tasks.tagging import Tagging, points
 
 NO_LABEL = -100
 

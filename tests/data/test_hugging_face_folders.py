@@ -23,11 +23,11 @@ from workbench.data.hugging_face import check_encoder_folder, check_tokenizer_fo
 from workbench.models.electra import Config, Electra
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.tasks.finetuning import token_batches
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.finetuning.token_batches import encode
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.common import token_rows
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.token_rows import encode
 
 Change = Callable[[Path], object]
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -371,8 +371,8 @@ def test_texts_are_read_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch)
     pairs = Examples([f"word {n}" * n for n in range(9)], ["other word"] * 9, [0] * 9)
     task, first = replace(TASK, train=pairs, fingerprint=""), None
     for piece, characters in ((1000, 1 << 20), (2, 1 << 20), (1000, 40)):
-        monkeypatch.setattr(token_batches, "PIECE", piece)
-        monkeypatch.setattr(token_batches, "CHARACTERS", characters)
+        monkeypatch.setattr(token_rows, "PIECE", piece)
+        monkeypatch.setattr(token_rows, "CHARACTERS", characters)
         found = encode(folder, task, 16)["train"]
         now = [[row.tolist() for row in rows] for rows in (found.ids, found.types or [])]
         assert len(found) == 9 and now == (first or now)

@@ -17,8 +17,8 @@ from workbench.data.progress_bar import silent
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store import cache
-from workbench.tasks import baselines
-from workbench.tasks.finetuning import table
+from workbench.tasks import table
+from workbench.tasks.common import baselines
 
 from .small import write_table, write_text
 

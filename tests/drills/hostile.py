@@ -19,10 +19,10 @@ from workbench.errors import InputError
 from workbench.spec import experiment
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.store import atomic, checkpoint
-from workbench.tasks.finetuning import table
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.finetuning.token_batches import encode
-from workbench.tasks.task import Examples, Task
+from workbench.tasks import table
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.token_rows import encode
 
 from .disk import some
 from .small import limit

@@ -21,8 +21,8 @@ from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Examples, Suite, Task
-from workbench.tasks.finetuning import finetune as module
-from workbench.tasks.score import Score, score_name
+from workbench.tasks.common import classification as module
+from workbench.tasks.common.contract import Score, score_name
 
 TASKS = TasksSpec(seeds=2)
 ANY: Any = None  # what is not looked at

@@ -20,8 +20,8 @@ from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Examples, Suite, Task, measures
-from workbench.tasks.score import score_name
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks.common.contract import score_name
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.plan import plan
 
 TINY: dict[str, Any] = {

@@ -10,7 +10,7 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks import measures
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.minimal_pairs import PairSet
 
 CPU = Host(device="cpu", threads=1, precision="fp32")
 

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import table
+from workbench.tasks import table
 
 
 def refused(path: Path) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from workbench.data import tokenizer
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Examples, Task, fingerprinted
+from workbench.tasks.common.examples import Examples, Task, fingerprinted
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)

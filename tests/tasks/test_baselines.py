@@ -12,8 +12,8 @@ import pytest
 import sklearn.linear_model
 import sklearn.metrics
 
-from workbench.tasks import baselines
-from workbench.tasks.task import Examples, Tagged, Task, fingerprinted
+from workbench.tasks.common import baselines
+from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
 
 WORDS = [
     "red",

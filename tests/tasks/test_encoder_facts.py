@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench.spec.presets import scale_of_encoder
-from workbench.tasks.encoder_facts import EncoderFacts, encoder_facts
+from workbench.tasks.common.encoder_folders import EncoderFacts, encoder_facts
 
 ENCODERS = {  # layers, width -> whose settings
     "nano": (1, 64, "nano"), "smaller than nano": (2, 16, "nano"), "just above nano": (2, 64, "micro"),

@@ -11,14 +11,14 @@ import pytest
 from workbench.errors import Diverged, InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks import evaluation
-from workbench.tasks.encoder_facts import EncoderFacts
-from workbench.tasks.evaluation import evaluate
-from workbench.tasks.score import Score
-from workbench.tasks.squad.questions import Question, Questions, Squad
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.task import Examples, Measure, Suite, Tagged, Task
-from workbench.tasks.zero_shot.minimal_pairs import pair_set
+from workbench.tasks.common import evaluation
+from workbench.tasks.common.contract import Score
+from workbench.tasks.common.encoder_folders import EncoderFacts
+from workbench.tasks.common.evaluation import evaluate
+from workbench.tasks.common.examples import Examples, Measure, Suite, Tagged, Task
+from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.squad import Question, Questions, Squad
+from workbench.tasks.tagging import Tagging
 
 SPEC = TasksSpec(seeds=2, lr=3e-4, length=128)
 CPU = Host(device="cpu", threads=1)

@@ -10,30 +10,30 @@ import pytest
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.tasks import _embedding_vectors as embedding_vectors
+from workbench.tasks import _linear_readout as linear
+from workbench.tasks import _preferences as preferences
+from workbench.tasks import _squad_answers as squad_answers
+from workbench.tasks import _tagger as tagger
 from workbench.tasks import measures
-from workbench.tasks.embeddings import embed
-from workbench.tasks.embeddings.embedding_task import SIMILARITY, Embedding, Similar
-from workbench.tasks.finetuning import finetune
-from workbench.tasks.linear import measure as linear
-from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.score import score_name
-from workbench.tasks.squad import answering
-from workbench.tasks.squad.questions import Questions, Squad
-from workbench.tasks.tagging import tagger
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.task import Examples, Measure, Suite, Tagged, Task
-from workbench.tasks.zero_shot import preferences
-from workbench.tasks.zero_shot.minimal_pairs import pair_set
+from workbench.tasks.common import classification
+from workbench.tasks.common.contract import score_name
+from workbench.tasks.common.examples import Examples, Measure, Suite, Tagged, Task
+from workbench.tasks.embeddings import SIMILARITY, Embedding, Similar
+from workbench.tasks.linear_probe import LinearProbe
+from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.squad import Questions, Squad
+from workbench.tasks.tagging import Tagging
 
 ROWS = Examples(["a", "b"], None, [0, 1])
 WORDS = Tagged([["a"]], [[0]])
 KINDS: list[tuple[Measure, ModuleType, str]] = [
-    (Task("t", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, ROWS, {"dev": ROWS}), finetune, "finetune"),
+    (Task("t", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, ROWS, {"dev": ROWS}), classification, "finetune"),
     (Tagging("tag:x", ("A",), 1, "", WORDS, {"test": WORDS}), tagger, "tag"),
     (LinearProbe("linear:x", "texts", ("x", "y"), "accuracy", ("accuracy",), ROWS, {"dev": ROWS}), linear, "probe"),
-    (Embedding("similarity:x", SIMILARITY, {"test": Similar(("a",), ("b",), (1.0,))}), embed, "embed"),
+    (Embedding("similarity:x", SIMILARITY, {"test": Similar(("a",), ("b",), (1.0,))}), embedding_vectors, "embed"),
     (pair_set("pairs:x", "minimal-pairs", ["a"], ["b"], {"paradigm": ["p"]}), preferences, "zero_shot"),
-    (Squad("squad1", False, Questions((), ()), {"dev": Questions((), ())}), answering, "answer"),
+    (Squad("squad1", False, Questions((), ()), {"dev": Questions((), ())}), squad_answers, "answer"),
 ]
 SPEC = TasksSpec(seeds=3)
 

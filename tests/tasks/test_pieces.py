@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.tasks.linear.states import Reader, open_reader, picked_states
-from workbench.tasks.pieces import SHORTEST, cuts, word_pieces
+from workbench.tasks._linear_readout import Reader, open_reader, picked_states
+from workbench.tasks.common.token_rows import SHORTEST, cuts, word_pieces
 
 
 @pytest.fixture(scope="module")

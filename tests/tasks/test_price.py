@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from workbench.data import tokenizer
 from workbench.models.sentence_scores import Sentences
 from workbench.spec.presets import resolve
-from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.linear.problem import fingerprinted as sealed_probe
-from workbench.tasks.price import price
-from workbench.tasks.task import Examples
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks.common.cost import price
+from workbench.tasks.common.examples import Examples
+from workbench.tasks.linear_probe import LinearProbe
+from workbench.tasks.linear_probe import fingerprinted as sealed_probe
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.loop import build
 
 

@@ -17,10 +17,9 @@ from workbench.data import hugging_face
 from workbench.data.hugging_face.hub import model_folder
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
-from workbench.tasks.encoder_facts import encoder_facts
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.pieces import open_splitter
-from workbench.tasks.tagging.word_windows import word_windows
+from workbench.tasks._tagger import word_windows
+from workbench.tasks.common.encoder_folders import encoder_facts, load_encoder
+from workbench.tasks.common.token_rows import open_splitter
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ENGLISH = [*SPECIAL, "the", "cat", "sat", "å", "a", "##t", "s", "mat", "The"]

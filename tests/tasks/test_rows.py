@@ -11,7 +11,7 @@ import pytest
 from refused_tables import labelled, refused
 
 from workbench.data import formats
-from workbench.tasks import rows
+from workbench.tasks.common import table_files
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
@@ -27,7 +27,7 @@ def test_binary_and_endless_fields_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a\\u0000b", "label": 1}\n')
     assert "line 1: column 'text' holds a NUL" in refused(path)
-    path.write_text('{"text": "' + "a " * (rows.LONGEST // 2) + 'b", "label": 1}\n')
+    path.write_text('{"text": "' + "a " * (table_files.LONGEST // 2) + 'b", "label": 1}\n')
     assert "line 1: column 'text' holds 1,048,577 characters, more than 1,048,576" in refused(path)
 
 
@@ -41,7 +41,7 @@ def test_a_header_of_very_many_columns_takes_a_moment(tmp_path: Path) -> None:
 
 def test_a_table_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = labelled(tmp_path / "t.csv", 2)
-    monkeypatch.setattr(rows, "LARGEST", 50)
+    monkeypatch.setattr(table_files, "LARGEST", 50)
     assert "bytes; a table may have at most 50" in refused(path)
 
 
@@ -61,5 +61,5 @@ def test_lines_that_end_in_carriage_returns_alone_are_rows(tmp_path: Path, name:
     found = []
     for end in ("\n", "\r", "\r\n"):
         (tmp_path / name).write_bytes(lines.replace("\n", end).encode())
-        found.append(list(rows.rows_of(tmp_path / name)))
+        found.append(list(table_files.rows_of(tmp_path / name)))
     assert len(found[0]) == 2 and found[0] == found[1] == found[2]

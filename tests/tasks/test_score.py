@@ -15,9 +15,9 @@ from workbench.spec.parts import TasksSpec
 from workbench.store import run_directory
 from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.score import Score, keep, score_digest, score_name
-from workbench.tasks.task import Task, fingerprinted
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.contract import Score, keep, score_digest, score_name
+from workbench.tasks.common.examples import Task, fingerprinted
 
 SCORE = Score(
     "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",

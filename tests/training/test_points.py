@@ -18,7 +18,7 @@ from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.store.verify import verify
 from workbench.tasks import Suite, measures
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training import points
 from workbench.training.plan import plan, spent_by
 

@@ -27,8 +27,8 @@ from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore, check_outside
 from workbench.tasks import load
-from workbench.tasks.finetuning.babylm_glue import SUITE
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.babylm_glue import SUITE
+from workbench.tasks.minimal_pairs import PairSet
 
 log = logging.getLogger("workbench")
 

@@ -42,8 +42,9 @@ from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
 from workbench.store.run_directory import now
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, of_each
-from workbench.tasks import Suite, series
-from workbench.tasks.score import score_digest
+from workbench.tasks import Suite
+from workbench.tasks.common import cost
+from workbench.tasks.common.contract import score_digest
 from workbench.training.plan import plan
 
 log = logging.getLogger("workbench")
@@ -178,7 +179,7 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
     from workbench import cpu
-    from workbench.tasks.zero_shot import scorer
+    from workbench.tasks.common import sentence_scorers
 
     if host.launch is None:
         host.resolved_device()
@@ -191,7 +192,7 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
     for spec in (spec for spec in specs if spec.seed == specs[0].seed):
-        scorer.check(spec)
+        sentence_scorers.check(spec)
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
@@ -208,7 +209,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     check_losses(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
-    if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
+    if sentence := cost.schedule_sentence(points_of(job, prepared, suite), base.tasks.at):
         say(sentence)
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
 
@@ -240,7 +241,7 @@ def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]
     if not wanted.during_training or not job.specs:
         return []
     arms, _ = bound_runs(job.experiment, [spec for spec in job.specs if spec.seed == job.specs[0].seed], prepared)
-    return series.rows(wanted.series(run.spec, plan(run.spec)) for run in distinct_runs(arms.values()))
+    return cost.schedule_rows(wanted.series(run.spec, plan(run.spec)) for run in distinct_runs(arms.values()))
 
 
 def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[str, Any]]]:
@@ -254,7 +255,7 @@ def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[
     base = bind(job.base, prepared)
     suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
     rows = points_of(job, prepared, suite)
-    return series.sentence(rows, base.tasks.at), rows
+    return cost.schedule_sentence(rows, base.tasks.at), rows
 
 
 def planned_tuning(
@@ -265,7 +266,7 @@ def planned_tuning(
     The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
     """
     from workbench import tasks
-    from workbench.tasks.finetuning import tuning_time
+    from workbench.tasks.common import cost
 
     chosen = tasks.fine_tuned_only(job.base.tasks)
     if not chosen.chosen:
@@ -278,7 +279,7 @@ def planned_tuning(
     named, _ = bound_runs(job.experiment, job.specs, prepared)
     runs = distinct_runs(named.values())
     encoders = [*runs, *distinct_runs(map(untrained, runs))]
-    return tuning_time.planned([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
+    return cost.planned_time([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
 
 
 def trained_already(job: Job, prepared: Prepared | None, root: Path) -> set[str]:

@@ -47,7 +47,7 @@ from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields
 from workbench.tasks import Measure, Suite
-from workbench.tasks.score import keep
+from workbench.tasks.common.contract import keep
 from workbench.training.plan import Plan, plan
 from workbench.training.points import step_of
 
@@ -312,7 +312,7 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
 
     Each score is stored with the run's name and the hash of the encoder that was measured.
     """
-    from workbench.tasks.finetuning.unfinished import Unfinished
+    from workbench.tasks.common.fine_tuning import Unfinished
     from workbench.tasks.measures import take
 
     run.want(name for _, _, name in wanted.expected(run))

@@ -25,8 +25,8 @@ from workbench.store.environment import environment
 from workbench.store.run_directory import home_of
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Suite
-from workbench.tasks.evaluation import evaluate
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.common.evaluation import evaluate
+from workbench.tasks.minimal_pairs import PairSet
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
 def _check_scored(model: Model, suite: Suite) -> None:
     """Raise InputError if sentences are to be scored, and the files of the model hold no head for that."""
     if any(isinstance(task, PairSet) for task in suite.tasks):
-        from workbench.tasks.zero_shot import published_scorer
+        from workbench.tasks.common import sentence_scorers
 
-        published_scorer.load(model.folder, "cpu")
+        sentence_scorers.load_published(model.folder, "cpu")
 
 
 def _hashes(folder: Path) -> dict[str, str]:
@@ -162,7 +162,7 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
     The FLOPs that others spent before are printed. Raises InputError for a setting in `given` that contradicts it.
     """
     from workbench.models import published_pair
-    from workbench.tasks.finetuning.token_batches import check_tokens
+    from workbench.tasks.common.token_rows import check_tokens
 
     assert base.pair is not None
     pair = published_pair.find(base.pair)

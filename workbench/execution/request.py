@@ -503,7 +503,7 @@ def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) ->
     overrides = parse_overrides(sets)
     if scale is not None or "scale" in overrides or "recipe" in overrides:
         return scale, sets
-    from workbench.tasks.encoder_facts import encoder_facts
+    from workbench.tasks.common.encoder_folders import encoder_facts
 
     facts = encoder_facts(encoder)
     if facts.origin is not None:

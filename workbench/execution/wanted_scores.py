@@ -18,7 +18,7 @@ from workbench.training.plan import Plan
 from workbench.training.points import Point, step_of
 
 if TYPE_CHECKING:
-    from workbench.tasks.series import Series
+    from workbench.tasks.common.cost import Series
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Wanted:
     @property
     def during_training(self) -> bool:
         """Whether some measure may also be taken during training."""
-        from workbench.tasks.price import measured_during_training
+        from workbench.tasks.common.cost import measured_during_training
 
         return self.prepared is not None and any(map(measured_during_training, self.suite.tasks))
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""
-        from workbench.tasks.series import steps
+        from workbench.tasks.common.cost import schedule_points
 
-        return steps(self.series(spec, plan))
+        return schedule_points(self.series(spec, plan))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield each score that a trained run must have, as its measure, its seed and its name.
@@ -83,7 +83,7 @@ class Wanted:
 
     def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
         """Return the points of each suite of measures in a run with this spec and plan."""
-        from workbench.tasks.series import series
+        from workbench.tasks.common.cost import series
 
         if self.prepared is None:
             return []

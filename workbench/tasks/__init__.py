@@ -11,7 +11,7 @@ from workbench.errors import InputError, encodable, suggest
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.spec.scoring import PROBES, SQUAD
 from workbench.store.atomic import user_path
-from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
+from workbench.tasks.common.examples import Examples, Measure, Suite, Task, held_out
 
 __all__ = ["Examples", "HeldOut", "Measure", "Suite", "Task", "known", "load", "local", "of_corpus"]
 TRAIN_NONE = frozenset({"pairs", "blimp", "sentences", "linear", "embedding"})  # kinds that train no weights
@@ -20,29 +20,38 @@ HeldOut = Callable[[], tuple[DataSpec, Path]]  # returns a corpus and the folder
 
 def known() -> list[dict[str, str]]:
     """Return the name, suite, metric and one-line summary of every named task, without reading any data."""
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.finetuning import babylm_glue, glue, probes
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import own_questions, superglue_names
-    from workbench.tasks.tagging import tag_names
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
+    from workbench.tasks import (
+        babylm_glue,
+        embeddings,
+        glue,
+        held_out_pairs,
+        minimal_pairs,
+        probes,
+        squad,
+        superglue,
+        table,
+        tagging,
+    )
+    from workbench.tasks import linear_probe as linear
 
     rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
     rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
     rows += [(name, held_out_pairs.SUITE, "accuracy", summary) for name, summary in held_out_pairs.SUMMARIES.items()]
-    rows += [(each.name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for each in blimp.NAMED.values()]
+    rows += [
+        (each.name, "blimp", "accuracy", f"{each.summary}, without fine-tuning")
+        for each in minimal_pairs.NAMED.values()
+    ]
     rows += [
         (babylm_glue.PREFIX + name, babylm_glue.SUITE, "accuracy", row.summary)
         for name, row in babylm_glue.ROWS.items()
     ]
     rows += [
-        *superglue_names.known(),
-        *squad_names.known(),
-        *tag_names.known(),
+        *superglue.known(),
+        *squad.known(),
+        *tagging.known(),
         *linear.known(),
-        *own_questions.known(),
-        *embedding_names.known(),
+        *table.known(),
+        *embeddings.known(),
     ]
     return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
 
@@ -55,26 +64,25 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
 
 def _with_baselines(measure: Measure, cache: Path | None) -> Measure:
     """Return a measure with its baselines, which come from the cache if they were computed before."""
-    from workbench.tasks import baselines
-    from workbench.tasks.embeddings import tf_idf
-    from workbench.tasks.embeddings.embedding_task import Embedding
-    from workbench.tasks.linear import word_baselines
-    from workbench.tasks.linear.problem import LinearProbe
-    from workbench.tasks.squad import overlap
-    from workbench.tasks.squad.questions import Squad
-    from workbench.tasks.tagging.tag_scores import with_baselines
-    from workbench.tasks.tagging.tagging_task import Tagging
+    from workbench.tasks import _embedding_vectors as embedding_vectors
+    from workbench.tasks import _squad_answers as squad_answers
+    from workbench.tasks import linear_probe
+    from workbench.tasks.common import baselines
+    from workbench.tasks.embeddings import Embedding
+    from workbench.tasks.linear_probe import LinearProbe
+    from workbench.tasks.squad import Squad
+    from workbench.tasks.tagging import Tagging, with_baselines
 
     if isinstance(measure, Task):
         return baselines.added(measure, cache)
     if isinstance(measure, Squad):
-        return overlap.added(measure, cache)
+        return squad_answers.added(measure, cache)
     if isinstance(measure, LinearProbe):
-        return word_baselines.added(measure, cache)
+        return linear_probe.added(measure, cache)
     if isinstance(measure, Tagging):
         return replace(measure, baselines=with_baselines(measure, cache))
     if isinstance(measure, Embedding):
-        return replace(measure, baselines=tf_idf.baselines(measure, cache))
+        return replace(measure, baselines=embedding_vectors.word_baselines(measure, cache))
     return measure  # minimal pairs have theirs
 
 
@@ -83,19 +91,15 @@ def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
 
     Names are `none`, `glue`, `babylm`, `probes`, `pairs` or one kind of pairs, `blimp` and its variants, single
     tasks, substitutes beside GLUE's folders (`QNLI-devsplit`), paths to tables or to minimal pairs, and the names
-    of SuperGLUE and like it (`workbench.tasks.superglue`), of SQuAD (`workbench.tasks.squad.squad_names`), of tagging
-    (`workbench.tasks.tagging.tag_names`), of linear probes (`workbench.tasks.linear.names`) and of embeddings
-    (`workbench.tasks.embeddings.embedding_names`). Tasks of `glue`,
+    of SuperGLUE and like it (`workbench.tasks.superglue`), of SQuAD (`workbench.tasks.squad`), of tagging
+    (`workbench.tasks.tagging`), of linear probes (`workbench.tasks.linear_probe`) and of embeddings
+    (`workbench.tasks.embeddings`). Tasks of `glue`,
     `babylm` or `superglue` whose files are absent are listed in `missing`; a task selected by its own name must be
     available. `text` returns the prepared corpus, from which pairs are made.
     Raises InputError.
     """
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.finetuning import babylm_glue, probes, table
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import own_questions, superglue_names
-    from workbench.tasks.tagging import tag_names
+    from workbench.tasks import babylm_glue, embeddings, probes, squad, superglue, table, tagging
+    from workbench.tasks import linear_probe as linear
 
     names = list(dict.fromkeys(tasks.names))
     if not tasks.chosen:
@@ -112,15 +116,15 @@ def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
         loaded += probes.load(_members(selected["probes"], "probes", PROBES), tasks.rows)
     babylm, absent = babylm_glue.load(selected["babylm"], tasks.babylm, tasks.rows)
     loaded, missing = loaded + babylm, missing | absent
-    superglue, absent = superglue_names.load(selected["superglue"], tasks)
-    loaded, missing = loaded + superglue, missing | absent
-    loaded += [own_questions.load(name, tasks) for name in selected["own questions"]]
+    questions, absent = superglue.load(selected["superglue"], tasks)
+    loaded, missing = loaded + questions, missing | absent
+    loaded += [table.load_own(name, tasks) for name in selected["own questions"]]
     loaded += [table.load(Path(name), tasks) for name in selected["table"]]
     measures: list[Measure] = [held_out(task, tasks.held_out) for task in loaded]
-    measures += squad_names.load(selected[SQUAD], tasks)
-    measures += tag_names.load(selected["tagging"], tasks)
+    measures += squad.load(selected[SQUAD], tasks)
+    measures += tagging.load(selected["tagging"], tasks)
     measures += linear.load([probe for name in selected["linear"] for probe in linear.place(name) or []], tasks)
-    measures += embedding_names.load(selected["embedding"], tasks)
+    measures += embeddings.load(selected["embedding"], tasks)
     # A text that is not prepared yet takes longest, so whatever else may be absent is looked for before.
     zero_shot = {name: _pairs(kind, name, tasks, text) for kind, name in kinds if kind in ("blimp", "sentences")}
     zero_shot |= {name: _pairs(kind, name, tasks, text) for kind, name in kinds if kind == "pairs"}
@@ -139,7 +143,7 @@ def _glue(names: Sequence[str], tasks: TasksSpec) -> tuple[list[Task], dict[str,
 
     Raises InputError if a task selected by its own name is absent, or if all are.
     """
-    from workbench.tasks.finetuning import glue
+    from workbench.tasks import glue
 
     if not names:
         return [], {}
@@ -154,7 +158,7 @@ def _glue(names: Sequence[str], tasks: TasksSpec) -> tuple[list[Task], dict[str,
 
 def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Measure:
     """Return the minimal pairs that a name selects. Raises InputError."""
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
+    from workbench.tasks import held_out_pairs, minimal_pairs
 
     if kind == "pairs":
         if text is None:
@@ -164,7 +168,7 @@ def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Meas
         raise InputError(
             f"--tasks {name}: a search cannot choose settings by the pairs that a report shows; use --tasks pairs"
         )
-    return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
+    return minimal_pairs.load(name, tasks.blimp) if kind == "blimp" else minimal_pairs.load_path(name)
 
 
 def fine_tuned_only(tasks: TasksSpec) -> TasksSpec:
@@ -206,19 +210,17 @@ def any_during_training(tasks: TasksSpec) -> bool:
 
 def local(tasks: TasksSpec) -> bool:
     """Return whether no task has to be downloaded from the hub. Raises InputError for an unknown name."""
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.tagging import tag_names
+    from workbench.tasks import embeddings, squad, tagging
+    from workbench.tasks import linear_probe as linear
 
     kinds = {kind_of(name) for name in tasks.names if name != "none"}
-    glue = "glue" in kinds or any(linear.needs_glue(n) or embedding_names.needs_glue(n) for n in tasks.names)
+    glue = "glue" in kinds or any(linear.needs_glue(n) or embeddings.needs_glue(n) for n in tasks.names)
     glue = not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
-    blimp = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
+    no_pairs = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
         tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists()
     )
-    tagging = any(tag_names.needs_hub(name, tasks) for name in tasks.names)
-    return glue and blimp and not tagging and not (SQUAD in kinds and squad_names.needs_hub(tasks))
+    downloads = any(tagging.needs_hub(name, tasks) for name in tasks.names)
+    return glue and no_pairs and not downloads and not (SQUAD in kinds and squad.needs_hub(tasks))
 
 
 def kind_of(name: str) -> str:
@@ -228,33 +230,38 @@ def kind_of(name: str) -> str:
 
 def _kind_and_name(name: str) -> tuple[str, str]:
     """Return the kind of task that a name selects, and the name as that kind's module spells it. Raises InputError."""
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.finetuning import babylm_glue, glue, table
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import own_questions, superglue_names
-    from workbench.tasks.tagging import tag_names
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
+    from workbench.tasks import (
+        babylm_glue,
+        embeddings,
+        glue,
+        held_out_pairs,
+        minimal_pairs,
+        squad,
+        superglue,
+        table,
+        tagging,
+    )
+    from workbench.tasks import linear_probe as linear
 
     lower = name.lower()
     kinds = {"glue": "glue", **dict.fromkeys(("probes", *PROBES), "probes")}
-    kinds |= dict.fromkeys(held_out_pairs.NAMES, "pairs") | dict.fromkeys(blimp.NAMED, "blimp")
+    kinds |= dict.fromkeys(held_out_pairs.NAMES, "pairs") | dict.fromkeys(minimal_pairs.NAMED, "blimp")
     if lower in kinds:
         return kinds[lower], lower
-    for suite in (babylm_glue, superglue_names):
+    for suite in (babylm_glue, superglue):
         if lower == suite.SUITE or lower.startswith(suite.PREFIX):
             suite.names_of(name)  # raises InputError if there is no such task
             return suite.SUITE, lower
     recognised = {
-        "embedding": embedding_names.is_embedding, "own questions": own_questions.is_own,
-        "tagging": tag_names.is_tagging, "linear": linear.place,
+        "embedding": embeddings.is_embedding, "own questions": table.is_own,
+        "tagging": tagging.is_tagging, "linear": linear.place,
     }  # fmt: skip
     for kind, recognises in recognised.items():
         if recognises(name):
             return kind, name
-    if squad := squad_names.place(name):
-        return SQUAD, squad
-    if blimp.holds_pairs(name):
+    if placed := squad.place(name):
+        return SQUAD, placed
+    if minimal_pairs.holds_pairs(name):
         return "sentences", name
     if table.is_table(name):
         return "table", name
@@ -267,12 +274,8 @@ def _kind_and_name(name: str) -> tuple[str, str]:
 
 def _unknown(name: str) -> str:
     """Return the message for a name that selects no task; with a slash it can only be a path."""
-    from workbench.tasks.finetuning import babylm_glue, glue
-    from workbench.tasks.rows import FORMATS
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import superglue_names
-    from workbench.tasks.tagging import tag_names
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
+    from workbench.tasks import babylm_glue, glue, held_out_pairs, minimal_pairs, squad, superglue, tagging
+    from workbench.tasks.common.table_files import FORMATS
 
     if user_path(name, "--tasks").is_file():
         return (
@@ -281,9 +284,9 @@ def _unknown(name: str) -> str:
         )
     if "/" in name:
         return f"--tasks {name}: there is no such file or folder"
-    suites = ("none", "glue", babylm_glue.SUITE, superglue_names.SUITE, "probes", "linear")
+    suites = ("none", "glue", babylm_glue.SUITE, superglue.SUITE, "probes", "linear")
     known = [
-        *suites, *glue.ROWS, *PROBES, *held_out_pairs.NAMES, *blimp.NAMED, *tag_names.NAMED, *squad_names.SUMMARIES,
+        *suites, *glue.ROWS, *PROBES, *held_out_pairs.NAMES, *minimal_pairs.NAMED, *tagging.NAMED, *squad.SUMMARIES,
     ]  # fmt: skip
     hint = suggest(name, known)
     paths = "" if hint.endswith("?") else ", or the path of a table or of minimal pairs"

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.embeddings.embedding_task import Embedding
-from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.score import Progress, Score, score_name
-from workbench.tasks.squad.questions import Squad
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.task import Measure, Suite, Task
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.common.contract import Progress, Score, score_name
+from workbench.tasks.common.examples import Measure, Suite, Task
+from workbench.tasks.embeddings import Embedding
+from workbench.tasks.linear_probe import LinearProbe
+from workbench.tasks.minimal_pairs import PairSet
+from workbench.tasks.squad import Squad
+from workbench.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
-    from workbench.tasks.finetuning.unfinished import Unfinished
+    from workbench.tasks.common.fine_tuning import Unfinished
     from workbench.training.ranks import Ranks
 
 
@@ -36,32 +36,32 @@ def take(
     folder that cannot be measured, Diverged if numbers are not finite.
     """
     if isinstance(measure, Task):
-        from workbench.tasks.finetuning.finetune import finetune
+        from workbench.tasks.common.classification import finetune
 
         return finetune(encoder, measure, spec, seed, host, progress, unfinished)
     if isinstance(measure, Tagging):
-        from workbench.tasks.tagging.tagger import tag
+        from workbench.tasks._tagger import tag
 
         return tag(encoder, measure, spec, seed, host, progress, unfinished)
     if isinstance(measure, LinearProbe):
-        from workbench.tasks.linear.measure import probe
+        from workbench.tasks._linear_readout import probe
 
         return probe(encoder, measure, spec, seed, host, progress)
     if isinstance(measure, Embedding) and measure.train is not None:
-        from workbench.tasks.embeddings.contrastive import tune_and_embed
+        from workbench.tasks._embedding_vectors import tune_and_embed
 
         return tune_and_embed(encoder, measure, spec, seed, host, progress, unfinished)
     if isinstance(measure, Embedding):
-        from workbench.tasks.embeddings.embed import embed
+        from workbench.tasks._embedding_vectors import embed
 
         return embed(encoder, measure, spec, seed, host, progress)
     if isinstance(measure, PairSet):
-        from workbench.tasks.zero_shot.preferences import zero_shot
+        from workbench.tasks._preferences import zero_shot
         from workbench.training.ranks import ALONE
 
         return zero_shot(encoder, measure, spec, seed, host, progress, ranks or ALONE)
     if isinstance(measure, Squad):
-        from workbench.tasks.squad.answering import answer
+        from workbench.tasks._squad_answers import answer
 
         return answer(encoder, measure, spec, seed, host, progress, unfinished)
     raise TypeError(f"no function measures a {type(measure).__name__}")

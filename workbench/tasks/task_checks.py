@@ -12,12 +12,9 @@ from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import SQUAD
 from workbench.store.atomic import user_path
-from workbench.tasks import TRAIN_NONE, kind_of
-from workbench.tasks.embeddings import embedding_names
-from workbench.tasks.finetuning import table
-from workbench.tasks.linear import names as linear
-from workbench.tasks.superglue.own_questions import SPANS
-from workbench.tasks.tagging import tag_names
+from workbench.tasks import TRAIN_NONE, embeddings, kind_of, table, tagging
+from workbench.tasks import linear_probe as linear
+from workbench.tasks.table import SPANS
 
 CLASSIFIED = frozenset({"glue", "babylm", "superglue", "probes", "own questions", "table"})
 FINE_TUNED = CLASSIFIED | {"tagging", SQUAD}
@@ -38,7 +35,7 @@ READ_BY: Mapping[str, tuple[Collection[str], str]] = {
     "blimp": ({"blimp", BLIMP}, "blimp and its variants"),
     "babylm": ({"babylm"}, "tasks of BabyLM"),
     "superglue": ({"superglue"}, "tasks of SuperGLUE"),
-    "tagging": ({TAGS}, f"the tasks {' and '.join(tag_names.NAMED)}"),
+    "tagging": ({TAGS}, f"the tasks {' and '.join(tagging.NAMED)}"),
     **dict.fromkeys(("squad", "squad_head", "squad_length", "squad_stride"), ({SQUAD}, "tasks of SQuAD")),
     "scorers": (SCORED, "minimal pairs"),
     "embeddings": ({"embedding"}, "similarity and retrieval"),
@@ -92,8 +89,8 @@ def read_with(name: str) -> set[str]:
         KINDS: in_table and kind in ("table", "linear"),
         METRICS: in_table and (kind in ("table", "linear") or spans),
         FOLDS: in_table and kind != "embedding",  # where linear probes and choices say why they refuse it
-        GLUE: linear.needs_glue(name) if kind == "linear" else embedding_names.needs_glue(name),
+        GLUE: linear.needs_glue(name) if kind == "linear" else embeddings.needs_glue(name),
         BLIMP: kind == "linear" and linear.needs_blimp(name),
-        TAGS: name.lower() in tag_names.NAMED,
+        TAGS: name.lower() in tagging.NAMED,
     }
     return {kind, *(what for what, is_read in read.items() if is_read)}

@@ -17,8 +17,8 @@ from workbench.execution.several_devices.devices import Training
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
-from workbench.tasks.task import Examples, Task
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.ranks import ALONE
 
 PAIRS = pair_set("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})

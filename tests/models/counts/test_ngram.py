@@ -19,7 +19,7 @@ from workbench.models.counts.ngram import Ngrams, count_pairs
 from workbench.models.counts.unigram import count_words
 from workbench.models.export import WEIGHTS, export_heads
 from workbench.rng import row_keys, uniform
-from workbench.tasks.zero_shot.scorer import _fill
+from workbench.tasks.common.sentence_scorers import _fill
 from workbench.tensors import Batch, Corruption
 
 VOCAB = 40

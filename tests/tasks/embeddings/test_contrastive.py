@@ -19,14 +19,13 @@ from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
-from workbench.tasks.embeddings import pair_batches
-from workbench.tasks.embeddings.contrastive import batches, loss_named, tune_and_embed
-from workbench.tasks.embeddings.embed import embed
-from workbench.tasks.embeddings.embedding_task import Embedding, Relevant, Similar, fingerprinted
-from workbench.tasks.finetuning.unfinished import Unfinished
+from workbench.tasks import _embedding_vectors as embedding_vectors
+from workbench.tasks._embedding_vectors import batches, embed, loss_named, tune_and_embed
+from workbench.tasks.common.contract import score_digest, score_name
+from workbench.tasks.common.cost import measured_during_training
+from workbench.tasks.common.fine_tuning import Unfinished
+from workbench.tasks.embeddings import Embedding, Relevant, Similar, fingerprinted
 from workbench.tasks.measures import expected, take
-from workbench.tasks.price import measured_during_training
-from workbench.tasks.score import score_digest, score_name
 
 library = pytest.importorskip("sentence_transformers")
 
@@ -297,6 +296,6 @@ def test_what_cannot_be_trained_is_refused(collection: Path, monkeypatch: pytest
     (collection / "qrels/train.tsv").unlink()
     with pytest.raises(InputError, match=r"toys has no qrels/train\.tsv, with the relevant documents of queries to tr"):
         load(f"retrieval:{collection}")
-    monkeypatch.setattr(pair_batches, "LIBRARY", "sentence_transformers_is_not_here")
+    monkeypatch.setattr(embedding_vectors, "LIBRARY", "sentence_transformers_is_not_here")
     with pytest.raises(InputError, match=r"^tasks\.embeddings=contrastive needs the package sentence-transformers, wh"):
         load(f"retrieval:{collection}")

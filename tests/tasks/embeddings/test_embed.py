@@ -13,8 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.embeddings.embed import embed, embeddings
-from workbench.tasks.embeddings.embedding_task import Embedding, Similar, fingerprinted
+from workbench.tasks._embedding_vectors import embed, embeddings
+from workbench.tasks.embeddings import Embedding, Similar, fingerprinted
 
 SPEC = TasksSpec(length=32)
 CPU = Host(device="cpu", threads=1)

@@ -10,8 +10,8 @@ from embedding_files import load
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.common.cost import measured_during_training
 from workbench.tasks.measures import expected
-from workbench.tasks.price import measured_during_training
 
 
 def test_a_table_is_tested_whole_unless_it_has_parts(tmp_path: Path) -> None:

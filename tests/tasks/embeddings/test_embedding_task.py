@@ -7,15 +7,7 @@ from dataclasses import replace
 import pytest
 
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.embeddings.embedding_task import (
-    POOLINGS,
-    RETRIEVAL,
-    SIMILARITY,
-    Embedding,
-    Relevant,
-    Similar,
-    fingerprinted,
-)
+from workbench.tasks.embeddings import POOLINGS, RETRIEVAL, SIMILARITY, Embedding, Relevant, Similar, fingerprinted
 
 PAIRS = Similar(("a", "b"), ("c", "d"), (1.0, 2.0))
 FOUND = Relevant(

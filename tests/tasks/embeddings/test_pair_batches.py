@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
-from workbench.tasks.embeddings import pair_batches
+from workbench.tasks import _embedding_vectors as embedding_vectors
 
 
 @settings(deadline=None, max_examples=60)
@@ -27,9 +27,9 @@ def test_no_document_of_a_batch_answers_the_query_of_another_pair(
     )
     if not together:
         with pytest.raises(InputError, match=r"^no two of the \d+ training pairs can be in one batch"):
-            next(pair_batches.apart(pairs, size, seed))
+            next(embedding_vectors.apart(pairs, size, seed))
         return
-    taken = list(islice(pair_batches.apart(pairs, size, seed), 200))
+    taken = list(islice(embedding_vectors.apart(pairs, size, seed), 200))
     assert len(taken) == 200
     for batch in taken:
         assert 1 < len(batch) <= size and len(set(batch)) == len(batch)
@@ -39,7 +39,7 @@ def test_no_document_of_a_batch_answers_the_query_of_another_pair(
 
 def test_pairs_without_anything_in_common_are_all_taken_once_an_epoch() -> None:
     pairs = [(f"q{n}", f"d{n}") for n in range(64)]
-    taken = list(islice(pair_batches.apart(pairs, 16, 3), 8))
+    taken = list(islice(embedding_vectors.apart(pairs, 16, 3), 8))
     for epoch in (taken[:4], taken[4:]):
         assert sorted(number for batch in epoch for number in batch) == list(range(64))
     assert taken[:4] != taken[4:]

@@ -10,8 +10,8 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.tasks.embeddings import ranking
-from workbench.tasks.embeddings.embedding_task import Relevant
+from workbench.tasks import _embedding_vectors as embedding_vectors
+from workbench.tasks.embeddings import Relevant
 
 
 @settings(deadline=None, max_examples=60)
@@ -26,7 +26,7 @@ def test_ndcg_is_scikit_learns_and_recall_a_plain_count(data: st.DataObject) -> 
     part = Relevant(
         {"q": "x"}, {f"d{n}": "y" for n in range(count)}, {"q": {f"d{n}": float(g) for n, g in enumerate(grades) if g}}
     )
-    found = ranking.metrics(part, np.ones((1, 1)), scores[:, None])
+    found = embedding_vectors.ranking_metrics(part, np.ones((1, 1)), scores[:, None])
     assert found["ndcg_10"] == pytest.approx(sklearn.metrics.ndcg_score([grades], [scores], k=10))
     best = np.argsort(-scores)
     for cut in (10, 100):
@@ -39,13 +39,13 @@ def test_equal_scores_are_no_help_and_chance_is_their_mean() -> None:
     for number in range(300):
         documents = {f"{number}-{n}": "x" for n in range(40)}
         part = Relevant({"q": "x"}, documents, {"q": {f"{number}-0": 1.0, f"{number}-1": 2.0}})
-        values.append(ranking.metrics(part, np.ones((1, 1)), np.ones((40, 1)))["ndcg_10"])
-        chances.append(ranking.chance(part))
+        values.append(embedding_vectors.ranking_metrics(part, np.ones((1, 1)), np.ones((40, 1)))["ndcg_10"])
+        chances.append(embedding_vectors.ndcg_by_chance(part))
     assert len(set(chances)) == 1
     assert np.mean(values) == pytest.approx(chances[0], abs=4 * np.std(values) / math.sqrt(300))
 
 
 def test_a_query_is_not_its_own_answer() -> None:
     part = Relevant({"a": "x"}, {"a": "x", "b": "y"}, {"a": {"b": 1.0}})
-    assert ranking.metrics(part, np.ones((1, 1)), np.array([[2.0], [1.0]]))["ndcg_10"] == 1.0
-    assert ranking.chance(part) == 1.0
+    assert embedding_vectors.ranking_metrics(part, np.ones((1, 1)), np.array([[2.0], [1.0]]))["ndcg_10"] == 1.0
+    assert embedding_vectors.ndcg_by_chance(part) == 1.0

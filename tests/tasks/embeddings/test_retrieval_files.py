@@ -10,7 +10,7 @@ import pytest
 from embedding_files import load
 
 from workbench.errors import InputError
-from workbench.tasks.embeddings.embedding_task import Relevant
+from workbench.tasks.embeddings import Relevant
 
 
 def test_beirs_layout_is_read(collection: Path) -> None:

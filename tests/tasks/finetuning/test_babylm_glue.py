@@ -13,8 +13,8 @@ from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec import scoring
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import babylm_glue
-from workbench.tasks.task import Task
+from workbench.tasks import babylm_glue
+from workbench.tasks.common.examples import Task
 
 MNLI = [{"premise": f"p {i}", "hypothesis": f"h {i}", "label": i % 3, "idx": i} for i in range(6)]
 

@@ -14,9 +14,9 @@ from causal_folders import KINDS
 from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning.classifier import Classifier, load_encoder, pooled, reads_last
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.task import Task
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.encoder_folders import Classifier, load_encoder, pooled, reads_last
+from workbench.tasks.common.examples import Task
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
 

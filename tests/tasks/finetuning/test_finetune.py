@@ -19,12 +19,12 @@ import torch
 from workbench.errors import Diverged
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import finetune as module
-from workbench.tasks.finetuning import glue
-from workbench.tasks.finetuning.classifier import Classifier, load_encoder
-from workbench.tasks.finetuning.finetune import finetune, task_loss
-from workbench.tasks.finetuning.token_batches import encode
-from workbench.tasks.task import Task
+from workbench.tasks import glue
+from workbench.tasks.common import classification as module
+from workbench.tasks.common.classification import finetune, task_loss
+from workbench.tasks.common.encoder_folders import Classifier, load_encoder
+from workbench.tasks.common.examples import Task
+from workbench.tasks.common.token_rows import encode
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
 CPU = Host(device="cpu")

@@ -13,9 +13,9 @@ from workbench.errors import Interrupted
 from workbench.signals import interrupting
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.finetuning.fit import setting, step_count
-from workbench.tasks.task import Task
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.examples import Task
+from workbench.tasks.common.fine_tuning import setting, step_count
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
 

@@ -17,9 +17,9 @@ from glue_lines import HEADERS, load, rte, write, write_both
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks import rows as tables
-from workbench.tasks.finetuning import glue
-from workbench.tasks.task import Suite
+from workbench.tasks import glue
+from workbench.tasks.common import table_files as tables
+from workbench.tasks.common.examples import Suite
 
 # ---- the official layout ----
 

@@ -9,8 +9,8 @@ from refused_tables import labelled, refused
 
 from workbench import progress
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.baselines import bag_of_words
-from workbench.tasks.finetuning import table
+from workbench.tasks import table
+from workbench.tasks.common.baselines import bag_of_words
 
 
 def test_more_labels_than_a_head_can_have(tmp_path: Path) -> None:

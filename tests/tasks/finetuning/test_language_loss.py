@@ -17,11 +17,11 @@ from workbench.models.export import export_heads
 from workbench.spec.host import Host
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
-from workbench.tasks.finetuning import finetune as module
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.finetuning.language_loss import LanguageLoss
-from workbench.tasks.score import score_digest
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.common import classification as module
+from workbench.tasks.common.classification import LanguageLoss
+from workbench.tasks.common.contract import score_digest
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.common.examples import Examples, Task
 from workbench.training.loop import build
 
 CPU = Host(device="cpu", precision="fp32")

@@ -9,8 +9,8 @@ import pytest
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.task import Task
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.examples import Task
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gpt2 with head", "electra decoder", "electra decoder with head", "xlnet"])

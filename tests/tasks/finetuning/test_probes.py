@@ -17,8 +17,8 @@ from workbench.data.built_in import docs
 from workbench.data.built_in.docs import Entry
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import probes
-from workbench.tasks.task import Examples, Task
+from workbench.tasks import probes
+from workbench.tasks.common.examples import Examples, Task
 
 NOUNS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("ane", "olt", "ira", "ux", "eem", "ost", "aff", "igo")]
 
@@ -208,7 +208,7 @@ def test_the_same_on_every_machine_and_in_every_order(
     assert again == suite
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import test_probes as t;"
-        "from workbench.tasks.finetuning import probes;"
+        "from workbench.tasks import probes;"
         "from workbench.data.built_in import docs; docs.entries = t.sides; probes.TRAIN_SHARE = 1.0;"
         "probes.cache_root = lambda: t.Path(sys.argv[2]);"
         "print(*(task.fingerprint for task in probes.load(probes.PROBES)))"

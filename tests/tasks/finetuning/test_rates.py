@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning.classifier import Classifier
-from workbench.tasks.finetuning.rates import depth, layer_factor, layerwise_optimizer, optim_spec, schedule_spec
+from workbench.tasks.common.encoder_folders import Classifier
+from workbench.tasks.common.fine_tuning import depth, layer_factor, layerwise_optimizer, optim_spec, schedule_spec
 from workbench.training.optimizer import lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import table
-from workbench.tasks.task import Task
+from workbench.tasks import table
+from workbench.tasks.common.examples import Task
 
 
 def read(path: Path, **spec: Any) -> Task:

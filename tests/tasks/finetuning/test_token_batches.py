@@ -15,11 +15,11 @@ import transformers
 from workbench import progress
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import token_batches
-from workbench.tasks.finetuning.classifier import load_encoder, longest
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.finetuning.token_batches import by_length, doubled, encode, encode_rows, shuffled
-from workbench.tasks.task import Examples, Task, fingerprinted
+from workbench.tasks.common import token_rows
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.encoder_folders import load_encoder, longest
+from workbench.tasks.common.examples import Examples, Task, fingerprinted
+from workbench.tasks.common.token_rows import by_length, doubled, encode, encode_rows, shuffled
 
 
 def test_texts_of_a_pair_do_not_run_together_and_no_row_is_empty(make: Callable[[str], Path], encoder: Path) -> None:
@@ -135,9 +135,9 @@ def test_long_texts_are_encoded_in_pieces_with_progress(
     rows = Examples(words, [words[-1 - place] for place in range(12)], [0] * 12)
     whole = encode_rows(encoder, rows, 8)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(token_batches, "CHARACTERS", 30)
+    monkeypatch.setattr(token_rows, "CHARACTERS", 30)
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-    parts = list(token_batches.pieces(rows, encoder))
+    parts = list(token_rows.pieces(rows, encoder))
     assert [text for part, _ in parts for text in part.first] == rows.first
     assert [text for part, _ in parts for text in part.second or []] == rows.second
     assert sum(size for _, size in parts) == sum(map(len, [*rows.first, *(rows.second or [])]))

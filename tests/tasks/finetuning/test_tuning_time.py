@@ -13,10 +13,10 @@ from workbench import tasks
 from workbench.spec import presets
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import tuning_time
-from workbench.tasks.finetuning.workload import Workload, workload
+from workbench.tasks.common import cost
+from workbench.tasks.common.cost import Workload, workload
+from workbench.tasks.common.examples import Suite, Task
 from workbench.tasks.measures import take
-from workbench.tasks.task import Suite, Task
 
 SPEC = TasksSpec(lr=3e-3, length=32, batch=8, seeds=2)
 CPU = Host(device="cpu", threads=1, precision="fp32")
@@ -34,9 +34,9 @@ def test_the_time_is_that_of_the_fine_tuner(
         "encoder.positions": 48,
     })  # fmt: skip
     spec = SPEC.model_copy(update={"batch": 32, "epochs": 40.0})  # so long that loading the encoder matters little
-    monkeypatch.setattr(tuning_time.time, "perf_counter", time.process_time)
+    monkeypatch.setattr(cost.time, "perf_counter", time.process_time)
     work = workload(keyword, spec, folder, 48)
-    (told,) = tuning_time.tuning_seconds(base, [work], spec, CPU)
+    (told,) = cost.tuning_seconds(base, [work], spec, CPU)
     begun = time.process_time()
     score = take(folder, keyword, spec, 0, CPU)
     taken = time.process_time() - begun
@@ -45,26 +45,26 @@ def test_the_time_is_that_of_the_fine_tuner(
 
 def test_seconds_follow_from_products_and_steps(monkeypatch: pytest.MonkeyPatch, keyword: Task) -> None:
     base = presets.resolve("nano")
-    monkeypatch.setattr(tuning_time, "_timed", lambda spec, tasks, host, rows, length: 0.5 + length / 16)
+    monkeypatch.setattr(cost, "_timed", lambda spec, tasks, host, rows, length: 0.5 + length / 16)
     work = Workload(10, 32, [[16]], [[16]], 0)
-    (seconds,) = tuning_time.tuning_seconds(base, [work], TasksSpec(batch=32), CPU)
+    (seconds,) = cost.tuning_seconds(base, [work], TasksSpec(batch=32), CPU)
     assert seconds == pytest.approx(10 * 1.5, rel=0.02)
-    (more,) = tuning_time.tuning_seconds(base, [replace(work, tested=320)], TasksSpec(batch=32), CPU)
+    (more,) = cost.tuning_seconds(base, [replace(work, tested=320)], TasksSpec(batch=32), CPU)
     assert more - seconds == pytest.approx(10 * 1.0 / 3, rel=0.1)  # a forward pass is a third of a step
 
 
 def test_the_plan_counts_encoders_seeds_and_workers(
     encoder: Path, keyword: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning_time, "tuning_seconds", lambda spec, works, tasks, host: [60.0 for _ in works])
+    monkeypatch.setattr(cost, "tuning_seconds", lambda spec, works, tasks, host: [60.0 for _ in works])
     specs = [presets.resolve("nano", {"seed": seed}) for seed in range(3)]
     suite = Suite((keyword, replace(keyword, name="other")), {"CoLA": "no folder"})
-    sentence, rows = tuning_time.planned(specs, suite, SPEC, encoder, CPU, 1)
+    sentence, rows = cost.planned_time(specs, suite, SPEC, encoder, CPU, 1)
     assert sentence.startswith("fine-tuning time for 3 encoders, untrained ones included: about 12 min")
     assert sentence.endswith("(a few steps timed; one fine-tuning takes keyword 1 min 0 s, other 1 min 0 s); without "
                              "CoLA, which are not there")  # fmt: skip
     assert [(row["task"], row["times"], row["seconds"]) for row in rows] == [("keyword", 6, 60.0), ("other", 6, 60.0)]
-    assert "about 6 min" in tuning_time.planned(specs, suite, SPEC, encoder, CPU, 2)[0]
+    assert "about 6 min" in cost.planned_time(specs, suite, SPEC, encoder, CPU, 2)[0]
 
 
 def test_only_names_that_train_an_encoder_are_priced(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store import checkpoint
 from workbench.store.run_directory import RunDir
-from workbench.tasks.evaluation import evaluate
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.finetuning.unfinished import Unfinished
-from workbench.tasks.score import Score, score_name
-from workbench.tasks.task import Suite, Task
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.contract import Score, score_name
+from workbench.tasks.common.evaluation import evaluate
+from workbench.tasks.common.examples import Suite, Task
+from workbench.tasks.common.fine_tuning import Unfinished
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1, seeds=1)
 EVERY_STEP = Host(device="cpu", save_every=1)
@@ -139,7 +139,7 @@ def test_a_state_that_lies_in_the_place_of_another_is_not_used(
 def test_evaluation_goes_on_and_deletes_the_state_once_the_score_is_stored(
     encoder: Path, keyword: Task, run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.tasks import evaluation
+    from workbench.tasks.common import evaluation
 
     monkeypatch.setattr(RunDir, "weight_digests", lambda self, place="": WEIGHTS)
     suite = Suite((replace(keyword, epochs=1.0),))

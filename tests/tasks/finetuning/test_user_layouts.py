@@ -10,9 +10,9 @@ import pytest
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.embeddings.embedding_task import Embedding
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.task import Task
+from workbench.tasks.common.examples import Task
+from workbench.tasks.embeddings import Embedding
+from workbench.tasks.tagging import Tagging
 
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 

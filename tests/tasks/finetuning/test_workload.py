@@ -11,15 +11,14 @@ from transformers import AutoConfig
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.embeddings.embedding_task import Embedding, Similar
-from workbench.tasks.finetuning.token_batches import encode
-from workbench.tasks.finetuning.workload import workload
-from workbench.tasks.pieces import open_splitter
-from workbench.tasks.squad.questions import Question, Questions, Squad
-from workbench.tasks.squad.windows import limits, windows
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.tagging.word_windows import word_windows
-from workbench.tasks.task import Examples, Tagged, Task, fingerprinted
+from workbench.tasks._squad_model import limits, windows
+from workbench.tasks._tagger import word_windows
+from workbench.tasks.common.cost import workload
+from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
+from workbench.tasks.common.token_rows import encode, open_splitter
+from workbench.tasks.embeddings import Embedding, Similar
+from workbench.tasks.squad import Question, Questions, Squad
+from workbench.tasks.tagging import Tagging
 
 SPEC = TasksSpec(lr=3e-3, length=32, batch=8, seeds=2)
 CPU = Host(device="cpu", threads=1, precision="fp32")

@@ -12,20 +12,21 @@ from toy_probes import CPU, SPEC, WORDS, by_end, conllu, pairs, sentences, tagge
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.linear import measure, problem, readout, word_baselines
-from workbench.tasks.linear.problem import LinearProbe, fingerprinted
+from workbench.tasks import _linear_readout as linear_readout
+from workbench.tasks import linear_probe
+from workbench.tasks.common.examples import Suite, Tagged
+from workbench.tasks.linear_probe import LinearProbe, fingerprinted
 from workbench.tasks.measures import expected, take
-from workbench.tasks.task import Suite, Tagged
 
 
 def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> None:
-    task = word_baselines.added(tagger(), encoder.parent / "cache")
+    task = linear_probe.added(tagger(), encoder.parent / "cache")
     score = take(encoder, task, SPEC, 0, CPU)
     assert score.value == score.values["test"]["accuracy"] > 85
     layers = score.details["layers"]
     assert list(layers) == ["0", "1", "2", "mixed"]
     assert score.values["test, layer 1"] == layers["1"]["values"]["test"]
-    assert all(each["strength"] in readout.STRENGTHS for each in layers.values())
+    assert all(each["strength"] in linear_readout.STRENGTHS for each in layers.values())
     assert (score.train_rows, score.test_rows) == (task.train.count(), task.tests["test"].count())  # type: ignore[union-attr]
     assert score.baselines["bag-of-words"] == 100.0 and score.baselines["majority"] < 40
     assert score.suite == "linear" and json.loads(json.dumps(score.to_json()))["layers"] == layers
@@ -52,17 +53,17 @@ def test_labels_of_test_rows_choose_nothing(encoder: Path) -> None:
 def test_copies_of_a_row_choose_the_penalty_together() -> None:
     rows = [["bada"], ["kefe", "logo"]] * 10 + sentences(30, 3)
     probe = fingerprinted(replace(tagger(), train=Tagged(rows, [by_end(words) for words in rows])), SPEC)
-    marks = problem.held(probe)
+    marks = linear_probe.held(probe)
     assert len(set(marks[:20:2])) == len(set(marks[1:20:2])) == 1
     assert 0.1 < np.mean(marks) < 0.5
-    aside = problem.held(pairs())
-    assert {label for label, mark in zip(problem.groups(pairs()), aside, strict=True) if mark}.isdisjoint(
-        label for label, mark in zip(problem.groups(pairs()), aside, strict=True) if not mark
+    aside = linear_probe.held(pairs())
+    assert {label for label, mark in zip(linear_probe.groups(pairs()), aside, strict=True) if mark}.isdisjoint(
+        label for label, mark in zip(linear_probe.groups(pairs()), aside, strict=True) if not mark
     )
 
 
 def test_pairs_are_learnt_on_other_paradigms(encoder: Path) -> None:
-    task = word_baselines.added(pairs(), encoder.parent / "cache")
+    task = linear_probe.added(pairs(), encoder.parent / "cache")
     train, test = task.train, task.tests["held-out paradigms"]
     assert set(train.targets).isdisjoint(test.targets) and len(set(test.targets)) == 2  # type: ignore[arg-type]
     score = take(encoder, task, SPEC, 0, CPU)
@@ -81,12 +82,12 @@ def test_a_control_task_can_only_be_learnt_word_by_word(encoder: Path) -> None:
     score = take(encoder, task, SPEC, 0, CPU)
     assert control["selectivity"] == pytest.approx(score.value - control["accuracy"])
     assert control["accuracy"] > 80  # twenty words, all of them seen
-    tags = measure._targets(task, task.train)
-    drawn = measure._drawn(task, task.train, tags)
+    tags = linear_readout._targets(task, task.train)
+    drawn = linear_readout._drawn(task, task.train, tags)
     words = [word for row in task.train.words for word in row]  # type: ignore[union-attr]
     assert len(set(zip(words, drawn.tolist(), strict=True))) == len(set(words))
     unseen = Tagged([[f"{word}x" for word in WORDS * 50]], [[0] * 1000])
-    shares = np.bincount(measure._drawn(task, unseen, tags), minlength=5) / 1000
+    shares = np.bincount(linear_readout._drawn(task, unseen, tags), minlength=5) / 1000
     assert np.abs(shares - np.bincount(tags) / len(tags)).max() < 0.25
     assert "control" not in score.details["layers"]["mixed"]
     assert task.settings(spec) != task.settings(SPEC)

@@ -9,9 +9,7 @@ import pytest
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import LINEAR, PROBES
-from workbench.tasks.finetuning import glue
-from workbench.tasks.linear import names
-from workbench.tasks.zero_shot import blimp
+from workbench.tasks import glue, linear_probe, minimal_pairs
 
 TAGGED = "".join(f"w{n}\tO\nw{n % 5}\tB-X\n\n" for n in range(40))
 PAIR = '{"sentence_good": "a b", "sentence_bad": "b a"}\n'
@@ -33,47 +31,49 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["linear", "LINEAR", "linear:probes", "Linear:Probes"])
 def test_one_word_selects_all_probes(name: str) -> None:
-    assert names.place(name) == list(PROBES)
+    assert linear_probe.place(name) == list(PROBES)
 
 
-@pytest.mark.parametrize("known", [*PROBES, *glue.ROWS, *blimp.NAMED])
+@pytest.mark.parametrize("known", [*PROBES, *glue.ROWS, *minimal_pairs.NAMED])
 def test_every_task_of_ours_is_found_in_any_case(known: str) -> None:
     for name in (f"linear:{known}", f"LINEAR:{known.upper()}", f"Linear:{known.lower()}"):
-        assert names.place(name) == [known]
+        assert linear_probe.place(name) == [known]
 
 
 def test_a_substitute_keeps_its_own_name() -> None:
-    assert names.place("linear:qnli-devsplit") == ["qnli-devsplit"] and names.needs_glue("linear:QNLI-devsplit")
+    assert linear_probe.place("linear:qnli-devsplit") == ["qnli-devsplit"] and linear_probe.needs_glue(
+        "linear:QNLI-devsplit"
+    )
 
 
 @pytest.mark.parametrize(
     "name", ["CoLA", "order", "probes", "none", "mine.csv", "linearly", "pairs.jsonl", "sets", "notes.md"]
 )
 def test_other_tasks_are_left_to_others(files: Path, name: str) -> None:
-    assert names.place(name) is None
-    assert not names.needs_glue(name) and not names.needs_blimp(name)
+    assert linear_probe.place(name) is None
+    assert not linear_probe.needs_glue(name) and not linear_probe.needs_blimp(name)
 
 
 @pytest.mark.parametrize("name", ["größe.iob2", "tagged"])
 def test_tagged_sentences_are_a_probe_with_and_without_the_prefix(files: Path, name: str) -> None:
-    assert names.place(name) == names.place(f"linear:{name}") == [name]
-    assert names.place(str(files / name)) == [str(files / name)]
+    assert linear_probe.place(name) == linear_probe.place(f"linear:{name}") == [name]
+    assert linear_probe.place(str(files / name)) == [str(files / name)]
 
 
 @pytest.mark.parametrize("name", ["pairs.jsonl", "sets", "empty", "rows.csv", "rows.jsonl", "missing.csv"])
 def test_other_paths_need_the_prefix(files: Path, name: str) -> None:
-    assert names.place(f"linear:{name}") == [name]
+    assert linear_probe.place(f"linear:{name}") == [name]
 
 
 @pytest.mark.parametrize(("rest", "near"), [("ordr", "order"), ("COLAA", "CoLA"), ("blimp-fats", "blimp-fast")])
 def test_an_unknown_name_is_told_with_the_nearest(rest: str, near: str) -> None:
     with pytest.raises(InputError, match=f"linear:{rest}.*'{near}'"):
-        names.place(f"linear:{rest}")
+        linear_probe.place(f"linear:{rest}")
 
 
 @pytest.mark.parametrize("rest", ["", "nowhere/größe", "notes.md", "linear:order"])
 def test_what_stands_for_no_probe_is_refused(files: Path, rest: str) -> None:
-    for ask in (names.place, names.needs_glue, names.needs_blimp):
+    for ask in (linear_probe.place, linear_probe.needs_glue, linear_probe.needs_blimp):
         with pytest.raises(InputError, match=f"linear:{rest}"):
             ask(f"linear:{rest}")
 
@@ -83,27 +83,29 @@ def test_what_is_read_from_glue_and_from_blimp_is_told_apart(files: Path) -> Non
         "linear",
         "linear:order",
         *(f"linear:{row}" for row in glue.ROWS),
-        *(f"linear:{each}" for each in blimp.NAMED),
+        *(f"linear:{each}" for each in minimal_pairs.NAMED),
     ]
     asked += ["größe.iob2", "linear:rows.csv"]
-    assert [name for name in asked if names.needs_glue(name)] == [f"linear:{row}" for row in glue.ROWS]
-    assert [name for name in asked if names.needs_blimp(name)] == [f"linear:{each}" for each in blimp.NAMED]
+    assert [name for name in asked if linear_probe.needs_glue(name)] == [f"linear:{row}" for row in glue.ROWS]
+    assert [name for name in asked if linear_probe.needs_blimp(name)] == [
+        f"linear:{each}" for each in minimal_pairs.NAMED
+    ]
 
 
 def test_probes_that_are_listed_are_those_that_the_word_selects() -> None:
-    rows = names.known()
+    rows = linear_probe.known()
     assert tuple(name for name, *_ in rows) == LINEAR and {suite for _, suite, _, _ in rows} == {"linear"}
     assert all(metric and summary for *_, metric, summary in rows)
-    assert [names.place(name) for name, *_ in rows] == [[name] for name in PROBES]
+    assert [linear_probe.place(name) for name, *_ in rows] == [[name] for name in PROBES]
 
 
 def test_a_probe_named_twice_is_loaded_once(files: Path) -> None:
-    found = names.load(["größe.iob2", "rows.csv", "größe.iob2"], TasksSpec())
+    found = linear_probe.load(["größe.iob2", "rows.csv", "größe.iob2"], TasksSpec())
     assert [probe.name for probe in found] == ["linear:größe-ner", "linear:rows"]
     assert all(probe.fingerprint for probe in found) and found[0].labels == ("B-X", "O")
-    assert names.load([], TasksSpec()) == []
+    assert linear_probe.load([], TasksSpec()) == []
 
 
 def test_a_task_of_glue_that_is_not_in_its_folder_is_named(files: Path) -> None:
     with pytest.raises(InputError, match=r"linear:CoLA\b.*empty"):
-        names.load(["CoLA"], TasksSpec(glue=str(files / "empty")))
+        linear_probe.load(["CoLA"], TasksSpec(glue=str(files / "empty")))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from toy_probes import SPEC, tagger
 
-from workbench.tasks.linear import problem
-from workbench.tasks.linear.problem import fingerprinted
-from workbench.tasks.task import Tagged
+from workbench.tasks import linear_probe
+from workbench.tasks.common.examples import Tagged
+from workbench.tasks.linear_probe import fingerprinted
 
 
 def test_rows_are_capped_and_held_out_by_content() -> None:
@@ -19,6 +19,6 @@ def test_rows_are_capped_and_held_out_by_content() -> None:
 
 
 def test_no_more_words_are_learnt_from_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problem, "ROWS", 100)
+    monkeypatch.setattr(linear_probe, "ROWS", 100)
     train = fingerprinted(tagger(), SPEC).train
     assert isinstance(train, Tagged) and 80 < train.count() <= 100

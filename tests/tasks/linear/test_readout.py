@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from workbench.errors import Diverged, InputError
-from workbench.tasks.linear import readout
-from workbench.tasks.linear.readout import STRENGTHS, Regression, read_out
+from workbench.tasks import _linear_readout as linear_readout
+from workbench.tasks._linear_readout import STRENGTHS, Regression, read_out
 
 
 def problem(rows: int = 300, features: int = 6, labels: int = 3, seed: int = 0) -> tuple[Any, Any]:
@@ -118,7 +118,7 @@ def test_too_few_rows_are_an_input_error(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(InputError, match="6 rows to train on are too few or too alike"):
             read_out(inputs, targets, held, [inputs])
     inputs, targets = problem()
-    monkeypatch.setattr(readout, "MOST_STEPS", 2)
+    monkeypatch.setattr(linear_readout, "MOST_STEPS", 2)
     assert not read_out(inputs, targets, np.arange(300) % 5 == 0, [inputs]).converged
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from toy_probes import CPU, SPEC, pairs, sentences
 
-from workbench.tasks.linear import datasets
-from workbench.tasks.linear.problem import LinearProbe, fingerprinted
-from workbench.tasks.linear.scores import by_paradigm, points
+from workbench.tasks import linear_probe
+from workbench.tasks.common.examples import Examples, Tagged, Task
+from workbench.tasks.linear_probe import LinearProbe, by_paradigm, fingerprinted, points
 from workbench.tasks.measures import take
-from workbench.tasks.task import Examples, Tagged, Task
 
 
 def test_equal_sentences_are_ties(encoder: Path) -> None:
@@ -27,7 +26,7 @@ def test_matthews_weighs_labels_alike(encoder: Path) -> None:
     has = [int("bada" in words and "kefe" in words) for words in rows]
     texts = Examples([" ".join(words) for words in rows], None, has)
     task = Task("rare", "table", ("no", "yes"), "matthews", ("matthews", "accuracy"), 1.0, texts, {"dev": texts})
-    probe = fingerprinted(datasets.of_task(task), SPEC)
+    probe = fingerprinted(linear_probe.of_task(task), SPEC)
     assert np.mean(has) < 0.2 and take(encoder, probe, SPEC, 0, CPU).value > 20
 
 

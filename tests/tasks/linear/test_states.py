@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
 from workbench.errors import Diverged, InputError
-from workbench.tasks.linear import states
-from workbench.tasks.linear.states import Reader, mean_states, open_reader, picked_states
-from workbench.tasks.pieces import cuts, text_pieces, word_pieces
+from workbench.tasks import _linear_readout as linear_readout
+from workbench.tasks._linear_readout import Reader, mean_states, open_reader, picked_states
+from workbench.tasks.common.token_rows import cuts, text_pieces, word_pieces
 
 WORDS = ["bada", "kefe", "logo", "mini", "badakefe", "zzz", "Bada", "ke-fe", "42", ".", "\u0301", "\u200d", "日本"]
 
@@ -89,7 +89,7 @@ def test_batches_and_their_order_change_nothing_but_rounding(reader: Reader, mon
     sentences = [["bada"] * n for n in (1, 9, 3, 30, 2)]
     together = picked_states(reader, *word_pieces(reader.splitter, sentences))
     assert (picked_states(reader, *word_pieces(reader.splitter, sentences)) == together).all()
-    monkeypatch.setattr(states, "TOKENS", 1)
+    monkeypatch.setattr(linear_readout, "TOKENS", 1)
     assert np.allclose(picked_states(reader, *word_pieces(reader.splitter, sentences)), together, atol=1e-5)
 
 

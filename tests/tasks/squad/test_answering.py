@@ -22,13 +22,14 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store import atomic
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks import evaluation, measures
-from workbench.tasks.finetuning.unfinished import Unfinished
-from workbench.tasks.score import Score, keep, score_name
-from workbench.tasks.squad import answering, span_model
-from workbench.tasks.squad.answering import answer
-from workbench.tasks.squad.official_metrics import answerable_metrics, unanswerable_metrics
-from workbench.tasks.squad.questions import Squad
+from workbench.tasks import _squad_answers as squad_answers
+from workbench.tasks import _squad_model as squad_model
+from workbench.tasks import measures
+from workbench.tasks._squad_answers import answer, answerable_metrics, unanswerable_metrics
+from workbench.tasks.common import evaluation
+from workbench.tasks.common.contract import Score, keep, score_name
+from workbench.tasks.common.fine_tuning import Unfinished
+from workbench.tasks.squad import Squad
 
 CPU = Host(device="cpu", threads=1)
 
@@ -113,9 +114,9 @@ def test_a_fine_tuning_that_is_stopped_goes_on_exactly(encoder: Path, tmp_path: 
 
 def test_a_loss_that_is_not_finite_is_said(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task, spec = task_of(tmp_path / "squad", epochs=0.1)
-    spans = span_model.best_spans
+    spans = squad_model.best_spans
     broken = lambda *words: spans(*words) | {"nulls": np.array([np.nan], dtype=np.float32)}  # noqa: E731
-    monkeypatch.setattr(answering, "best_spans", broken)
+    monkeypatch.setattr(squad_answers, "best_spans", broken)
     with pytest.raises(Diverged, match=r"the outputs after fine-tuning on squad1 \(seed 0\) are not finite"):
         answer(encoder, task, spec, 0, CPU)
 

@@ -11,11 +11,10 @@ import squad_made
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.squad.answers import Candidates, candidates, collected
-from workbench.tasks.squad.questions import Questions
-from workbench.tasks.squad.squad_files import read
-from workbench.tasks.squad.windows import Limits, Windows, windows
+from workbench.tasks._squad_answers import Candidates, candidates, collected
+from workbench.tasks._squad_model import Limits, Windows, windows
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.squad import Questions, read_questions
 
 
 def made(folder: Path, limit: Limits, questions: Questions) -> Windows:
@@ -26,7 +25,7 @@ def made(folder: Path, limit: Limits, questions: Questions) -> Windows:
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Questions:
     folder = squad_made.write(tmp_path_factory.mktemp("squad"), unanswerable=True, longest=40)
-    return read([folder / "train-v2.0.json"], True, training=True)[0]
+    return read_questions([folder / "train-v2.0.json"], True, training=True)[0]
 
 
 @given(st.integers(0, 2**32))

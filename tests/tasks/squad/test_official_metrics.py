@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.tasks.squad.official_metrics import answerable_metrics, unanswerable_metrics, words
-from workbench.tasks.squad.questions import Question, Questions
+from workbench.tasks._squad_answers import answerable_metrics, unanswerable_metrics, words
+from workbench.tasks.squad import Question, Questions
 
 PIECES = [
     "the", "The", "THE", "a", "an", "A.", "An,", "theory", "Anna", "cat", "cat's", "dog", "Dog", "x", "1895", "1,895",

@@ -7,8 +7,8 @@ from pathlib import Path
 import squad_made
 from squad_tasks import load
 
-from workbench.tasks.squad.overlap import nearest_overlap
-from workbench.tasks.squad.questions import Question, Questions
+from workbench.tasks._squad_answers import nearest_overlap
+from workbench.tasks.squad import Question, Questions
 
 
 def test_the_nearest_sentence_answers() -> None:

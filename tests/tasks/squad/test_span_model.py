@@ -12,10 +12,9 @@ import torch
 from squad_tasks import task_of
 from torch.nn import functional
 
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.squad.questions import Squad
-from workbench.tasks.squad.span_model import SpanModel, best_spans, span_loss
-from workbench.tasks.squad.windows import Limits, windows
+from workbench.tasks._squad_model import Limits, SpanModel, best_spans, span_loss, windows
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.squad import Squad
 
 
 def oracle(model: SpanModel, folder: Path, task: Squad, joint: bool, limit: Limits) -> list[dict[str, Any]]:

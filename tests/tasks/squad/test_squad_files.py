@@ -15,7 +15,7 @@ import squad_made
 from squad_tasks import facts, load
 
 from workbench.errors import InputError
-from workbench.tasks.squad.squad_files import read
+from workbench.tasks.squad import read_questions
 
 # ---- layouts ----
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_used_is_refused_with_its_place(tmp_path: Path, fault: st
     change, message = REFUSED[fault]
     path = damaged(tmp_path, change)
     with pytest.raises(InputError, match=message) as error:
-        read([path], False, training=False)
+        read_questions([path], False, training=False)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -108,7 +108,7 @@ def test_bytes_that_are_no_json_are_refused(tmp_path: Path) -> None:
     ):  # fmt: skip
         target.write_bytes(content)
         with pytest.raises(InputError, match=message):
-            read([target], False, training=False)
+            read_questions([target], False, training=False)
 
 
 FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
@@ -123,16 +123,16 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 def test_misplaced_answers_are_counted_and_not_trained_on(tmp_path: Path, fault: str) -> None:
     change, phrase = FAULTS[fault]
     path = damaged(tmp_path, change)
-    tested, faults = read([path], False, training=False)
+    tested, faults = read_questions([path], False, training=False)
     place = f"first in {path}: data[0].paragraphs[0].qas[0] (id q1)"
     assert len(tested) == 2 and faults == {f"{phrase}, {place}": 1}
-    trained, faults = read([path], False, training=True)
+    trained, faults = read_questions([path], False, training=True)
     assert [row.id for row in trained.rows] == ["q2"] and faults == {f"{phrase} (and are not trained on), {place}": 1}
 
 
 def test_only_the_first_answer_is_trained_on(tmp_path: Path) -> None:
     path = damaged(tmp_path, lambda at: at["first"]["answers"].append({"text": "sat", "answer_start": 4}))
-    questions, faults = read([path], False, training=True)
+    questions, faults = read_questions([path], False, training=True)
     assert len(questions) == 2 and list(faults.values()) == [1] and "not trained on" not in str(faults)
 
 
@@ -141,7 +141,7 @@ def test_what_training_tolerates_is_counted(tmp_path: Path) -> None:
         at["second"].update(id="q1", question="  ", is_impossible=True)
 
     path = damaged(tmp_path, change, unanswerable=True)
-    questions, faults = read([path], True, training=True)
+    questions, faults = read_questions([path], True, training=True)
     assert len(questions) == 2
     assert sorted((phrase.partition(",")[0], count) for phrase, count in faults.items()) == [
         ("ids occur twice", 1), ("questions are empty", 1), ("questions are marked impossible and have answers", 1),

@@ -15,7 +15,7 @@ from squad_tasks import facts, load
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.squad import squad_names
+from workbench.tasks import squad
 
 
 def test_the_layouts_of_the_paper_code_and_of_the_hub_hold_the_same(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_a_training_file_the_devsplit_is_named(tmp_path: Path) -> None:
 
 def test_without_the_hub_a_sentence_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(squad_names, "fetch", lambda *words: asked.append(words) or "its download failed")
+    monkeypatch.setattr(squad, "fetch", lambda *words: asked.append(words) or "its download failed")
     for name, where in (("squad1", "rajpurkar/squad"), ("squad2-devsplit", "rajpurkar/squad_v2")):
         with pytest.raises(InputError, match=f"^task {name} is not available: its download failed"):
             load(name, None)

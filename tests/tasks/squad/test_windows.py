@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from workbench.data import tokenizer as tokenizers_of
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning.classifier import configured, load_encoder
-from workbench.tasks.squad import windows as module
-from workbench.tasks.squad.questions import Question, Questions
-from workbench.tasks.squad.squad_files import read
-from workbench.tasks.squad.windows import Limits, Windows, cuts, limits, most_context, windows
+from workbench.tasks import _squad_model as module
+from workbench.tasks._squad_model import Limits, Windows, cuts, limits, most_context, windows
+from workbench.tasks.common.encoder_folders import configured, load_encoder
+from workbench.tasks.squad import Question, Questions, read_questions
 
 
 def made(folder: Path, limit: Limits, questions: Questions) -> Windows:
@@ -31,7 +30,7 @@ def made(folder: Path, limit: Limits, questions: Questions) -> Windows:
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Questions:
     folder = squad_made.write(tmp_path_factory.mktemp("squad"), unanswerable=True, longest=40)
-    return read([folder / "train-v2.0.json"], True, training=True)[0]
+    return read_questions([folder / "train-v2.0.json"], True, training=True)[0]
 
 
 # ---- cuts ----

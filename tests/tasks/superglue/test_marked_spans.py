@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.data.tokenizer import load_published_tokenizer
-from workbench.tasks.pieces import splitter
-from workbench.tasks.superglue.marked_spans import encode_marked, nearest, parts_of
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.token_rows import encode_marked, nearest, parts_of, splitter
 
 
 @given(count=st.integers(2, 60), starts=st.tuples(st.integers(0, 59), st.integers(0, 59)), width=st.integers(1, 20),

@@ -9,7 +9,7 @@ import pytest
 from superglue_made import COPA, MULTIRC, WSC, both, load
 
 from workbench.errors import InputError
-from workbench.tasks.superglue.span_places import MOVED
+from workbench.tasks.superglue import MOVED
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.superglue.span_pairs import SpanPairClassifier
+from workbench.tasks.common.classification import SpanPairClassifier
+from workbench.tasks.common.encoder_folders import load_encoder
 
 
 def test_the_span_head_sees_its_spans_alone(encoder: Path) -> None:

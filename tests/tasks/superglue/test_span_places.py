@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from superglue_made import load
 
-from workbench.tasks.superglue.span_places import ABSENT, MOVED, spans_of
+from workbench.tasks.superglue import ABSENT, MOVED, spans_of
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from workbench.spec import scoring
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
-from workbench.tasks import baselines
-from workbench.tasks.finetuning import finetune as finetuner
-from workbench.tasks.finetuning.finetune import choice_loss, finetune
-from workbench.tasks.finetuning.unfinished import Unfinished
-from workbench.tasks.metrics import choice_accuracy, exact_match, f1a_em
-from workbench.tasks.superglue import superglue_names
-from workbench.tasks.task import Examples, Task, fingerprinted, held_out
+from workbench.tasks import superglue
+from workbench.tasks.common import baselines
+from workbench.tasks.common import classification as finetuner
+from workbench.tasks.common.classification import choice_loss, finetune
+from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
+from workbench.tasks.common.fine_tuning import Unfinished
+from workbench.tasks.common.metrics import choice_accuracy, exact_match, f1a_em
 
 SPEC = TasksSpec(lr=5e-3, layer_decay=0.9, batch=16, epochs=8.0, length=32, dropout=0.0, seeds=1)
 CPU = Host(device="cpu", threads=1)
@@ -100,7 +100,7 @@ def test_a_word_that_is_not_in_its_sentence_is_refused(fault: dict[str, object],
 
 def test_every_name_is_listed() -> None:
     rows = {row["name"]: row for row in tasks.known()}
-    assert {f"superglue:{name}" for name in superglue_names.TASKS} | {"choice:FILE", "spans:FILE"} <= set(rows)
+    assert {f"superglue:{name}" for name in superglue.TASKS} | {"choice:FILE", "spans:FILE"} <= set(rows)
     assert rows["superglue:multirc"]["metric"] == "f1a_em" and rows["superglue:copa"]["suite"] == "superglue"
 
 

@@ -18,14 +18,13 @@ from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
-from workbench.tasks import baselines
 from workbench.tasks import load as load_suite
-from workbench.tasks.finetuning import finetune as module
-from workbench.tasks.finetuning import table
-from workbench.tasks.finetuning.unfinished import Unfinished
-from workbench.tasks.score import score_name
-from workbench.tasks.tables.folds import PART, divided, of_folds, over_folds
-from workbench.tasks.task import Examples, Task, fingerprinted, held_out
+from workbench.tasks import table
+from workbench.tasks.common import baselines
+from workbench.tasks.common import classification as module
+from workbench.tasks.common.contract import score_name
+from workbench.tasks.common.examples import PART, Examples, Task, divided, fingerprinted, held_out, of_folds, over_folds
+from workbench.tasks.common.fine_tuning import Unfinished
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0, seeds=1, epochs=4)
 CPU = Host(device="cpu")

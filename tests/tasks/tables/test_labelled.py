@@ -21,12 +21,12 @@ from hypothesis.extra import numpy as arrays
 from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks import baselines
 from workbench.tasks import load as load_suite
-from workbench.tasks.finetuning import finetune as module
-from workbench.tasks.finetuning import table
-from workbench.tasks.metrics import METRICS, judged
-from workbench.tasks.task import Task
+from workbench.tasks import table
+from workbench.tasks.common import baselines
+from workbench.tasks.common import classification as module
+from workbench.tasks.common.examples import Task
+from workbench.tasks.common.metrics import METRICS, judged
 
 WORDS = ("bada", "kefe", "logo", "mini")
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0, seeds=1)

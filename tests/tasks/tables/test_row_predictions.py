@@ -16,11 +16,11 @@ from scipy.stats import pearsonr, spearmanr
 from workbench import tasks
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.metrics import judged
-from workbench.tasks.tables import row_predictions
-from workbench.tasks.tables.row_predictions import table_files
-from workbench.tasks.task import Examples, Task
+from workbench.tasks import table
+from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.metrics import judged
+from workbench.tasks.table import prediction_files
 
 RANDOM = np.random.default_rng(0)
 COUNT = 200
@@ -33,7 +33,7 @@ def made(labels: tuple[str, ...], targets: list[Any], metrics: tuple[str, ...], 
 
 
 def read(task: Task, outputs: Any, **more: Any) -> pd.DataFrame:
-    files = table_files(task, "dev", task.tests["dev"], outputs, **more)
+    files = prediction_files(task, "dev", task.tests["dev"], outputs, **more)
     assert list(files) == [".dev.csv"]
     return pd.read_csv(io.StringIO(files[".dev.csv"]), keep_default_na=False, dtype=str)
 
@@ -124,7 +124,7 @@ def test_a_score_has_them(folds: int | None, encoder: Path, tmp_path: Path) -> N
 def test_large_tables_and_tasks_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     task = made(("a", "b"), [0, 1] * (COUNT // 2), ("accuracy",))
     outputs = np.zeros((COUNT, 2), dtype=np.float32)
-    monkeypatch.setattr(row_predictions, "MOST", COUNT)
+    monkeypatch.setattr(table, "MOST", COUNT)
     assert list(read(task, outputs)) == ["text", "gold", "predicted"]
     glue = Task("CoLA", "glue", ("0", "1"), "accuracy", ("accuracy",), 3.0, task.train, task.tests)
-    assert table_files(glue, "dev", glue.tests["dev"], outputs) == {}
+    assert prediction_files(glue, "dev", glue.tests["dev"], outputs) == {}

@@ -9,8 +9,8 @@ from tagged_made import SPEC, as_spans, load, sentences, write
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.tasks.tagging import tag_names
-from workbench.tasks.tagging.tagging_task import Tagging
+from workbench.tasks import tagging
+from workbench.tasks.tagging import Tagging
 
 
 def conllu(path: Path, count: int, seed: int) -> None:
@@ -57,7 +57,7 @@ def test_named_sets_are_read_from_their_folder(dane: Path, tmp_path: Path) -> No
                   SPEC.model_copy(update={"names": ("ner-dane",), "tagging": str(tmp_path / "sets")})):  # fmt: skip
         with pytest.raises(InputError, match=r"is not available: --set tasks.tagging=DIR must name a folder with"):
             tasks.load(wrong, tmp_path / "cache")
-    assert set(tag_names.NAMED) <= {row["name"] for row in tasks.known() if row["suite"] == "tagging"}
+    assert set(tagging.NAMED) <= {row["name"] for row in tasks.known() if row["suite"] == "tagging"}
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tagged_made import SPEC
 
-from workbench.tasks.tagging.tag_scores import by_type, columns, points, with_baselines
-from workbench.tasks.tagging.tagging_task import Tagging, fingerprinted
-from workbench.tasks.task import Tagged
+from workbench.tasks.common.examples import Tagged
+from workbench.tasks.tagging import Tagging, by_type, columns, fingerprinted, points, with_baselines
 
 
 def read_columns(text: str) -> tuple[list[list[str]], list[list[str]]]:

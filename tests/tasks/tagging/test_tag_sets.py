@@ -10,9 +10,9 @@ from tagged_made import CPU, SPEC, load, task_of
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.common.examples import Tagged
 from workbench.tasks.measures import take
-from workbench.tasks.tagging.tagging_task import Tagging, fingerprinted
-from workbench.tasks.task import Tagged
+from workbench.tasks.tagging import Tagging, fingerprinted
 
 
 def test_what_is_unusual_is_counted_and_named(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ from workbench.errors import Diverged, InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.finetuning.unfinished import Unfinished
+from workbench.tasks import _tagger as tagger
+from workbench.tasks._tagger import word_windows
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.common.examples import Tagged
+from workbench.tasks.common.fine_tuning import Unfinished
+from workbench.tasks.common.token_rows import open_splitter
 from workbench.tasks.measures import take
-from workbench.tasks.pieces import open_splitter
-from workbench.tasks.tagging import tagger
-from workbench.tasks.tagging.tagging_task import fingerprinted
-from workbench.tasks.tagging.word_windows import word_windows
-from workbench.tasks.task import Tagged
+from workbench.tasks.tagging import fingerprinted
 
 # ---- alignment ----
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tagged_made import WORDS
 
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.pieces import SHORTEST, Splitter, open_splitter
-from workbench.tasks.tagging.word_windows import word_windows
+from workbench.tasks._tagger import word_windows
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.common.token_rows import SHORTEST, Splitter, open_splitter
 
 
 class Plain:

@@ -16,7 +16,7 @@ from workbench.models.export import export, export_heads
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.loop import build
 
 

@@ -12,7 +12,7 @@ import pytest
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.tasks.zero_shot import blimp
+from workbench.tasks import minimal_pairs
 
 
 def write_pairs(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -26,10 +26,12 @@ def test_a_folder_of_json_lines_is_a_task_and_its_files_are_paradigms(tmp_path: 
     for name in ("b", "a"):
         write_pairs(folder / f"{name}.jsonl", [{"sentence_good": f"Good {name}.", "sentence_bad": "Bad."}])
     (folder / "c.jsonl.xz").write_bytes(lzma.compress(b'{"sentence_good": "Good c.", "sentence_bad": "Bad."}\n'))
-    task = blimp.load_path(str(folder))
+    task = minimal_pairs.load_path(str(folder))
     assert (task.name, task.suite, task.groups) == ("zorro", "minimal-pairs", {"paradigm": ("a", "b", "c")})
-    assert blimp.holds_pairs(str(folder / "a.jsonl")) and blimp.load_path(str(folder / "a.jsonl")).good == ("Good a.",)
-    assert not blimp.holds_pairs(str(write_pairs(tmp_path / "t.jsonl", [{"text": "x", "label": 1}])))
+    assert minimal_pairs.holds_pairs(str(folder / "a.jsonl")) and minimal_pairs.load_path(
+        str(folder / "a.jsonl")
+    ).good == ("Good a.",)
+    assert not minimal_pairs.holds_pairs(str(write_pairs(tmp_path / "t.jsonl", [{"text": "x", "label": 1}])))
 
 
 def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -38,11 +40,11 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path, caplog: p
     (tmp_path / "more").mkdir()
     for name in ("._A.jsonl", "b.json", "more/c.jsonl", "readme"):
         write_pairs(tmp_path / name, [row])
-    assert blimp.load_path(str(tmp_path)).good == ("Good.",)
+    assert minimal_pairs.load_path(str(tmp_path)).good == ("Good.",)
     assert f"minimal pairs in {tmp_path}: ._A.jsonl, b.json, more, readme are not read: neither .jsonl" in caplog.text
     (tmp_path / "x-00000-of-00002.parquet").write_bytes(b"")
     with pytest.raises(InputError, match=r"x-00001-of-00002.parquet is missing"):
-        blimp.load_path(str(tmp_path))
+        minimal_pairs.load_path(str(tmp_path))
 
 
 def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
@@ -85,10 +87,14 @@ def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:
     row = {"sentence_good": "A.", "sentence_bad": "B.", "UID": "u", "linguistics_term": "t", "field": "f"}
     write_pairs(tmp_path / "data" / "u.jsonl", [row])
     write_pairs(tmp_path / "blimp_filtered.jsonl", [row, row | {"UID": "v"}])
-    assert blimp.load("blimp", str(tmp_path)).groups == {"paradigm": ("u",), "phenomenon": ("t",), "field": ("f",)}
-    assert blimp.load("blimp-filtered", str(tmp_path)).groups["paradigm"] == ("u", "v")
+    assert minimal_pairs.load("blimp", str(tmp_path)).groups == {
+        "paradigm": ("u",),
+        "phenomenon": ("t",),
+        "field": ("f",),
+    }
+    assert minimal_pairs.load("blimp-filtered", str(tmp_path)).groups["paradigm"] == ("u", "v")
     with pytest.raises(InputError, match="task blimp-fast is not available: there are no JSON lines in"):
-        blimp.load("blimp-fast", str(tmp_path))
+        minimal_pairs.load("blimp-fast", str(tmp_path))
 
 
 def test_babylm_s_sets_are_found_where_its_pipeline_has_them(tmp_path: Path) -> None:
@@ -96,7 +102,7 @@ def test_babylm_s_sets_are_found_where_its_pipeline_has_them(tmp_path: Path) -> 
         (tmp_path / place).mkdir(parents=True)
         write_pairs(tmp_path / place / "u.jsonl", [{"sentence_good": f"{name}.", "sentence_bad": "B."}])
         for where in (tmp_path, tmp_path / place.partition("/")[0]):
-            found = blimp.load(name, str(where))
+            found = minimal_pairs.load(name, str(where))
             assert (found.name, found.good, found.groups["paradigm"]) == (name, (f"{name}.",), ("u",))
 
 
@@ -105,9 +111,9 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^--tasks {lost}: there is no such file or folder$"):
         tasks.load(TasksSpec(names=str(lost)))
     with pytest.raises(InputError, match=rf"^tasks.blimp={lost} is not a file or folder here; give the folder"):
-        blimp.load("blimp-fast", str(lost))
+        minimal_pairs.load("blimp-fast", str(lost))
     with pytest.raises(InputError, match=r"^task blimp-fast is not on the hub; give the folder"):
-        blimp.load("blimp-fast", None)
+        minimal_pairs.load("blimp-fast", None)
 
 
 @pytest.mark.parametrize(
@@ -129,20 +135,20 @@ def test_files_that_hold_no_pairs_are_refused_in_a_sentence(tmp_path: Path, line
     path = tmp_path / "t.jsonl"
     path.write_text('{"sentence_good": "a", "sentence_bad": "b"}\n' + line + "\n")
     with pytest.raises(InputError) as caught:
-        blimp.load_path(str(path))
+        minimal_pairs.load_path(str(path))
     assert said in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_more_pairs_than_memory_is_meant_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blimp, "MOST", 2)
+    monkeypatch.setattr(minimal_pairs, "MOST", 2)
     path = write_pairs(tmp_path / "t.jsonl", [{"sentence_good": "a", "sentence_bad": "b"}] * 3)
     with pytest.raises(InputError, match="line 3: there are more than 2 pairs in t"):
-        blimp.load_path(str(path))
+        minimal_pairs.load_path(str(path))
 
 
 def test_real_blimp(real_data: Path) -> None:
-    task = blimp.load("blimp-filtered", str(real_data / "blimp"))
+    task = minimal_pairs.load("blimp-filtered", str(real_data / "blimp"))
     assert len(task.good) == 59_875
     assert [len(set(task.groups[level])) for level in ("paradigm", "phenomenon", "field")] == [67, 12, 4]
     assert sum(good == bad for good, bad in zip(task.good, task.bad, strict=True)) == 7
-    assert len(blimp.load("blimp", str(real_data / "blimp")).good) == 67_000
+    assert len(minimal_pairs.load("blimp", str(real_data / "blimp")).good) == 67_000

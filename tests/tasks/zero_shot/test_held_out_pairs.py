@@ -11,7 +11,8 @@ import pytest
 
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
-from workbench.tasks.zero_shot import held_out_pairs, preferences
+from workbench.tasks import _preferences as preferences
+from workbench.tasks import held_out_pairs
 
 TEXT = (
     "The old man walked slowly along the river. He found a small boat there. The boat was painted in a bright blue.",

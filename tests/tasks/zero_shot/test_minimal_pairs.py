@@ -19,9 +19,10 @@ from workbench.models.export import export, export_heads
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks.zero_shot import blimp, preferences
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
-from workbench.tasks.zero_shot.scorer import load
+from workbench.tasks import _preferences as preferences
+from workbench.tasks import minimal_pairs
+from workbench.tasks.common.sentence_scorers import load
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.loop import build
 
 
@@ -94,7 +95,7 @@ def test_gpt2_scores_real_sentences_as_hugging_face_does(real_data: Path, tmp_pa
     """Their model loads what is exported, and its log-probabilities, summed over the words, are the scores."""
     from transformers import AutoTokenizer, GPT2LMHeadModel
 
-    texts = blimp.load("blimp-filtered", str(real_data / "blimp")).good[::600]
+    texts = minimal_pairs.load("blimp-filtered", str(real_data / "blimp")).good[::600]
     trained = tokenizer.train(texts, 400)
     (words := tmp_path / "words").mkdir()
     tokenizer.save(trained, words, True)

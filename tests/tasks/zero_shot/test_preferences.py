@@ -19,10 +19,10 @@ from workbench.errors import Diverged, InputError
 from workbench.models.encoder import Encoder
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
+from workbench.tasks import _preferences as preferences
 from workbench.tasks import measures
-from workbench.tasks.zero_shot import preferences
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
-from workbench.tasks.zero_shot.scorer import load
+from workbench.tasks.common.sentence_scorers import load
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.ranks import Ranks
 
 

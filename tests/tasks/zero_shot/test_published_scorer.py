@@ -17,9 +17,9 @@ from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import load as load_tasks
 from workbench.tasks import measures
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
-from workbench.tasks.zero_shot.preferences import Tokenized
-from workbench.tasks.zero_shot.scorer import of_folder
+from workbench.tasks._preferences import Tokenized
+from workbench.tasks.common.sentence_scorers import of_folder
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 
 GOOD = ["the cat sat on the mat", "a dog ran", "the dog sat on a cat"]
 BAD = ["the mat sat on cat the", "dog a ran", "the dog on sat a cat"]
@@ -100,7 +100,7 @@ def test_scores_are_those_of_a_loop_over_the_authors_model(kind: str, tmp_path: 
 def test_a_causal_model_whose_tokenizer_puts_nothing_before_a_text_scores_the_first_token_too(tmp_path: Path) -> None:
     from tokenizers import processors
 
-    from workbench.tasks.zero_shot.published_scorer import left_to_right, special_of
+    from workbench.tasks.common.sentence_scorers import left_to_right, special_of
 
     model = write(tmp_path / "model", "GPT2LMHeadModel", **GPT2)
     words = tokenizer.load(tmp_path / "model")

@@ -16,10 +16,10 @@ from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store.run_store import RunDir
+from workbench.tasks import _preferences as preferences
 from workbench.tasks import measures
-from workbench.tasks.zero_shot import preferences
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
-from workbench.tasks.zero_shot.scorer import check, load
+from workbench.tasks.common.sentence_scorers import check, load
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.loop import build
 
 

@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerFast
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import measures
-from workbench.tasks.zero_shot.minimal_pairs import pair_set
-from workbench.tasks.zero_shot.preferences import Tokenized
+from workbench.tasks._preferences import Tokenized
+from workbench.tasks.minimal_pairs import pair_set
 
 TEXTS = ["It's naïve of the caterpillar,  is it?", "the\tcat overestimates a 🤗 there", "Caterpillars!", "the cat the"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -10,8 +10,8 @@ import pytest
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.zero_shot import blimp, zorro
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks import minimal_pairs
+from workbench.tasks.minimal_pairs import PairSet
 
 
 def test_a_folder_of_zorro_is_a_task_by_paradigm_and_phenomenon(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_folder_of_zorro_is_a_task_by_paradigm_and_phenomenon(tmp_path: Path) 
     assert task.bad == ("who it is .", "he saw who is .", "Mark seen it .", "Mark had saw it .")
     paradigms = ("filler-gap-wh_question_object", "filler-gap-wh_question_subject", *["irregular-verb"] * 2)
     assert task.groups == {"paradigm": paradigms, "phenomenon": (*["filler-gap"] * 2, *["irregular"] * 2)}
-    assert len(zorro.PHENOMENA) == 23 and len(set(zorro.PHENOMENA.values())) == 13
+    assert len(minimal_pairs.PHENOMENA) == 23 and len(set(minimal_pairs.PHENOMENA.values())) == 13
 
 
 def test_files_of_other_names_are_not_read(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_files_of_other_names_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"are no JSON lines of minimal pairs .*\.txt files are read only if they have"
     ):
-        blimp.load_path(str(tmp_path))
+        minimal_pairs.load_path(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_files_of_other_names_are_not_read(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "irregular-verb.txt").write_text(text)
     with pytest.raises(InputError, match=said):
-        blimp.load_path(str(tmp_path))
+        minimal_pairs.load_path(str(tmp_path))

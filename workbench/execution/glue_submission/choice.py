@@ -15,7 +15,7 @@ from workbench.report.load.runs_table import find_run
 from workbench.spec.scoring import mean_score
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
-from workbench.tasks.finetuning.glue import ROWS
+from workbench.tasks.glue import ROWS
 
 Score = Mapping[str, Any]
 

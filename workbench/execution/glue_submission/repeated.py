@@ -21,12 +21,12 @@ from workbench.spec.run_spec import digest, parse_part
 from workbench.store.atomic import cache_root, dumps, loads
 from workbench.store.cache import alone, discard, is_whole, staged
 from workbench.store.lease import Lease
-from workbench.tasks.finetuning import glue, glue_server
-from workbench.tasks.score import score_digest
-from workbench.tasks.task import Examples, Task
+from workbench.tasks import glue
+from workbench.tasks.common.contract import score_digest
+from workbench.tasks.common.examples import Examples, Task
 
 if TYPE_CHECKING:
-    from workbench.tasks.finetuning.unfinished import Unfinished
+    from workbench.tasks.common.fine_tuning import Unfinished
 
 log = logging.getLogger("workbench")
 ROUNDING = 1.0  # points by which a score may differ on another device or in another precision
@@ -75,7 +75,7 @@ def repeat(
 
     `weights` is a hash of the encoder's weights. Raises InputError if the score on dev is not reproduced.
     """
-    texts = {name: glue_server.fingerprint(rows) for name, rows in parts.items()}
+    texts = {name: glue.fingerprint_of_texts(rows) for name, rows in parts.items()}
     computed = [host.resolved_device(), host.resolved_precision(), host.threads, host.plain, workbench.__version__]
     key = digest([weights, score["digest"], score["seed"], texts, computed], 16)
     folder = cache_root() / "submissions" / f"{task.name}-{score['seed']}-{key}"
@@ -107,7 +107,7 @@ def _compute_alone(
     host: Host, progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
     """Write the outcome of a fine-tuning to a folder of the cache, unless another process does so in the meantime."""
-    from workbench.tasks.finetuning.unfinished import Unfinished
+    from workbench.tasks.common.fine_tuning import Unfinished
 
     place = cache_root() / "repeating" / folder.name
     waiting = f"another process fine-tunes on {task.name} (seed {seed}); waiting for it"
@@ -129,7 +129,7 @@ def _compute(
     """Write the outcome of a fine-tuning to a folder of the cache, going on from its state."""
     import numpy as np
 
-    from workbench.tasks.finetuning.finetune import finetune_and_predict
+    from workbench.tasks.common.classification import finetune_and_predict
 
     try:
         score, outputs = finetune_and_predict(encoder, task, parts, spec, seed, host, progress, state)

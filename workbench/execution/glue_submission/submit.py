@@ -28,9 +28,9 @@ from workbench.store.atomic import dumps, sweep_old, write_together
 from workbench.store.environment import code_version
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import check_outside
-from workbench.tasks.finetuning import glue, glue_server
-from workbench.tasks.finetuning.glue_server import PARTS, Part
-from workbench.tasks.task import Examples, Task
+from workbench.tasks import glue
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.glue import PARTS, Part
 
 WNLI = "WNLI"
 DATED = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal predictions give an equal zip
@@ -113,7 +113,7 @@ def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) ->
             missing[part.file] = f"{choice.lacking()} on {part.task}"
         elif isinstance(folder, str):
             missing[part.file] = folder
-        elif (rows := glue_server.read(folder, part)) is None:
+        elif (rows := glue.read_part(folder, part)) is None:
             missing[part.file] = f"no {part.path} in {folder}"
         else:
             texts[part.name] = rows
@@ -143,13 +143,13 @@ def _predicted(
                 made.append(repeat(encoder, weights, score, task, spec, parts, host, step))
                 bar.scored(name, score["value"])
             for part, rows in parts.items():
-                outputs = glue_server.averaged([each.outputs[part] for each in made], glue.ROWS[name])
+                outputs = glue.averaged([each.outputs[part] for each in made], glue.ROWS[name])
                 dev = tuple(
                     Dev(score["seed"], score["value"], next(iter(each.values.values()))[score["metric"]])
                     for score, each in zip(scores, made, strict=True)
                 )
                 entry = _entry(PARTS[part], run, rows, scores, chosen, dev)
-                yield part, (entry, glue_server.words_of(outputs, glue.ROWS[name]))
+                yield part, (entry, glue.words_of(outputs, glue.ROWS[name]))
 
 
 def _entry(part: Part, run: RunDir, rows: Examples, scores: list[Score], chosen: str, dev: tuple[Dev, ...]) -> Entry:
@@ -159,7 +159,7 @@ def _entry(part: Part, run: RunDir, rows: Examples, scores: list[Score], chosen:
     how = "one fine-tuned classifier" if len(scores) == 1 else f"mean of the {what} of {len(scores)} classifiers"
     return Entry(
         part.file, part.task, run.run_id, len(rows), how, chosen, first["metric"], dev, first["data"],
-        glue_server.fingerprint(rows), first["finetune"], first.get("code", ""),
+        glue.fingerprint_of_texts(rows), first["finetune"], first.get("code", ""),
     )  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def _majority(
     label = task.labels[min(counts, key=lambda each: (-counts[each], each))]
     for name, rows in parts.items():
         how = f"no classifier: the most frequent training label, {label}, for every row"
-        test = glue_server.fingerprint(rows)
+        test = glue.fingerprint_of_texts(rows)
         entry = Entry(f"{name}.tsv", WNLI, run.run_id, len(rows), how, data=task.fingerprint, test=test)
         yield name, (entry, [label] * len(rows))
 
@@ -187,7 +187,7 @@ def _zip(files: Mapping[str, list[str]]) -> bytes:
         for part in (part for part in PARTS.values() if part.file in files):
             info = zipfile.ZipInfo(part.file, DATED)
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            archive.writestr(info, glue_server.tsv(files[part.file]))
+            archive.writestr(info, glue.tsv(files[part.file]))
     return content.getvalue()
 
 

@@ -11,8 +11,8 @@ from workbench.execution.several_devices.devices import host_of_each, together
 from workbench.spec.host import Host, launched
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
-from workbench.tasks.task import Measure
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.common.examples import Measure
+from workbench.tasks.minimal_pairs import PairSet
 
 if TYPE_CHECKING:
     from workbench.training.ranks import Ranks
