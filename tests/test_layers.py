@@ -24,6 +24,7 @@ LINES = (
     "objectives",
     "models",
     "data cpu tracking report",
+    "registry",
     "store tensors",
     "spec",
     "memory signals progress rng",
@@ -42,7 +43,7 @@ REPORT_LINES = (
     "load",
     "formatting",
 )
-MOST_MODULES = 8  # at the top level, packages apart
+MOST_MODULES = 9  # at the top level, packages apart
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}
 REPORT_LEVEL = {part: level for level, line in enumerate(REPORT_LINES) for part in line.split()}
 REPORT_SEES = {"report", "store", "spec", "errors"}

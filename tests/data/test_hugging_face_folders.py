@@ -24,7 +24,7 @@ from workbench.models.electra import Config, Electra
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.tasks.common import token_rows
-from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.examples import Examples, Task
 from workbench.tasks.common.token_rows import encode
@@ -63,7 +63,7 @@ def test_a_sound_folder_is_described_and_loaded(folder: Path) -> None:
     assert found.config["hidden_size"] == 16 and list(found.weights) == [WEIGHTS]
     assert found.elements == sum(p.numel() for p in load_encoder(folder, 0.0).parameters())
     assert {"tokenizer.json", "tokenizer_config.json", "vocab.txt"} == check_tokenizer_folder(folder).keys()
-    assert np.isfinite(finetune(folder, TASK, TasksSpec(length=16), 0, Host(device="cpu")).value)
+    assert np.isfinite(take(TASK, Model(folder, TasksSpec(length=16), 0), Host(device="cpu")).value)
 
 
 def settings(**changes: Any) -> Change:
@@ -384,14 +384,14 @@ def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> 
     held["embeddings.word_embeddings.weight"] = held["embeddings.word_embeddings.weight"][:6].clone()
     save_file(held, folder / WEIGHTS, {"format": "pt"})
     settings(vocab_size=6)(folder)
-    said = refused_sentence(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    said = refused_sentence(lambda: take(TASK, Model(folder, TasksSpec(), 0), Host(device="cpu")))
     assert "the encoder has ids 0 to 5" in said
 
 
 def test_padding_beyond_the_vocabulary_is_refused_before_training(folder: Path) -> None:
     tokens(pad_token="<new>")(folder)
     rows = load_encoder(folder, 0.0).get_input_embeddings().num_embeddings
-    said = refused_sentence(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    said = refused_sentence(lambda: take(TASK, Model(folder, TasksSpec(), 0), Host(device="cpu")))
     assert f"gives the id {rows}, and the encoder has ids 0 to {rows - 1}" in said
 
 

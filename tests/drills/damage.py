@@ -72,7 +72,7 @@ def opened(root: Path, text: Path, rows: Path) -> list[Any]:
         made = prepare.prepare(spec, silent, root)
         found += [made.fingerprint, made.tokens, made.documents, made.bytes, made.vocab, made.special]
         found += [path.read_bytes() for folder in (made.folder, place) for path in sorted(folder.rglob("*.*"))]
-    task = table.load(rows, TasksSpec())
+    task = table.read(rows, TasksSpec())
     found.append(dict(baselines.added(task, root).baselines))
     found += [compiled._compiled(root / "kernels" / name, ()) for name in "ab"]
     return found

@@ -29,8 +29,8 @@ from workbench.spec.presets import resolve
 from workbench.store.atomic import read_object, sealed
 from workbench.store.run_store import ExperimentRecord, RunStore
 from workbench.tasks import Suite
+from workbench.tasks.common.contract import expected
 from workbench.tasks.common.examples import Examples, Task
-from workbench.tasks.measures import expected
 
 BASE = resolve("nano", {"budget.steps": 4, "tasks.names": "package", "tasks.seeds": 1})
 ROWS = Examples(["a", "b"], None, [0, 1])

@@ -19,8 +19,8 @@ from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks import Examples, Suite, Task, measures
-from workbench.tasks.common.contract import score_name
+from workbench.tasks import Examples, Suite, Task
+from workbench.tasks.common.contract import expected, score_name
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.plan import plan
 
@@ -89,7 +89,7 @@ def test_without_prepared_text_only_the_end_counts(run: RunDir, pairs: PairSet) 
     keep(run, *STEPS)
     end(run)
     found = list(wanted.expected(run))
-    assert found == list(measures.expected(wanted.suite, wanted.tasks))
+    assert found == list(expected(wanted.suite, wanted.tasks))
     assert [(measure.name, seed) for measure, seed, _ in found] == [("toy", 0), ("größe", 0), ("größe", 1)]
     assert not wanted.during_training and wanted.unmeasured(run) == 0
     assert wanted.points(run.spec(), plan_of(run)) == wanted.series(run.spec(), plan_of(run)) == []
@@ -112,7 +112,7 @@ def test_the_scores_of_the_end_come_first_then_those_of_the_points_in_order(
     wanted = Wanted(run.spec().tasks, Suite((pairs, TUNED)), prepared)
     assert [point.step for point in wanted.points(run.spec(), plan_of(run))] == list(STEPS)
     at_end, of_pairs = (
-        [name for *_, name in measures.expected(wanted.suite, wanted.tasks)],
+        [name for *_, name in expected(wanted.suite, wanted.tasks)],
         score_name(pairs, wanted.tasks, 0),
     )
     assert names(wanted, run) == at_end, "no point was kept"

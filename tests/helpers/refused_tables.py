@@ -13,7 +13,7 @@ from workbench.tasks import table
 
 def refused(path: Path) -> str:
     with pytest.raises(InputError) as caught:
-        table.load(path, TasksSpec())
+        table.read(path, TasksSpec())
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     return str(caught.value)
 

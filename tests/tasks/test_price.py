@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from workbench.data import tokenizer
 from workbench.models.sentence_scores import Sentences
 from workbench.spec.presets import resolve
-from workbench.tasks.common.cost import price
 from workbench.tasks.common.examples import Examples
 from workbench.tasks.linear_probe import LinearProbe
 from workbench.tasks.linear_probe import fingerprinted as sealed_probe
@@ -56,7 +55,7 @@ def test_pairs_cost_no_more_than_their_price_whoever_scores(name: str, words: Pa
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         for scorer in (own, *([beside] if beside else [])):
             scorer(text)
-    stated = price(pairs, spec, spec.tasks, words) / len({*pairs.good, *pairs.bad}) * 10
+    stated = pairs.cost(spec, spec.tasks, words).flops / len({*pairs.good, *pairs.bad}) * 10
     assert 0 < counter.get_total_flops() <= stated
     if name == "bert-mlm":
         assert counter.get_total_flops() > 0.4 * stated, "an upper bound, but no empty one"
@@ -64,7 +63,9 @@ def test_pairs_cost_no_more_than_their_price_whoever_scores(name: str, words: Pa
 
 def test_the_price_is_the_same_for_every_objective(words: Path, pairs: PairSet, probe: LinearProbe) -> None:
     for measure in (pairs, probe):
-        found = {price(measure, spec_of(name), spec_of().tasks, words) for name in ("bert-mlm", "rtd", "electra-15")}
+        found = {
+            measure.cost(spec_of(name), spec_of().tasks, words).flops for name in ("bert-mlm", "rtd", "electra-15")
+        }
         assert len(found) == 1
 
 
@@ -72,6 +73,6 @@ def test_a_word_more_costs_the_square(words: Path) -> None:
     def of(length: int) -> float:
         texts = [" ".join(text.split()[:length]) for text in sentences(10)]
         made = pair_set("toy", "pairs", texts, texts, {"kind": ["a"] * 10})
-        return price(made, spec_of(), spec_of().tasks, words) / len(set(texts))
+        return made.cost(spec_of(), spec_of().tasks, words).flops / len(set(texts))
 
     assert of(6) / of(3) == pytest.approx((7 * 8) / (4 * 5), rel=0.15)

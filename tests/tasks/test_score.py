@@ -15,8 +15,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.store import run_directory
 from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
-from workbench.tasks.common.classification import finetune
-from workbench.tasks.common.contract import Score, keep, score_digest, score_name
+from workbench.tasks.common.contract import Model, Score, keep, score_digest, score_name, take
 from workbench.tasks.common.examples import Task, fingerprinted
 
 SCORE = Score(
@@ -84,7 +83,7 @@ def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
 
 
 def test_json_holds_everything_a_report_needs(encoder: Path, keyword: Task) -> None:
-    score = finetune(encoder, replace(keyword, epochs=0.5), SPEC, 1, CPU)
+    score = take(replace(keyword, epochs=0.5), Model(encoder, SPEC, 1), CPU)
     found = json.loads(json.dumps(score.to_json(), allow_nan=False))
     expected = {"format": 1, "task": "keyword", "suite": "table", "metric": "accuracy", "seed": 1, "test_rows": 101}
     assert found.items() >= expected.items()

@@ -9,7 +9,7 @@ import pytest
 from workbench.errors import InputError
 from workbench.execution.request import Request
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task_checks import READ_BY
+from workbench.tasks.common.contract import READERS, TUNING
 
 TABLE = "text,label\n" + "".join(f"row {number},{'ab'[number % 2]}\n" for number in range(20))
 
@@ -83,7 +83,7 @@ def test_the_option_is_named_as_it_was_given() -> None:
 
 def test_every_setting_has_readers() -> None:
     """Names in the table are those of the settings, so that none is overlooked when one is renamed."""
-    assert set(READ_BY) <= set(TasksSpec.model_fields)
+    assert {*READERS, *TUNING, "names"} == set(TasksSpec.model_fields)
 
 
 def test_a_table_that_is_not_there_is_refused_before_the_plan() -> None:

@@ -533,7 +533,7 @@ def work(assignment: Assignment) -> bool:
 
 def score(session: Session, run_id: str) -> float | None:
     """Return the mean score of a run, over fine-tuning seeds and then tasks; None if damaged, or if one is missing."""
-    from workbench.tasks.measures import expected
+    from workbench.tasks.common.contract import expected
 
     run, tasks = session.store.get(run_id), session.base.tasks
     if damage := run.damage:

@@ -46,8 +46,7 @@ from workbench.store.environment import arithmetic, changes, environment
 from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields
-from workbench.tasks import Measure, Suite
-from workbench.tasks.common.contract import keep
+from workbench.tasks.common.contract import Measure, Model, Suite, keep, take
 from workbench.training.plan import Plan, plan
 from workbench.training.points import step_of
 
@@ -313,7 +312,6 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
     Each score is stored with the run's name and the hash of the encoder that was measured.
     """
     from workbench.tasks.common.fine_tuning import Unfinished
-    from workbench.tasks.measures import take
 
     run.want(name for _, _, name in wanted.expected(run))
     missing = [each for each in wanted.missing(run) if not _failed(run, each[2], since)]
@@ -335,7 +333,8 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                 state = Unfinished(run, name, digests[place])
                 with scoring_together(run, f"{place}encoder", task, wanted.tasks, host) as ranks:
                     own = host_of_each(host) if ranks.count > 1 else host
-                    score = take(folder, task, wanted.tasks, seed, own, partial(bar.step, task.name), state, ranks)
+                    model = Model(folder, wanted.tasks, seed, partial(bar.step, task.name), state, ranks)
+                    score = take(task, model, own)
                 keep(run, name, score, digests[place])
                 state.delete()
                 run.clear_failure(name)

@@ -284,11 +284,10 @@ def base_spec(
 def _check_tasks(base: RunSpec, sets: Sequence[str], evaluate_at: str | None = None) -> None:
     """Raise InputError if a table that --tasks names is missing, or a setting is given that no chosen task reads."""
     from workbench.spec.run_spec import parse_overrides
-    from workbench.tasks.task_checks import refuse_missing, refuse_unread
+    from workbench.tasks import check_settings
 
     given = parse_overrides(sets) | ({} if evaluate_at is None else {"tasks.at": evaluate_at})
-    refuse_missing(base.tasks.names)
-    refuse_unread(base.tasks, given)
+    check_settings(base.tasks, given)
 
 
 def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
@@ -445,7 +444,7 @@ def scores_of_encoders(
 
         RunStore.check(root)
     from workbench.execution import experiment_runner, published_runs
-    from workbench.tasks.measures import expected
+    from workbench.tasks.common.contract import expected
 
     models = published_runs.models(names, allow_bin)
     for model in models:

@@ -13,7 +13,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir
 from workbench.store.validation import inside
-from workbench.tasks import Measure, Suite
+from workbench.tasks.common.contract import FINE_TUNING, Measure, Suite, expected
 from workbench.training.plan import Plan
 from workbench.training.points import Point, step_of
 
@@ -35,9 +35,7 @@ class Wanted:
     @property
     def during_training(self) -> bool:
         """Whether some measure may also be taken during training."""
-        from workbench.tasks.common.cost import measured_during_training
-
-        return self.prepared is not None and any(map(measured_during_training, self.suite.tasks))
+        return self.prepared is not None and any(measure.act != FINE_TUNING for measure in self.suite.tasks)
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""
@@ -51,8 +49,6 @@ class Wanted:
         The scores of the run's end come first, then those of the points at which its weights were saved. If the
         weights of a point were deleted, only its existing scores are expected.
         """
-        from workbench.tasks.measures import expected
-
         yield from expected(self.suite, self.tasks)
         saved = {step_of(place): place for place in run.points()}
         if not saved or not self.during_training:
@@ -92,8 +88,6 @@ class Wanted:
 
 def _names(series: Series, tasks: TasksSpec) -> list[str]:
     """Return the names of the scores of one point of a series."""
-    from workbench.tasks.measures import expected
-
     return [name for _, _, name in expected(Suite(series.measures), tasks)]
 
 

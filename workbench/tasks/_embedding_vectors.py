@@ -8,9 +8,9 @@ computation is in float32, and vectors are compared by their cosine.
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from workbench.rng import seed_of
 from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common.baselines import WORD, cached
-from workbench.tasks.common.contract import Progress, Score, fine_tuned, score_digest
+from workbench.tasks.common.baselines import WORD
+from workbench.tasks.common.contract import Model, Progress, Scores
+from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import (
     has_segments,
     load_encoder,
@@ -36,42 +37,29 @@ from workbench.tasks.common.encoder_folders import (
     states,
 )
 from workbench.tasks.common.examples import Examples
-from workbench.tasks.common.fine_tuning import Unfinished, fit, setting, step_count
+from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.metrics import pearson, spearman
 from workbench.tasks.common.token_rows import Encoded, by_length, check_ids, encode_rows, shuffled
-from workbench.tasks.embeddings import LOSSES, POOLINGS, SCALE, VERSION, Embedding, Relevant, Similar
+from workbench.tasks.embeddings import LOSSES, POOLINGS, SCALE, Embedding, Relevant, Similar
 
 TOKENS = 8192  # most tokens of a batch, padding included
 
 Vectors = dict[str, Any]  # by pooling: (N, D) float32 of norm 1
 
 
-def embed(
-    encoder: Path, task: Embedding, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
-) -> Score:
-    """Return the score of an encoder folder's embeddings; nothing is trained or drawn at random.
+def embed(task: Embedding, trial: Model, host: Host) -> Scores:
+    """Score the embeddings of an encoder; nothing is trained or drawn at random.
 
-    `progress` is called with (texts, all texts). Raises InputError for a folder without an encoder, Diverged for states
-    that are not finite.
+    `trial.progress` is called with (texts, all texts). Raises InputError for a folder without an encoder, Diverged for
+    states that are not finite.
     """
-    begun = time.perf_counter()
-    texts = texts_of(task)
-    vectors = embeddings(encoder, texts, spec.length, host, progress)
+    texts = task.texts()
+    vectors = embeddings(trial.folder, texts, trial.options.length, host, trial.progress)
     values = values_of(task, vectors[POOLINGS[0]], texts)
     for pooling in POOLINGS[1:]:
         values |= values_of(task, vectors[pooling], texts, f", {pooling}")
-    first = next(iter(task.tests))
-    return Score(
-        task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
-        values=values, baselines=dict(task.baselines), train_rows=0, test_rows=len(task.tests[first]), steps=0,
-        seconds=time.perf_counter() - begun, finetune=task.settings(spec), data=task.fingerprint,
-        digest=score_digest(task, spec), details={"texts": len(texts), "notes": list(task.notes)},
-    )  # fmt: skip
-
-
-def texts_of(task: Embedding) -> list[str]:
-    """Return every text that is read to test, once."""
-    return list(dict.fromkeys(text for part in task.tests.values() for text in part.texts()))
+    tested = len(next(iter(task.tests.values())))
+    return Scores(values, (0, tested), {"texts": len(texts), "notes": list(task.notes)})
 
 
 def values_of(task: Embedding, vectors: Any, texts: list[str], mark: str = "") -> dict[str, dict[str, float]]:
@@ -176,22 +164,18 @@ class Pooled(nn.Module):
         return mean(hidden, attention) if self.pooling == "mean" else pooled(hidden, attention, self.last)
 
 
-def tune_and_embed(
-    encoder: Path, task: Embedding, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
-) -> Score:  # fmt: skip
-    """Fine-tune a copy of the encoder in a folder on the pairs of a task and return the score of its embeddings.
+def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
+    """Fine-tune a copy of an encoder on the pairs of a task and score its embeddings.
 
     The values of the frozen encoder stand beside as parts `..., frozen`. Everything random is a function of (seed,
-    task). `progress` is called with (step, steps). If there is a state in `unfinished`, training continues from it.
-    Raises InputError for a folder without an encoder, and Diverged for a loss or states that are not finite.
+    task). Raises InputError for a folder without an encoder, and Diverged for a loss or states that are not finite.
     """
     assert task.train is not None
-    pooling = pooling_of(spec)
-    texts = texts_of(task)
+    encoder, spec = trial.folder, trial.options
+    pooling, texts = POOLINGS[spec.embeddings == "contrastive-cls"], task.texts()
     frozen = values_of(task, embeddings(encoder, texts, spec.length, host)[pooling], texts, ", frozen")
     pairs = task.train.pairs()
-    with setting(task.name, seed, host, unfinished) as where:
+    with setting(task.name, trial.seed, host, trial.unfinished) as where:
         model = Pooled(load_encoder(encoder, spec.dropout, where.device), pooling).to(where.device)
         length = row_length(encoder, model.encoder.config, spec.length)
         first, second = (encoded(encoder, list(side), length, model.encoder) for side in zip(*pairs, strict=True))
@@ -205,31 +189,20 @@ def tune_and_embed(
             return loss(one.float(), two.float(), grades[torch.as_tensor(rows)].to(where.device))
 
         order = batches(task.train, lengths, spec.batch, where.order())
-        earlier = fit(model, loss_of, order, steps, spec, where, progress)
+        earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         rows = encoded(encoder, texts, length, model.encoder)
-        name = f"the encoder after fine-tuning on {task.name} (seed {seed})"
+        name = f"the encoder after fine-tuning on {task.name} (seed {trial.seed})"
         tuned = vectors_of(model.encoder, rows, where.device, name)[pooling]
         effort = where.effort(steps, earlier)
     values = values_of(task, tuned, texts) | frozen
     counts = len(pairs), len(next(iter(task.tests.values())))
-    return fine_tuned(task, spec, seed, values, counts, effort, _details(task, len(pairs), pooling))
+    return effort.scores(values, counts, _details(task, len(pairs), pooling))
 
 
 def _details(task: Embedding, pairs: int, pooling: str) -> dict[str, Any]:
     """Return what a score holds besides its metrics."""
     how = f"embeddings ({pooling}) of an encoder that was fine-tuned on {pairs:,} pairs with {LOSSES[task.suite]}"
-    return {"library": f"sentence-transformers {_version()}", "notes": [how, *task.notes]}
-
-
-def pooling_of(spec: TasksSpec) -> str:
-    """Return the pooling that is trained."""
-    return POOLINGS[1] if spec.embeddings == "contrastive-cls" else POOLINGS[0]
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version(LIBRARY)
+    return {"library": f"sentence-transformers {version(LIBRARY)}", "notes": [how, *task.notes]}
 
 
 def loss_named(name: str) -> Loss:
@@ -379,16 +352,11 @@ def ndcg_by_chance(data: Relevant) -> float:
 # The vectors are scikit-learn's, with idf of the documents of a collection, or of all sentences that are compared.
 
 
-def word_baselines(task: Embedding, cache: Path | None = None) -> dict[str, float]:
-    """Return the headline metric of the baselines, times 100, from the cache if they were computed before."""
-    part = next(iter(task.tests.values()))
-
-    def compute() -> dict[str, float]:
-        if isinstance(part, Similar):
-            return {"chance": 0.0, "tf-idf": 100 * _similar(part)}  # constants and guesses correlate with nothing
-        return {"chance": 100 * ndcg_by_chance(part), "tf-idf": 100 * _ranked(part)}
-
-    return cached(f"{task.fingerprint}-tf-idf-{VERSION}", compute, cache)
+def word_baselines(part: Similar | Relevant) -> dict[str, float]:
+    """Return the headline metric of the baselines on a part, times 100."""
+    if isinstance(part, Similar):
+        return {"chance": 0.0, "tf-idf": 100 * _similar(part)}  # constants and guesses correlate with nothing
+    return {"chance": 100 * ndcg_by_chance(part), "tf-idf": 100 * _ranked(part)}
 
 
 def _similar(part: Similar) -> float:

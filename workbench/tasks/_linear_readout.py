@@ -6,10 +6,8 @@ convex. The results of single layers are reported beside it and select nothing.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,65 +22,43 @@ from workbench.errors import Diverged, InputError
 from workbench.rng import seed_of
 from workbench.signals import heed
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
 from workbench.tasks import linear_probe
-from workbench.tasks.common.contract import Progress, Score, items_of, score_digest
+from workbench.tasks.common.contract import Model, Scores, items_of
 from workbench.tasks.common.encoder_folders import load_frozen
 from workbench.tasks.common.examples import Examples, Tagged
 from workbench.tasks.common.token_rows import Pieces, Splitter, by_length, check_ids, open_splitter, windows
-from workbench.tasks.linear_probe import LinearProbe
+from workbench.tasks.linear_probe import STRENGTHS, LinearProbe
 
 MIXED = "mixed"
 
 Array = Any  # a numpy array
 
 
-def probe(
-    encoder: Path, task: LinearProbe, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
-) -> Score:
-    """Fit the readouts on the states of an encoder folder and return their score; nothing is drawn at random.
+def probe(task: LinearProbe, trial: Model, host: Host) -> Scores:
+    """Fit the readouts on the states of an encoder and score them; nothing is drawn at random.
 
     Raises InputError for a folder without an encoder and for too few rows, Diverged for states that are not finite.
     """
+    from threadpoolctl import threadpool_limits
 
-    begun = time.perf_counter()
     device = host.resolved_device()
     cpu.prepare(host.threads, host.plain, device)
-    reader = open_reader(encoder, spec.length, device)
+    reader = open_reader(trial.folder, trial.options.length, device)
     train = _features(reader, task.train, task.kind)
     tests = {part: _features(reader, rows, task.kind) for part, rows in task.tests.items()}
     steps = len(train) + 1
     results: dict[str, dict[str, Any]] = {}
-    with _threads(host.threads):
+    with threadpool_limits(host.threads):  # of matrix products outside torch
         for step, (name, inputs, test_inputs) in enumerate(_views(train, tests), 1):
-            results[name] = _layer(task, inputs, test_inputs, name == MIXED, spec.control)
-            if progress is not None:
-                progress(step, steps)
+            results[name] = _layer(task, inputs, test_inputs, name == MIXED, trial.options.control)
+            if trial.progress is not None:
+                trial.progress(step, steps)
     first = next(iter(task.tests))
     mixed, items = results[MIXED]["values"], results[MIXED].pop("items", {})
     values = dict(mixed)
     values |= {f"{first}, layer {name}": each["values"][first] for name, each in results.items() if name != MIXED}
-    return Score(
-        task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=mixed[first][task.metric],
-        values=values, baselines=dict(task.baselines), train_rows=_count(task.train),
-        test_rows=_count(task.tests[first]), steps=0, seconds=time.perf_counter() - begun,
-        finetune=task.settings(spec), data=task.fingerprint, digest=score_digest(task, spec),
-        details={"layers": results, **items},
-    )  # fmt: skip
-
-
-def _count(rows: Examples | Tagged) -> int:
-    """Return the number of rows, or of words in tagged sentences."""
-    return rows.count() if isinstance(rows, Tagged) else len(rows)
-
-
-@contextmanager
-def _threads(most: int | None) -> Iterator[None]:
-    """Limit matrix products outside torch to `most` threads."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(most):
-        yield
+    counts = task.train.count(), task.tests[first].count()
+    return Scores(values, counts, {"layers": results, **items})
 
 
 # ---- features ----
@@ -94,8 +70,6 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     The texts u and v of a pair are read separately; their features are u, v, |u - v| and u * v, as in InferSent
     (Conneau et al. 2017).
     """
-    import numpy as np
-
     from workbench.tasks.common.token_rows import text_pieces, word_pieces
 
     if isinstance(rows, Tagged):
@@ -115,8 +89,6 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
 
 def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, dict[str, Array]]]:
     """Yield the name and features of each layer, 0 being the embeddings, and then of all layers side by side."""
-    import numpy as np
-
     for layer in range(len(train)):
         yield str(layer), train[layer], {part: each[layer] for part, each in tests.items()}
     yield MIXED, np.concatenate(list(train), -1), {part: np.concatenate(list(x), -1) for part, x in tests.items()}
@@ -149,8 +121,6 @@ def _layer(
 
 def _items(task: LinearProbe, rows: Examples | Tagged, predicted: Array) -> dict[str, str]:
     """Return the fact on each test row: whether it was predicted rightly, or of pairs the share of a win."""
-    import numpy as np
-
     right = predicted if task.kind == "pairs" else predicted == np.asarray(rows.targets)
     return items_of([float(value) for value in right])
 
@@ -162,8 +132,6 @@ def _choice(read: Readout) -> dict[str, Any]:
 
 def _held(task: LinearProbe) -> Array:
     """Return a mask (N,) of the training rows that choose the penalty."""
-    import numpy as np
-
     marks = linear_probe.held(task)
     if isinstance(task.train, Tagged):
         return np.repeat(marks, [len(words) for words in task.train.words])
@@ -175,8 +143,6 @@ def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
 
     `Regression` negates the differences with 0, so the numbers change nothing, and both labels occur.
     """
-    import numpy as np
-
     if task.kind == "pairs":
         return np.arange(len(rows)) % 2
     if isinstance(rows, Tagged):
@@ -199,8 +165,6 @@ def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy
 
 def _drawn(task: LinearProbe, rows: Examples | Tagged, tags: Array) -> Array:
     """Return the control task's tag numbers (N,) of the words in `rows`."""
-    import numpy as np
-
     assert isinstance(rows, Tagged)
     words = [word for words in rows.words for word in words]
     of_word = {word: tags[seed_of(0, "linear", "control", task.name, word) % len(tags)] for word in set(words)}
@@ -212,7 +176,6 @@ def _drawn(task: LinearProbe, rows: Examples | Tagged, tags: Array) -> Array:
 # lowest cross-entropy on these rows is taken, and the regression is fitted again on all training rows. Test rows are
 # only predicted. The problem is convex and the fit starts from zero, so nothing is random.
 
-STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
 MOST_STEPS = 500  # of L-BFGS
 TOLERANCE = 1e-4  # largest entry of the mean loss's gradient at the end of the last fit
 ROUGH = 1e-3  # the same while the strength is chosen, where it changes the losses by about 0.01 at most
@@ -243,8 +206,6 @@ def read_out(
     prediction is 1 if the difference is on the right side, 0.5 on the boundary, 0 on the wrong side. Raises
     InputError for too few rows.
     """
-    import numpy as np
-
     if held.all() or not held.any() or len(set(targets[~held].tolist())) < 2:
         raise InputError(
             f"{len(targets):,} rows to train on are too few or too alike for a linear probe, which sets "
@@ -268,8 +229,6 @@ def _scale(train: Array, pairs: bool) -> Any:
 
     The mean of differences is not subtracted, because their zero is where two sentences are the same.
     """
-    import numpy as np
-
     mean = np.zeros(train.shape[1], dtype=np.float64) if pairs else train.mean(0, dtype=np.float64)
     spread = np.sqrt(((train - mean) ** 2).mean(0, dtype=np.float64))
     spread[spread <= CONSTANT * np.abs(train).max(0)] = 1.0
@@ -278,8 +237,6 @@ def _scale(train: Array, pairs: bool) -> Any:
 
 def _balance(targets: Array) -> Array:
     """Return weights (N,) with mean 1 under which all labels count alike."""
-    import numpy as np
-
     places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
     weights: Array = len(targets) / (len(counts) * counts[places])
     return weights

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,7 @@ from workbench.errors import Diverged, InputError
 from workbench.models.sentence_scores import Sentences
 from workbench.signals import heed
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
-from workbench.tasks.common.contract import Progress, Score, as_signs, items_of, score_digest
+from workbench.tasks.common.contract import Model, Progress, Scores, as_signs, items_of
 from workbench.tasks.common.sentence_scorers import Scoring, of_folder
 from workbench.tasks.common.token_rows import check_tokens
 from workbench.tasks.minimal_pairs import PairSet
@@ -46,21 +44,18 @@ MADE = ("blimp", "minimal-pairs")  # suites whose choices are kept in scores, so
 SAFE = 2
 
 
-def zero_shot(
-    encoder: Path, pairs: PairSet, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
-    ranks: Ranks = ALONE,
-) -> Score:  # fmt: skip
-    """Return the score of a run's encoder, or of a published model, on minimal pairs.
+def zero_shot(pairs: PairSet, trial: Model, host: Host) -> Scores:
+    """Score a run's encoder, or a published model, on minimal pairs.
 
     It is the share of pairs whose good sentence has the higher score, ties counting half, times 100. All processes of
     `ranks` call this with the same arguments, and return the same. Raises InputError for a model without heads,
     and for a scorer that does not return one number for each sentence, Diverged for a sentence score that is NaN or
     infinite.
     """
-    begun = time.perf_counter()
+    encoder, ranks = trial.folder, trial.ranks or ALONE
     device = host.resolved_device()
     cpu.prepare(host.threads, host.plain, device)
-    scoring = of_folder(encoder, spec.scorers, device)
+    scoring = of_folder(encoder, trial.options.scorers, device)
     texts = Tokenized(encoder, [*pairs.good, *pairs.bad], scoring.length)
     check_tokens(encoder, texts.ids, scoring.vocabulary)
     for by_word in (name for name in (scoring.name, *scoring.beside) if name.endswith(BY_WORD)):
@@ -70,7 +65,7 @@ def zero_shot(
     values: dict[str, dict[str, float]] = {}
     chosen: dict[str, str] = {}
     details: dict[str, Any] = {"scorer": scoring.name, "cut": texts.cut, "tie_within": TIE}
-    for name, (good, bad, exact) in _scores(scoring, texts, pairs, half, device, progress, ranks).items():
+    for name, (good, bad, exact) in _scores(scoring, texts, pairs, half, device, trial.progress, ranks).items():
         wins = won(good, bad)
         if pairs.suite in MADE:
             chosen[name] = as_signs(wins.tolist())
@@ -81,12 +76,7 @@ def zero_shot(
         else:
             values[name] = {"accuracy": by_group(pairs, wins)["mean"]["accuracy"]}
     details |= {"chosen": chosen} if chosen else {}
-    return Score(
-        task=pairs.name, suite=pairs.suite, metric=pairs.metric, seed=seed, value=values["mean"][pairs.metric],
-        values=values, baselines=dict(pairs.baselines), train_rows=0, test_rows=len(pairs.good), steps=0,
-        seconds=time.perf_counter() - begun, finetune=pairs.settings(spec), data=pairs.fingerprint,
-        digest=score_digest(pairs, spec), details=details,
-    )  # fmt: skip
+    return Scores(values, (0, len(pairs.good)), details)
 
 
 def won(good: Floats, bad: Floats) -> Floats:

@@ -13,9 +13,8 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache as remembered
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,12 @@ from torch import Tensor
 from workbench.errors import Diverged, plural
 from workbench.signals import heed
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import dumps
 from workbench.tasks._squad_model import Limits, SpanModel, Windows, best_spans, limits, span_loss, windows
-from workbench.tasks.common.baselines import cached
-from workbench.tasks.common.contract import Progress, Score, fine_tuned
+from workbench.tasks.common.contract import Model, Scores
+from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import load_encoder
-from workbench.tasks.common.fine_tuning import Setting, Unfinished, fit, setting, step_count
+from workbench.tasks.common.fine_tuning import Setting, fit, setting
 from workbench.tasks.common.token_rows import by_length, check_ids, shuffled
 from workbench.tasks.squad import ANSWER, N_BEST, THRESHOLD, Questions, Squad
 from workbench.tensors import to_device
@@ -39,7 +37,7 @@ from workbench.tensors import to_device
 ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-Scores = dict[str, float]  # by question id, each from 0 to 1
+ByQuestion = dict[str, float]  # by question id, each from 0 to 1
 
 
 def words(answer: str) -> list[str]:
@@ -98,7 +96,7 @@ def unanswerable_metrics(
     return metrics, thresholds
 
 
-def _raw(questions: Questions, answers: Mapping[str, str], agreement: Callable[[str, str], float]) -> Scores:
+def _raw(questions: Questions, answers: Mapping[str, str], agreement: Callable[[str, str], float]) -> ByQuestion:
     """Return the agreement of each answer with the best of its references, or with "" if none of them has words."""
     scores = {}
     for row in questions.rows:
@@ -108,12 +106,12 @@ def _raw(questions: Questions, answers: Mapping[str, str], agreement: Callable[[
     return scores
 
 
-def _mean(scores: Scores) -> float:
+def _mean(scores: ByQuestion) -> float:
     return 100 * sum(scores.values()) / len(scores) if scores else 0.0
 
 
 def _best(
-    raw: Scores, answers: Mapping[str, str], null_odds: Mapping[str, float], has_answer: Mapping[str, bool]
+    raw: ByQuestion, answers: Mapping[str, str], null_odds: Mapping[str, float], has_answer: Mapping[str, bool]
 ) -> tuple[float, float]:
     """Return the best mean score over all thresholds, and the smallest threshold that reaches it.
 
@@ -225,7 +223,6 @@ def _best_texts(by_window: Sequence[Candidates], offsets: Any, text: str) -> lis
 # among the paragraphs, and answers with a run of its words that the question does not have, the one with the rarest
 # words.
 
-BASELINES_VERSION = 1  # increase it when the computation of a baseline changes
 WORD = re.compile(r"\w+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 COMMON = 0.1  # a word in a larger share of the paragraphs ends a run
@@ -234,14 +231,7 @@ LONGEST = 5  # words of an answer
 Span = tuple[int, int]  # of characters
 
 
-def added(task: Squad, cache: Path | None = None) -> Squad:
-    """Return the task with its baselines, which come from the cache if they were computed before."""
-    return replace(
-        task, baselines=cached(f"{task.fingerprint}-squad-{BASELINES_VERSION}", lambda: _computed(task), cache)
-    )
-
-
-def _computed(task: Squad) -> dict[str, float]:
+def baselines(task: Squad) -> dict[str, float]:
     """Return the headline metric of each baseline on the first test part."""
     test = next(iter(task.tests.values()))
     answers, odds = nearest_overlap(test)
@@ -308,18 +298,14 @@ def _answer(text: str, sentence: Span, asked: set[str], rarity: Mapping[str, flo
 TEST_TOKENS = 8192  # most tokens of a test batch, padding included
 
 
-def answer(
-    encoder: Path, task: Squad, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
-) -> Score:  # fmt: skip
-    """Fine-tune a copy of the encoder in the folder `encoder` to answer questions and return its score.
+def answer(task: Squad, trial: Model, host: Host) -> Scores:
+    """Fine-tune a copy of an encoder to answer questions, and score it; its predictions are the `files` of the score.
 
-    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. If
-    there is a state in `unfinished`, training continues from it. The `files` of the score are the predictions. Raises
-    InputError for a folder without an encoder or with a tokenizer without character offsets, and Diverged if the loss
-    or an output is NaN or infinite.
+    Everything random is a function of (seed, task). Raises InputError for a folder without an encoder or with a
+    tokenizer without character offsets, and Diverged if the loss or an output is NaN or infinite.
     """
-    with setting(task.name, seed, host, unfinished) as where:
+    encoder, spec = trial.folder, trial.options
+    with setting(task.name, trial.seed, host, trial.unfinished) as where:
         model = SpanModel(load_encoder(encoder, spec.dropout, where.device), spec.squad_head == "joint")
         model = model.to(where.device)
         limit = limits(encoder, model.encoder.config, spec)
@@ -334,7 +320,7 @@ def answer(
                 return span_loss(model, train.batch(rows, where.device), spec.sum_loss)
 
         order = shuffled(train.lengths, spec.batch, where.order())
-        earlier = fit(model, loss_of, order, steps, spec, where, progress)
+        earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         answers = {name: answers_of(model, task.tests[name], parts[name], where) for name in task.tests}
 
     results = {name: metrics(task, name, each) for name, each in answers.items()}
@@ -342,7 +328,7 @@ def answer(
     values = {name: scores for name, (scores, _) in results.items()}
     rows, files = (len(task.train), len(task.tests[first])), answers[first].files(task.unanswerable)
     details = _details(task, parts, limit, results[first][1])
-    return fine_tuned(task, spec, seed, values, rows, where.effort(steps, earlier), details, files)
+    return where.effort(steps, earlier).scores(values, rows, details, files)
 
 
 def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Setting) -> Answers:

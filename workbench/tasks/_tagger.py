@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from torch import Tensor, nn
 
 from workbench.errors import Diverged
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
-from workbench.tasks.common.contract import Progress, Score, fine_tuned
+from workbench.tasks.common.contract import Model, Scores
+from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import has_segments, is_causal, load_encoder, states
-from workbench.tasks.common.fine_tuning import Unfinished, fit, setting, step_count
+from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.token_rows import (
     Encoded,
     Splitter,
@@ -58,17 +57,14 @@ class Tagger(nn.Module):
         return outputs
 
 
-def tag(
-    encoder: Path, task: Tagging, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
-) -> Score:  # fmt: skip
-    """Fine-tune a copy of the encoder in the folder `encoder` on tagged sentences and return its score.
+def tag(task: Tagging, trial: Model, host: Host) -> Scores:
+    """Fine-tune a copy of an encoder on tagged sentences and score it.
 
-    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. If
-    there is a state in `unfinished`, training continues from it. Raises InputError for a folder without an encoder,
-    and Diverged if the loss or an output is NaN or infinite.
+    Everything random is a function of (seed, task). Raises InputError for a folder without an encoder, and Diverged if
+    the loss or an output is NaN or infinite.
     """
-    with setting(task.name, seed, host, unfinished) as where:
+    encoder, spec = trial.folder, trial.options
+    with setting(task.name, trial.seed, host, trial.unfinished) as where:
         model = Tagger(load_encoder(encoder, spec.dropout, where.device), task.known, spec.dropout).to(where.device)
         config = model.encoder.config
         splitter, last = open_splitter(encoder, config, spec.length, "tagging"), is_causal(config)
@@ -87,7 +83,7 @@ def tag(
             return nn.functional.cross_entropy(outputs.float(), wanted, reduction="sum" if spec.sum_loss else "mean")
 
         order = shuffled(train.rows.lengths, spec.batch, where.order())
-        earlier = fit(model, loss_of, order, steps, spec, where, progress)
+        earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         with where.autocast():
             predicted = {part: predict(model, parts[part], where.device, task.name) for part in task.tests}
 
@@ -96,7 +92,7 @@ def tag(
     rows = task.train.count(), parts[first].count
     files = {f".{part}.conll": columns(task, task.tests[part], numbers) for part, numbers in predicted.items()}
     effort = where.effort(steps, earlier)
-    return fine_tuned(task, spec, seed, values, rows, effort, _details(task, parts, predicted[first], last), files)
+    return effort.scores(values, rows, _details(task, parts, predicted[first], last), files)
 
 
 def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:

@@ -7,21 +7,24 @@ evaluation pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from workbench.data.formats import json_rows
 from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
+from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.examples import Examples, Task, fingerprinted
+from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite
+from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 from workbench.tasks.common.table_files import checked_text
 
-SUITE: Literal["babylm"] = "babylm"
+SUITE = "babylm"
 PREFIX = "babylm:"
 KEY = "--set tasks.babylm"
+TRAINS = True
 
 
 @dataclass(frozen=True)
@@ -72,19 +75,31 @@ def names_of(word: str) -> list[str]:
     return [name]
 
 
-def load(words: Iterable[str], where: str | None, rows: int | None = None) -> tuple[list[Task], dict[str, str]]:
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each task."""
+    return [(PREFIX + name, SUITE, "accuracy", row.summary) for name, row in ROWS.items()]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word is the suite, or begins as its tasks do. Raises InputError if there is no such task."""
+    return (word.lower() == SUITE or word.lower().startswith(PREFIX)) and bool(names_of(word))
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that these tasks read."""
+    return {*TUNING, "length", "rows", "held_out", "lm_weight", "babylm"}
+
+
+def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> Suite:
     """Return the tasks of some names, and for those of `babylm` that are not available which files are missing.
 
     Raises InputError if a task selected by its own name is not available, or if no task is.
     """
-    words = list(words)
-    if not words:
-        return [], {}
-    if where is None:
+    if options.babylm is None:
         raise InputError(
             f"--tasks {words[0]}: give the folder of BabyLM's TASK.train.jsonl and TASK.valid.jsonl with {KEY}=DIR"
         )
-    folder = user_path(where, f"{KEY}:")
+    folder = user_path(options.babylm, f"{KEY}:")
     selected = {name for word in words for name in names_of(word)}
     loaded: list[Task] = []
     missing: dict[str, str] = {}
@@ -94,11 +109,12 @@ def load(words: Iterable[str], where: str | None, rows: int | None = None) -> tu
         if lacking:
             missing[PREFIX + name] = f"no {' or '.join(lacking)} in {folder}"
         else:
-            loaded.append(fingerprinted(_task(name, {part: path for part, path in parts.items() if path}), rows))
+            task = fingerprinted(_task(name, {part: path for part, path in parts.items() if path}), options.rows)
+            loaded.append(held_out(task, options.held_out))
     alone = [PREFIX + name for word in words if word.lower() != SUITE for name in names_of(word)]
     if fault := next((name for name in (alone or list(missing)) if name in missing and (alone or not loaded)), None):
         raise InputError(f"task {fault} is not available: {missing[fault]}; give their folder with {KEY}=DIR")
-    return loaded, missing
+    return Suite(tuple(loaded), missing)
 
 
 def _task(name: str, parts: Mapping[str, Path]) -> Task:
@@ -107,6 +123,7 @@ def _task(name: str, parts: Mapping[str, Path]) -> Task:
     return Task(
         name=PREFIX + name, suite=SUITE, labels=tuple(map(str, range(row.labels))), metric="accuracy",
         metrics=row.metrics, epochs=row.epochs, train=examples["train"], tests={"valid": examples["valid"]},
+        predictions="numbers",
     )  # fmt: skip
 
 

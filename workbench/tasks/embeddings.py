@@ -10,22 +10,30 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.data.formats import delimited_rows, json_rows
 from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, plural
 from workbench.progress import warn_once
 from workbench.rng import seed_of
+from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks import glue, table
 from workbench.tasks.common import table_files
-from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.baselines import cached
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import reading_cost, tuning_cost
+from workbench.tasks.common.examples import Examples
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, first_of
+
+if TYPE_CHECKING:
+    from workbench.tasks.common.encoder_folders import EncoderFacts
 
 VERSION = 1  # increase it when the computation of a score changes
 POOLINGS = ("mean", "cls")  # the headline is the score by the first
@@ -101,8 +109,8 @@ class Relevant:
 
 
 @dataclass(frozen=True)
-class Embedding:
-    """Measure of an encoder's embeddings , frozen or fine-tuned on `train`.
+class Embedding(Measure):
+    """Measure of an encoder's embeddings, frozen or fine-tuned on `train`.
 
     The headline metric is computed on the first of `tests`. `notes` are sentences on what is odd about the data.
     """
@@ -112,29 +120,63 @@ class Embedding:
     tests: Mapping[str, Similar | Relevant]
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
-    baselines: Mapping[str, float] = field(default_factory=dict)
     train: Similar | Relevant | None = None
 
     @property
-    def act(self) -> str:
-        return "embedding" if self.train is None else "fine-tuning"
+    def act(self) -> str:  # type: ignore[override]
+        """What one measurement is called."""
+        return "embedding" if self.train is None else FINE_TUNING
 
     @property
-    def metric(self) -> str:
-        """Return the headline metric."""
+    def metric(self) -> str:  # type: ignore[override]
+        """The headline metric."""
         return "spearman" if self.suite == SIMILARITY else "ndcg_10"
 
-    def seeds(self, spec: TasksSpec) -> int:
-        """Return the number of fine-tuning seeds, or 1 for a frozen encoder, of which nothing is drawn at random."""
-        return 1 if self.train is None else spec.seeds
+    def texts(self) -> list[str]:
+        """Return every text that is read to test, once."""
+        return list(dict.fromkeys(text for part in self.tests.values() for text in part.texts()))
 
-    def settings(self, spec: TasksSpec) -> dict[str, Any]:
+    def seeds(self, options: TasksSpec) -> int:
+        """Return the number of fine-tuning seeds, or 1 for a frozen encoder, of which nothing is drawn at random."""
+        return 1 if self.train is None else options.seeds
+
+    def settings(self, options: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score."""
         if self.train is None:
-            return {"length": spec.length, "poolings": list(POOLINGS), "version": VERSION}
-        return {name: getattr(spec, name) for name in USED} | {
-            "epochs": spec.epochs or EPOCHS, "loss": LOSSES[self.suite], "scale": SCALE, "version": VERSION,
+            return {"length": options.length, "poolings": list(POOLINGS), "version": VERSION}
+        return {name: getattr(options, name) for name in USED} | {
+            "epochs": options.epochs or EPOCHS, "loss": LOSSES[self.suite], "scale": SCALE, "version": VERSION,
         }  # fmt: skip
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return what chance gives, and tf-idf vectors of words."""
+
+        def compute() -> dict[str, float]:
+            from workbench.tasks import _embedding_vectors
+
+            return _embedding_vectors.word_baselines(next(iter(self.tests.values())))
+
+        return cached(f"{self.fingerprint}-tf-idf-{VERSION}", compute, cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of reading every text, or of one fine-tuning with a test before and after it."""
+        if self.train is None:
+            return Cost(reading_cost(self.fingerprint, self.texts(), spec, options, tokenizer))
+        train = [list(pair) for pair in self.train.pairs()]
+        tests = [[[text] for text in part.texts()] for part in self.tests.values()]
+        return tuning_cost(self, spec, options, tokenizer, train, tests, passes=2)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Score the embeddings of an encoder as it is, or of a copy that is fine-tuned first."""
+        from workbench.tasks import _embedding_vectors
+
+        compute = _embedding_vectors.embed if self.train is None else _embedding_vectors.tune_and_embed
+        return compute(self, model, host)
+
+    def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
+        """Return how many tokens of each text are read."""
+        length = min(options.length, facts.longest or options.length)
+        return f"texts of pairs cut to {length} tokens, each one embedding", {"length": length}
 
 
 def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
@@ -160,11 +202,12 @@ def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
 # ---- names ----
 
 STS = "STS-B"
+NAMED = f"{SIMILARITY}:{STS}"
 NUMBERS = ("relatedness_score", "similarity", *table.LABELS)  # usual names of the column of numbers
 LEAST = 3  # pairs, below which no correlation says anything
 
 
-def known() -> list[tuple[str, str, str, str]]:
+def names() -> list[Name]:
     """Return the name or form of each task, its suite, metric and summary."""
     return [
         (
@@ -183,30 +226,41 @@ def known() -> list[tuple[str, str, str, str]]:
     ]
 
 
-def is_embedding(name: str) -> bool:
-    """Return whether a name selects embeddings."""
-    return name.lower().startswith((f"{SIMILARITY}:", f"{RETRIEVAL}:"))
+def accepts(word: str) -> bool:
+    """Return whether a word names a table of similar sentences, or a collection for retrieval."""
+    return word.lower().startswith((f"{SIMILARITY}:", f"{RETRIEVAL}:"))
 
 
-def needs_glue(name: str) -> bool:
-    """Return whether a name selects a task of GLUE, which may have to be downloaded."""
-    return name.lower() == f"{SIMILARITY}:{STS}".lower()
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that embeddings read."""
+    more = {*table.COLUMNS} if table.is_table(word) else {"glue"} if word == NAMED else set()
+    return {"embeddings", "length", "held_out", *more, *({*TUNING, "rows"} if TRAINS(options) else ())}
 
 
-def load(names: Sequence[str], spec: TasksSpec) -> list[Embedding]:
-    """Return the tasks of names that `is_embedding` holds for. Raises InputError."""
-    from workbench.tasks import _embedding_vectors as embedding_vectors
+def TRAINS(options: TasksSpec) -> bool:  # noqa: N802
+    """Return whether encoders are fine-tuned before their embeddings are measured."""
+    return options.embeddings != "frozen"
 
-    if names and spec.held_out:
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether a word selects a task of GLUE, whose files are downloaded."""
+    return word == NAMED and glue.downloads(word, options)
+
+
+def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Embedding]:
+    """Return the tasks of these names. Raises InputError."""
+    if spec.held_out:
         raise InputError(
-            f"--tasks {names[0]}: a search cannot choose settings by the rows that a report shows; use --tasks pairs"
+            f"--tasks {words[0]}: a search cannot choose settings by the rows that a report shows; use --tasks pairs"
         )
-    if names and trains(spec):
-        embedding_vectors.check_installed(spec)
-    tasks = [fingerprinted(_task(name, spec), spec.rows) for name in dict.fromkeys(names)]
+    if TRAINS(spec):
+        from workbench.tasks import _embedding_vectors as vectors
+
+        vectors.check_installed(spec)
+    tasks = [fingerprinted(_task(word, spec), spec.rows) for word in words]
     for task in tasks:
-        if isinstance(task.train, Relevant):  # raises InputError if its pairs make no batch
-            next(embedding_vectors.apart(task.train.pairs(), spec.batch, 0))
+        if task.suite == RETRIEVAL and task.train is not None:  # raises InputError if its pairs make no batch
+            next(vectors.apart(task.train.pairs(), spec.batch, 0))
     for task in tasks:
         for note in task.notes:
             warn_once(f"{task.name}: {note}")
@@ -215,13 +269,13 @@ def load(names: Sequence[str], spec: TasksSpec) -> list[Embedding]:
 
 def _task(name: str, spec: TasksSpec) -> Embedding:
     suite, _, rest = name.partition(":")
-    if needs_glue(name):
+    if name == NAMED:
         return _sts(spec)
     path = user_path(rest, "--tasks") if rest else None
     if suite.lower() == RETRIEVAL:
         if path is None or not path.is_dir():
             raise InputError(f"--tasks {name}: give a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
-        collection, notes = read(path, trains(spec))
+        collection, notes = read(path, TRAINS(spec))
         training = collection.pop("train", None)
         notes += _asked_before(training, collection) if training is not None else []
         return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=training)
@@ -252,12 +306,9 @@ def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
 
 def _sts(spec: TasksSpec) -> Embedding:
     """Return STS-B with its dev part, from GLUE's folder. Raises InputError."""
-    suite = glue.load([STS], spec.glue)
-    for why in suite.missing.values():
-        raise InputError(f"task {SIMILARITY}:{STS} is not available: {why}")
-    task = next(each for each in suite.tasks if isinstance(each, Task))
+    task = glue.read_one(STS, spec.glue, NAMED)
     parts = {part: _as_pairs(rows) for part, rows in task.tests.items()}
-    return Embedding(f"{SIMILARITY}:{STS}", SIMILARITY, parts, train=_as_pairs(task.train) if trains(spec) else None)
+    return Embedding(NAMED, SIMILARITY, parts, train=_as_pairs(task.train) if TRAINS(spec) else None)
 
 
 def _as_pairs(rows: Examples) -> Similar:
@@ -271,7 +322,7 @@ def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str
     """
     files, spec = table.siblings(path), table.with_columns(path, spec, NUMBERS)
     lines = [line for part, file in files.items() for line in table.lines_of(file, spec, part, NUMBERS)]
-    if trains(spec):
+    if TRAINS(spec):
         sides = table.parts_of(lines, "regression", path, None)
         ordered = {part: sides[part] for part in (*TESTED, "train") if part in sides}
         again = table_files.repeated(sides)

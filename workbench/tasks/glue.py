@@ -13,11 +13,14 @@ from typing import Any
 from workbench.data.formats import whole_split
 from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.examples import Examples, Suite, Task, fingerprinted
-from workbench.tasks.common.table_files import checked_text, rows_of, text_of
+from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite
+from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
+from workbench.tasks.common.table_files import FORMATS, checked_text, rows_of, text_of
 
 KEY = "--set tasks.glue"
+TRAINS = True
 HUB = "nyu-mll/glue"
 _DEV = {"dev": ("dev", "validation")}
 _MATCHED = {
@@ -111,12 +114,47 @@ def row_of(name: str) -> Row | None:
     return replace(base, name=name) if base else None
 
 
-def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Suite:
-    """Return the named tasks; those without files are in `missing`. Raises InputError for files that cannot be used."""
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each task."""
+    return [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word is the suite or a substitute of a task, and not the name of a table."""
+    return word.lower() == "glue" or (row_of(word) is not None and not word.lower().endswith(FORMATS))
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that GLUE reads."""
+    return {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
+
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether the files are downloaded from the hub."""
+    return options.glue is None or not user_path(options.glue, f"{KEY}:").is_dir()
+
+
+def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> Suite:
+    """Return the tasks of these names; those of `glue` whose files are absent are in `missing`, with the reason.
+
+    Raises InputError if a task selected by its own name is absent, if all are, or if files cannot be used.
+    """
+    members = dict.fromkeys(name for word in words for name in (ROWS if word.lower() == "glue" else [word]))
+    tasks, missing = read(members, options.glue, options.rows)
+    for word in words:
+        if (row := row_of(word)) and row.name in missing:
+            raise InputError(f"task {row.name} is not available: {missing[row.name]}")
+    if not tasks:
+        raise InputError(f"no GLUE task was found: {next(iter(missing.values()))}")
+    return Suite(tuple(held_out(task, options.held_out) for task in tasks), missing)
+
+
+def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tuple[list[Task], dict[str, str]]:
+    """Return the named tasks, and why those without files are missing. Raises InputError for files of no use."""
     rows_of_tasks = [row for name in names if (row := row_of(name))]
     folder = folder_of(where, [row.config for row in rows_of_tasks if row.name in ROWS])
     if isinstance(folder, str):
-        return Suite((), {row.name: folder for row in rows_of_tasks})
+        return [], {row.name: folder for row in rows_of_tasks}
     local = user_path(where or HUB, f"{KEY}:").is_dir()
     tasks: list[Task] = []
     missing: dict[str, str] = {}
@@ -128,7 +166,15 @@ def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Su
             missing[row.name] = _looked(folder, row) if local else hub
         else:
             tasks.append(_task(row, parts, rows))
-    return Suite(tuple(tasks), missing)
+    return tasks, missing
+
+
+def read_one(name: str, where: str | None, called: str, rows: int | None = None) -> Task:
+    """Return one task for use under another name, `called`. Raises InputError if it is not available."""
+    tasks, missing = read([name], where, rows)
+    for why in missing.values():
+        raise InputError(f"task {called} is not available: {why}")
+    return tasks[0]
 
 
 def folder_of(where: str | None, configs: Iterable[str], option: str = KEY) -> Path | str:

@@ -20,10 +20,12 @@ from workbench.data import held_out
 from workbench.data.built_in import docs
 from workbench.errors import InputError
 from workbench.rng import seed_of
-from workbench.spec.parts import DataSpec
+from workbench.spec.parts import DataSpec, TasksSpec
+from workbench.tasks.common.contract import HeldOut, Name
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.tasks.probes import halves
 
+USES_TEXT = True
 MOST, LEAST = 1000, 100  # pairs of a kind, at most and at least
 ALONE = 4000  # pairs at most if one kind is selected by its name
 WORDS = (5, 16)  # of a sentence, at least and at most; rows of `nano` have 32 tokens
@@ -46,8 +48,26 @@ END = re.compile(r"[.!?…。！？؟۔।॥։።။។][\"'”’»)\]]*$")
 Pair = tuple[str, str]  # good, bad
 
 
-def load(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
-    """Return the pairs of one of NAMES, made from the half of a prepared corpus's held-out text that reports use.
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of all pairs, and of each kind of pairs."""
+    return [(name, SUITE, "accuracy", summary) for name, summary in SUMMARIES.items()]
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that pairs read."""
+    return {"scorers", "held_out"}
+
+
+def load(names: Sequence[str], options: TasksSpec, text: HeldOut | None) -> list[PairSet]:
+    """Return the pairs of these names, made from the text of the corpus. Raises InputError."""
+    if text is None:
+        raise InputError(f"--tasks {names[0]}: these pairs are made from the text of a corpus, and no corpus is given")
+    data, prepared = text()
+    return [of_text(name, data, prepared, tuning=bool(options.held_out)) for name in names]
+
+
+def of_text(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
+    """Return the pairs of one of the names, made from the half of a prepared corpus's held-out text that reports use.
 
     With `tuning` they come from the other half. Raises InputError if too little text was held out.
     """
@@ -167,4 +187,3 @@ SUMMARIES = {
     "pairs:replace": "which of two sentences is in the held-out text; the other has a word of similar frequency",
     "pairs:order": "which order of two sentences is that of the held-out text",
 }
-NAMES = tuple(SUMMARIES)

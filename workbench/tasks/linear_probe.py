@@ -6,32 +6,39 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench.data import tagged, tagged_sets
 from workbench.errors import InputError, plural, suggest
 from workbench.rng import seed_of
+from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.spec.scoring import LINEAR, PROBES
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.scoring import LINEAR, PATH_PREFIXES, PROBES
 from workbench.store.atomic import user_path
 from workbench.tasks import glue, minimal_pairs, probes, table
 from workbench.tasks.common import baselines
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import reading_cost
 from workbench.tasks.common.examples import Examples, Tagged, Task, numbered
-from workbench.tasks.common.metrics import measure
+from workbench.tasks.common.metrics import gold_tags, measure, micro, span_hits, tags_of
 from workbench.tasks.minimal_pairs import PairSet
-from workbench.tasks.tagging import gold_tags, micro, span_hits, tags_of
 
+PREFIX = "linear:"
 VERSION = 1  # increase it when the computation of linear probes changes
 ROWS = 20_000  # texts, words or pairs to train on at most; more hardly improve the readout
+ITERATIONS = 100  # of L-BFGS that one fit of a readout is counted as
+SLOWER = 10  # times as slow as products of matrices: a readout multiplies by vectors, limited by memory bandwidth
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
 HELD = 5  # one training row in so many is set aside to choose the penalty
 
 
 @dataclass(frozen=True)
-class LinearProbe:
-    """Measure of frozen states by a linear readout (see `workbench.tasks.common.examples.Measure`).
+class LinearProbe(Measure):
+    """Measure of frozen states by a linear readout.
 
     `kind` says what the rows are: `texts` (Examples), `words` (Tagged) or `pairs` (Examples of a right and a wrong
     sentence, whose target is the number of the paradigm in `labels`). The headline metric is computed on the first
@@ -46,17 +53,33 @@ class LinearProbe:
     train: Examples | Tagged
     tests: Mapping[str, Examples | Tagged]
     fingerprint: str = ""
-    baselines: Mapping[str, float] = field(default_factory=dict)
-    suite: str = "linear"
-    act: str = "reading out"
+    suite = "linear"
+    act = "reading out"
 
-    def seeds(self, spec: TasksSpec) -> int:
-        """Return 1, because nothing is drawn at random."""
-        return 1
-
-    def settings(self, spec: TasksSpec) -> dict[str, Any]:
+    def settings(self, options: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score."""
-        return {"length": spec.length, "control": spec.control and self.kind == "words", "version": VERSION}
+        return {"length": options.length, "control": options.control and self.kind == "words", "version": VERSION}
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the most frequent answer, and what words alone give."""
+        name = f"{self.fingerprint}-linear-{VERSION}-{baselines.VERSION}"
+        return baselines.cached(name, lambda: BASELINES[self.kind](self), cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of reading every text once, and of fitting a readout of each layer and one of all layers."""
+        texts = [text for part in (self.train, *self.tests.values()) for text in part.texts()]
+        reading = reading_cost(self.fingerprint, texts, spec, options, tokenizer)
+        pairs_of_texts = self.kind == "texts" and getattr(self.train, "second", None) is not None
+        features = 2 * (spec.encoder.layers + 1) * spec.encoder.hidden * (4 if pairs_of_texts else 1)
+        labels = len(self.labels) if self.kind != "pairs" and len(self.labels) > 2 else 1
+        fits = (len(STRENGTHS) + 1) * (2 if options.control and self.kind == "words" else 1)
+        return Cost(reading + SLOWER * fits * ITERATIONS * 4 * self.train.count() * features * labels)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Fit the readouts on the states of an encoder and score them."""
+        from workbench.tasks._linear_readout import probe
+
+        return probe(self, model, host)
 
 
 def fingerprinted(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
@@ -100,7 +123,7 @@ def ordered(probe: LinearProbe, rows: Examples | Tagged, what: str) -> list[int]
 
 def contents(rows: Examples | Tagged) -> list[str]:
     """Return the text of each row; copies of a row have the same text and stay together."""
-    return [" ".join(words) for words in rows.words] if isinstance(rows, Tagged) else rows.first
+    return rows.texts()[: len(rows)]
 
 
 def groups(probe: LinearProbe) -> list[str]:
@@ -134,7 +157,7 @@ def _fingerprint(probe: LinearProbe) -> str:
 # ---- names ----
 
 
-def known() -> list[tuple[str, str, str, str]]:
+def names() -> list[Name]:
     """Return the name, suite, metric and summary of each linear probe that has a name of its own."""
     named = [probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR]
     return [(PREFIX + probe.name, "linear", probe.metric, f"{probe.summary}; frozen states") for probe in named]
@@ -148,7 +171,7 @@ def place(name: str) -> list[str] | None:
     if name.lower() in ("linear", "linear:probes"):
         return list(PROBES)
     if not name.lower().startswith(PREFIX):
-        return [name] if is_tagged(name) else None
+        return None if name.lower().startswith(PATH_PREFIXES) or not is_tagged(name) else [name]
     rest = name[len(PREFIX) :]
     if rest.lower() in (*PROBES, *minimal_pairs.NAMED):
         return [rest.lower()]
@@ -168,24 +191,42 @@ def _is_pairs(rest: str) -> bool:
     return minimal_pairs.holds_pairs(rest) or user_path(rest, "--tasks").is_dir()
 
 
-def needs_glue(name: str) -> bool:
-    """Return whether a linear probe reads a GLUE task, which may have to be downloaded."""
-    return any(rest not in PROBES and glue.row_of(rest) is not None for rest in place(name) or [])
+def accepts(word: str) -> bool:
+    """Return whether a word selects linear probes, as a path to tagged sentences does. Raises InputError as `place`."""
+    return place(word) is not None
 
 
-def needs_blimp(name: str) -> bool:
-    """Return whether a name selects a linear probe that reads a named set of BLiMP."""
-    return any(rest in minimal_pairs.NAMED for rest in place(name) or [])
+def _needs(word: str) -> set[str]:
+    """Return which named data a word reads: `glue`, `blimp`, or neither."""
+    members = [rest for rest in place(word) or [] if rest not in PROBES]
+    of_glue = any(glue.row_of(rest) is not None for rest in members)
+    of_blimp = any(rest in minimal_pairs.NAMED for rest in members)
+    return {*(["glue"] if of_glue else []), *(["blimp"] if of_blimp else [])}
 
 
-def load(names: Sequence[str], spec: TasksSpec) -> list[LinearProbe]:
-    """Return the probes of names that `place` returned. Raises InputError."""
-    return [fingerprinted(_probe(name, spec), spec) for name in dict.fromkeys(names)]
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that linear probes read; those that divide a table are refused with a reason."""
+    of_table = {*table.COLUMNS, "kind", "metric", "folds"} if table.is_table(word) else set()
+    return {"control", "length", "rows", "held_out", *of_table, *_needs(word)}
+
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether the data of a word is downloaded from the hub."""
+    needs = _needs(word)
+    return ("glue" in needs and glue.downloads(word, options)) or (
+        "blimp" in needs and any(minimal_pairs.downloads(rest, options) for rest in place(word) or [])
+    )
+
+
+def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[LinearProbe]:
+    """Return the probes of these names. Raises InputError."""
+    members = dict.fromkeys(name for word in words for name in place(word) or [])
+    return [fingerprinted(_probe(name, spec), spec) for name in members]
 
 
 def _probe(name: str, spec: TasksSpec) -> LinearProbe:
     if name in minimal_pairs.NAMED:
-        return of_pairs(minimal_pairs.load(name, spec.blimp))
+        return of_pairs(minimal_pairs.load_named(name, spec.blimp))
     if name not in PROBES and glue.row_of(name) is None:
         if is_tagged(name):
             return of_tagged(name)
@@ -196,18 +237,12 @@ def _probe(name: str, spec: TasksSpec) -> LinearProbe:
 
 def _task(name: str, spec: TasksSpec) -> Task:
     if name in PROBES:
-        return probes.load([name])[0]
-    if table.is_table(name):
-        return table.load(Path(name), spec)
-    suite = glue.load([name], spec.glue)
-    for why in suite.missing.values():
-        raise InputError(f"task {PREFIX}{name} is not available: {why}")
-    return next(task for task in suite.tasks if isinstance(task, Task))
+        return probes.read([name])[0]
+    return table.read(Path(name), spec) if table.is_table(name) else glue.read_one(name, spec.glue, PREFIX + name)
 
 
 # ---- data sets ----
 
-PREFIX = "linear:"
 PARADIGMS = 3  # one paradigm in so many is tested on
 
 
@@ -298,11 +333,10 @@ def points(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> dict[
     import numpy as np
 
     if probe.kind == "pairs":
-        return {"accuracy": _mean(by_paradigm(probe, rows, predicted).values())}
-    if isinstance(rows, Tagged):
-        true = np.array([target for targets in rows.targets for target in targets])
-    else:
-        true = np.asarray(rows.targets)
+        accuracies = by_paradigm(probe, rows, predicted).values()
+        return {"accuracy": math.fsum(accuracies) / len(accuracies)}
+    words = probe.kind == "words"
+    true = np.array([target for targets in rows.targets for target in targets] if words else rows.targets)
     values = measure([name for name in probe.metrics if name != "entity_f1"], predicted, true)
     if "entity_f1" in probe.metrics:
         values["entity_f1"] = entity_f1(probe.labels, rows, predicted)
@@ -323,30 +357,17 @@ def entity_f1(labels: Sequence[str], rows: Examples | Tagged, predicted: Any) ->
     return micro(span_hits(gold_tags(labels, rows), tags_of(labels, rows, predicted)).values()).f1
 
 
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers)
-
-
 # ---- baselines ----
 # For tags, `bag-of-words` predicts each word's most frequent training tag, and the most frequent tag of all for words
 # that do not occur in training. For pairs it is logistic regression on the words in which two sentences differ.
 
 
-def added(probe: LinearProbe, cache: Path | None = None) -> LinearProbe:
-    """Return the probe with its baselines, which come from the cache if they were computed before."""
-    name = f"{probe.fingerprint}-linear-{VERSION}-{baselines.VERSION}"
-    return replace(probe, baselines=baselines.cached(name, lambda: _computed(probe), cache))
-
-
-def _computed(probe: LinearProbe) -> dict[str, float]:
-    """Return the baselines of a probe, times 100."""
-    if probe.kind == "texts":
-        assert isinstance(probe.train, Examples)
-        rows = {part: each for part, each in probe.tests.items() if isinstance(each, Examples)}
-        task = Task(probe.name, "table", probe.labels, probe.metric, probe.metrics, 1.0, probe.train, rows)
-        return {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
-    return _of_tags(probe) if probe.kind == "words" else _of_pairs(probe)
+def _of_texts(probe: LinearProbe) -> dict[str, float]:
+    """Return the baselines of a probe of texts."""
+    assert isinstance(probe.train, Examples)
+    rows = {part: each for part, each in probe.tests.items() if isinstance(each, Examples)}
+    task = Task(probe.name, "table", probe.labels, probe.metric, probe.metrics, 1.0, probe.train, rows)
+    return {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
 
 
 def _of_tags(probe: LinearProbe) -> dict[str, float]:
@@ -354,12 +375,8 @@ def _of_tags(probe: LinearProbe) -> dict[str, float]:
     train, test = probe.train, next(iter(probe.tests.values()))
     assert isinstance(train, Tagged) and isinstance(test, Tagged)
     same, of_words = baselines.by_word(train, test)
-    return {"majority": _headline(probe, test, same), "bag-of-words": _headline(probe, test, of_words)}
-
-
-def _headline(probe: LinearProbe, test: Examples | Tagged, predicted: Any) -> float:
-    """Return the headline metric of predictions."""
-    return points(probe, test, predicted)[probe.metric]
+    guesses = {"majority": same, "bag-of-words": of_words}
+    return {name: points(probe, test, guess)[probe.metric] for name, guess in guesses.items()}
 
 
 def _of_pairs(probe: LinearProbe) -> dict[str, float]:
@@ -380,4 +397,7 @@ def _of_pairs(probe: LinearProbe) -> dict[str, float]:
 
     model = Regression(pairs=True)
     model.fit(differences(train), np.arange(len(train)) % 2, baselines.STRENGTH)
-    return {"majority": 50.0, "bag-of-words": _headline(probe, test, model.predict(differences(test)))}
+    return {"majority": 50.0, "bag-of-words": points(probe, test, model.predict(differences(test)))[probe.metric]}
+
+
+BASELINES = {"texts": _of_texts, "words": _of_tags, "pairs": _of_pairs}

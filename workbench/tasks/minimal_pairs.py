@@ -5,23 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.data import tagged_sets
 from workbench.data.formats import json_rows, warn_of_unread, whole_split
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import lines, packed_or_not, unpacked_suffix
 from workbench.errors import InputError, encodable
+from workbench.models import flops
+from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
+from workbench.tasks import glue
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import SPECIAL, text_lengths
 from workbench.tasks.common.table_files import rows_of
 
-CHANCE = {"chance": 50.0}  # accuracy of guessing; ties count half
+USUAL_SCORERS = 2  # the objective's and the generator's, which together cost at most one pseudo-log-likelihood
 
 
 @dataclass(frozen=True)
-class PairSet:
+class PairSet(Measure):
     """Pairs of sentences and their groups: level -> the group of each pair.
 
     In each group of the first level, the accuracy is the share of pairs whose `good` sentence has the higher score;
@@ -35,25 +42,50 @@ class PairSet:
     bad: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]]
     fingerprint: str = ""
-    baselines: Mapping[str, float] = field(default_factory=lambda: CHANCE)
-    metric: str = "accuracy"
-    act: str = "scoring"
+    metric = "accuracy"
+    act = "scoring"
 
-    def seeds(self, spec: TasksSpec) -> int:
-        """Return 1, because nothing is drawn at random."""
-        return 1
-
-    def settings(self, spec: TasksSpec) -> dict[str, Any]:
+    def settings(self, options: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score."""
-        return {"scorers": list(spec.scorers)}
+        return {"scorers": list(options.scorers)}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the pairs as plain data, for other processes that score them."""
-        return asdict(self)
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the accuracy of guessing; ties count half."""
+        return {"chance": 50.0}
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of the most expensive scorer, a pseudo-log-likelihood.
+
+        Each sentence is read once, and once more for each of its ordinary tokens, which is then masked.
+        """
+        sizes = [spec.encoder] + ([spec.generator_encoder] if spec.generator.kind == "transformer" else [])
+        total = 0
+        lengths = text_lengths(self.fingerprint, (*self.good, *self.bad), spec.data.length, tokenizer)
+        for length, count in lengths.items():
+            one = max(flops.encoder(size, length).matmul for size in sizes)
+            head = flops.lm_head(spec.encoder, length, 1).matmul
+            total += count * (one + length * head + (length - SPECIAL) * (one + head))
+        return Cost(total * max(1, len(options.scorers) - USUAL_SCORERS + 1))
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Score all sentences, those of a run by its objective and those of a published model by its own head."""
+        from workbench.tasks._preferences import zero_shot
+
+        return zero_shot(self, model, host)
+
+    def check(self, folder: Path) -> None:
+        """Raise InputError if a published model has no head that scores sentences."""
+        from workbench.tasks.common import sentence_scorers
+
+        sentence_scorers.load_published(folder, "cpu")
+
+    def shared(self) -> tuple[int, Mapping[str, Any]]:
+        """Return the number of pairs, and the pairs as plain data."""
+        return len(self.good), asdict(self)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> PairSet:
-        """Return the pairs of plain data, as `to_json` returns it and JSON keeps it."""
+        """Return the pairs from plain data, as `shared` returns it and JSON keeps it."""
         groups = {level: tuple(each) for level, each in raw["groups"].items()}
         return cls(**{**raw, "good": tuple(raw["good"]), "bad": tuple(raw["bad"]), "groups": groups})
 
@@ -112,7 +144,40 @@ NAMED = {
 }
 
 
-def load(name: str, where: str | None) -> PairSet:
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each named set."""
+    return [(name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for name, each in NAMED.items()]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word is a file of minimal pairs, or a folder that may hold some.
+
+    A folder that is called as a substitute of a GLUE task is written ./NAME.
+    """
+    path = user_path(word, "--tasks")
+    return holds_pairs(word) or (path.is_dir() and not tagged_sets.holds_set(path) and glue.row_of(word) is None)
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that minimal pairs read."""
+    return {"scorers", "held_out", *(["blimp"] if word in NAMED else [])}
+
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether a named set is downloaded from the hub."""
+    return word in NAMED and not (options.blimp and user_path(options.blimp, "--set tasks.blimp:").exists())
+
+
+def load(names: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> list[PairSet]:
+    """Return the pairs of named sets, folders and files. Raises InputError."""
+    if options.held_out:
+        raise InputError(
+            f"--tasks {names[0]}: a search cannot choose settings by the pairs that a report shows; use --tasks pairs"
+        )
+    return [load_named(name, options.blimp) if name in NAMED else load_path(name) for name in names]
+
+
+def load_named(name: str, where: str | None) -> PairSet:
     """Return a named set of BLiMP from a folder, a file, or a data set on the hub. Raises InputError."""
     place = where or HUB
     folder = user_path(place, "--set tasks.blimp:")

@@ -23,10 +23,13 @@ from workbench.data.built_in import docs
 from workbench.data.built_in.docs import Entry
 from workbench.errors import InputError
 from workbench.rng import seed_of
+from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
-from workbench.tasks.common.examples import Examples, Task, fingerprinted
+from workbench.tasks.common.contract import TUNING, HeldOut, Name
+from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 
+TRAINS = True
 TEST_ROWS = 1000  # of a probe at most; fewer if the text gives fewer
 TRAIN_SHARE = 0.3  # of the pre-training modules: it gives more than enough sentences, in a third of the time
 CLASS_ROWS = 100  # a package with fewer sentences than this in either half does not get a class of its own
@@ -71,7 +74,28 @@ class Probe:
     summary: str
 
 
-def load(names: Iterable[str], rows: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each probe."""
+    return [(probe.name, "probes", probe.metric, probe.summary) for probe in PROBES.values()]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word is the suite."""
+    return word.lower() == "probes"
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that probes read."""
+    return {*TUNING, "length", "rows", "held_out", "lm_weight"}
+
+
+def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> list[Task]:
+    """Return the probes of these names. Raises InputError as `read` does."""
+    members = dict.fromkeys(name for word in words for name in (PROBES if word.lower() == "probes" else [word]))
+    return [held_out(task, options.held_out) for task in read(members, options.rows)]
+
+
+def read(names: Iterable[str], rows: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
     """Return the named probes, measured on one half of the held-out modules.
 
     Raises InputError if the packages installed here give too little text.

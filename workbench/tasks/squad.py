@@ -10,20 +10,29 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.data.formats import whole_split
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.rng import seed_of
+from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import SQUAD
 from workbench.store.atomic import user_path
+from workbench.tasks.common.baselines import cached
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import SPECIAL, tuning_cost
 from workbench.tasks.common.table_files import checked_text, rows_of, text_of
 
+if TYPE_CHECKING:
+    from workbench.tasks.common.encoder_folders import EncoderFacts
+
 VERSION = 1  # increase it when the computation of a score changes
+BASELINES_VERSION = 1  # increase it when the computation of a baseline changes
 EPOCHS = 2.0
 LENGTH = 512  # tokens of a window, if the encoder has as many positions
 STRIDE, QUERY = 128, 64  # tokens between the starts of windows, and of a question, at that length
@@ -68,8 +77,8 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Squad:
-    """Measure of SQuAD (see `workbench.tasks.common.examples.Measure`), version 2.0 if `unanswerable`, else 1.1.
+class Squad(Measure):
+    """Measure of SQuAD, version 2.0 if `unanswerable`, else 1.1.
 
     The headline metric is computed on the first of `tests`: F1, in 2.0 at the best threshold, as the paper's table 4
     has it. `faults` counts what is wrong in the files, by a phrase that says what and where.
@@ -80,18 +89,18 @@ class Squad:
     train: Questions
     tests: Mapping[str, Questions]
     fingerprint: str = ""
-    baselines: Mapping[str, float] = field(default_factory=dict)
     faults: Mapping[str, int] = field(default_factory=dict)
-    suite: str = SQUAD
-    act: str = "fine-tuning"
+    suite = SQUAD
+    act = FINE_TUNING
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> str:  # type: ignore[override]
+        """The headline metric."""
         return "best_f1" if self.unanswerable else "f1"
 
-    def seeds(self, spec: TasksSpec) -> int:
+    def seeds(self, options: TasksSpec) -> int:
         """Return the number of fine-tuning seeds."""
-        return spec.seeds
+        return options.seeds
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score; a length or stride of None follows from the encoder."""
@@ -104,6 +113,40 @@ class Squad:
             "stride": spec.squad_stride, "query": QUERY, "answer": ANSWER, "beam": BEAM, "n_best": N_BEST,
             "answerable": ANSWERABLE, "threshold": THRESHOLD, "version": VERSION,
         }  # fmt: skip
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the score of the sentence that is nearest to the question, and in 2.0 of never answering."""
+        from workbench.tasks import _squad_answers
+
+        return cached(f"{self.fingerprint}-squad-{BASELINES_VERSION}", lambda: _squad_answers.baselines(self), cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of one fine-tuning, of which a batch counts windows."""
+        limit = min(options.squad_length or LENGTH, spec.encoder.positions)
+
+        def windows(pieces: list[int]) -> list[int]:
+            asked = min(pieces[0], QUERY, limit // 4)
+            stride, room = options.squad_stride or max(1, min(STRIDE, limit // 2)), limit - asked - SPECIAL - 1
+            starts = range(0, max(1, pieces[1] - room + stride), stride)
+            return [limit - room + min(room, pieces[1] - start) for start in starts]
+
+        train, *tests = (
+            [[row.text, part.paragraphs[row.paragraph]] for row in part.rows]
+            for part in (self.train, *self.tests.values())
+        )
+        return tuning_cost(self, spec, options, tokenizer, train, tests, windows, windows=True)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Fine-tune a copy of the encoder and score its answers."""
+        from workbench.tasks._squad_answers import answer
+
+        return answer(self, model, host)
+
+    def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
+        """Return how long the windows are."""
+        wanted = options.squad_length or LENGTH
+        tokens = min(wanted, facts.longest or wanted)
+        return f"questions read with windows of their paragraphs, {tokens} tokens together", {}
 
 
 def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
@@ -324,6 +367,7 @@ def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
 
 KEY = "--set tasks.squad"
 SPLIT = "-devsplit"
+TRAINS = True
 SUMMARIES = {
     "squad1": "which words of a paragraph answer the question (SQuAD 1.1)",
     "squad2": "the same, where half of the questions have no answer (SQuAD 2.0)",
@@ -337,49 +381,34 @@ VERSIONS = {False: "v1.1", True: "v2.0"}
 SPLITS = {"train": "train", "dev": "validation"}  # names on the hub
 
 
-def place(name: str) -> str | None:
-    """Return the name of a task as it is spelled here, None for any other task.
-
-    Raises InputError for a name that begins like one of these.
-    """
-    lower = name.lower()
-    if lower in SUMMARIES:
-        return lower
-    if lower.startswith(SQUAD):
-        raise InputError(f"--tasks names an unknown task {name!r}{suggest(lower, SUMMARIES)}")
-    return None
-
-
-def known() -> list[tuple[str, str, str, str]]:
+def names() -> list[Name]:
     """Return the name, suite, metric and summary of each task."""
-    return [(name, SQUAD, Squad(name, _unanswerable(name), _NONE, {}).metric, text) for name, text in SUMMARIES.items()]
+    return [(name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) for name, text in SUMMARIES.items()]
 
 
-_NONE = Questions([], [])
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that SQuAD reads; `lm_weight` is refused with its reason."""
+    return {*TUNING, "rows", "held_out", "lm_weight", "squad", "squad_head", "squad_length", "squad_stride"}
 
 
-def _unanswerable(name: str) -> bool:
-    return name.startswith("squad2")
-
-
-def needs_hub(tasks: TasksSpec) -> bool:
+def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether the files of SQuAD are downloaded from the hub."""
-    return tasks.squad is None or not user_path(tasks.squad, f"{KEY}:").is_dir()
+    return options.squad is None or not user_path(options.squad, f"{KEY}:").is_dir()
 
 
-def load(names: Sequence[str], spec: TasksSpec) -> list[Squad]:
-    """Return the tasks of names that `place` returned. Raises InputError."""
+def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Squad]:
+    """Return the tasks of these names. Raises InputError."""
     if names and spec.lm_weight:
         raise InputError(
             f"--tasks {names[0]} cannot be combined with tasks.lm_weight={spec.lm_weight:g}: a language loss is added "
             f"only where texts are classified; set tasks.lm_weight=0"
         )
-    return [fingerprinted(_task(name, spec), spec) for name in dict.fromkeys(names)]
+    return [fingerprinted(_task(name, spec), spec) for name in names]
 
 
 def _task(name: str, spec: TasksSpec) -> Squad:
     """Return a task with all of its questions, after a warning of each fault of its files. Raises InputError."""
-    unanswerable = _unanswerable(name)
+    unanswerable = name.startswith("squad2")
     folder = _folder(name, spec)
     files = {part: _files(folder, part, unanswerable) for part in SPLITS}
     _check(name, folder, files)
@@ -440,7 +469,7 @@ def _folder(name: str, spec: TasksSpec) -> Path:
             return folder
     parts = ["dev"] if name.endswith(SPLIT) else list(SPLITS)
     patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
-    place = spec.squad or HUB[_unanswerable(name)]
+    place = spec.squad or HUB[name.startswith("squad2")]
     fetched = fetch(place, patterns, KEY, f"the folder that holds {' and '.join(_official_names(name))}")
     if isinstance(fetched, str):
         raise InputError(f"task {name} is not available: {fetched}")
@@ -449,8 +478,8 @@ def _folder(name: str, spec: TasksSpec) -> Path:
 
 def _official_names(name: str) -> list[str]:
     """Return the names of the official files that a task reads."""
-    parts = ["dev"] if name.endswith(SPLIT) else list(SPLITS)
-    return [f"{part}-{VERSIONS[_unanswerable(name)]}.json" for part in parts]
+    unanswerable, parts = name.startswith("squad2"), ["dev"] if name.endswith(SPLIT) else list(SPLITS)
+    return [f"{part}-{VERSIONS[unanswerable]}.json" for part in parts]
 
 
 def _files(folder: Path, part: str, unanswerable: bool) -> list[Path]:
@@ -470,7 +499,8 @@ def _parquet_files(folder: Path, split: str, unanswerable: bool) -> Iterator[Pat
 def _check(name: str, folder: Path, files: dict[str, list[Path]]) -> None:
     """Raise InputError if a file that the task reads is missing."""
     if not files["dev"]:
-        dev = f"{_official_names(name)[-1]} (or {FOLDERS[_unanswerable(name)]}/dev.json, or validation-*.parquet)"
+        unanswerable = name.startswith("squad2")
+        dev = f"{_official_names(name)[-1]} (or {FOLDERS[unanswerable]}/dev.json, or validation-*.parquet)"
         raise InputError(f"task {name} is not available: no {dev} in {folder}; give its folder with {KEY}=DIR")
     if not files["train"] and not name.endswith(SPLIT):
         raise InputError(

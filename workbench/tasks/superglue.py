@@ -7,10 +7,10 @@ test files have no labels and are not read. A task is a row of `TASKS`: how a li
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from workbench.data.formats import json_rows
 from workbench.data.streams import lines, packed_or_not
@@ -18,12 +18,14 @@ from workbench.errors import InputError, plural, suggest
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted
+from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite
+from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted, held_out
 from workbench.tasks.common.table_files import checked_text, first_of
 
-SUITE: Literal["superglue"] = "superglue"
+SUITE = "superglue"
 PREFIX = "superglue:"
 KEY = "--set tasks.superglue"
+TRAINS = True
 FALSE_TRUE = ("false", "true")
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}  # the two questions of COPA
 FILES = {"train": "train.jsonl", "val": "val.jsonl"}
@@ -305,9 +307,19 @@ TASKS: dict[str, Form] = {
 }  # fmt: skip
 
 
-def known() -> list[tuple[str, str, str, str]]:
+def names() -> list[Name]:
     """Return the name, suite, metric and summary of each task."""
     return [(PREFIX + name, SUITE, form.metrics[0], form.summary) for name, form in TASKS.items()]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word is the suite, or begins as its tasks do. Raises InputError if there is no such task."""
+    return (word.lower() == SUITE or word.lower().startswith(PREFIX)) and bool(names_of(word))
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that these tasks read."""
+    return {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
 
 
 def names_of(word: str) -> list[str]:
@@ -320,14 +332,11 @@ def names_of(word: str) -> list[str]:
     return [name]
 
 
-def load(words: Iterable[str], spec: TasksSpec) -> tuple[list[Task], dict[str, str]]:
+def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> Suite:
     """Return the tasks of some names, and for those of `superglue` that are not available which files are missing.
 
     Raises InputError if a task selected by its own name is not available, or if no task is.
     """
-    words = list(words)
-    if not words:
-        return [], {}
     if spec.superglue is None:
         raise InputError(f"--tasks {words[0]}: give the folder that holds COPA, MultiRC and the others with {KEY}=DIR")
     folder = user_path(spec.superglue, f"{KEY}:")
@@ -343,10 +352,11 @@ def load(words: Iterable[str], spec: TasksSpec) -> tuple[list[Task], dict[str, s
             if name in own:
                 raise InputError(f"task {PREFIX}{name} is not available: {missing[PREFIX + name]}; give {KEY}=DIR")
             continue
-        loaded.append(_task(name, {part: path for part, path in files.items() if path}, spec))
+        task = _task(name, {part: path for part, path in files.items() if path}, spec)
+        loaded.append(held_out(task, spec.held_out))
     if not loaded:
         raise InputError(f"no task of SuperGLUE was found: {next(iter(missing.values()))}; give {KEY}=DIR")
-    return loaded, missing
+    return Suite(tuple(loaded), missing)
 
 
 def _task(name: str, files: Mapping[str, Path], spec: TasksSpec) -> Task:

@@ -19,9 +19,6 @@ The headline is measured on the rows of `test`, or on those of `dev` if there ar
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,13 +30,18 @@ from workbench.errors import InputError, listed, suggest
 from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
-from workbench.spec.scoring import TESTED
+from workbench.spec.scoring import PATH_PREFIXES, TESTED
 from workbench.store.atomic import user_path
+from workbench.tasks import minimal_pairs
 from workbench.tasks.common import table_files
-from workbench.tasks.common.examples import Examples, Task, divided, fingerprinted
+from workbench.tasks.common.contract import TUNING, HeldOut, Name
+from workbench.tasks.common.examples import Task, divided, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, rows_of, without_header
 from workbench.tasks.superglue import Row, examples, id_of, label, notes, spans_of, text
 
+TRAINS = True
+CHOICE, SPANS = "choice:", "spans:"
+COLUMNS = ("text", "pair", "label")  # settings that name the columns of a table
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("premise", "hypothesis"),
     ("question1", "question2"), ("question", "sentence"), ("first", "second"), ("text", "pair"),
@@ -64,8 +66,43 @@ def is_table(name: str) -> bool:
     return name.lower().endswith(FORMATS)
 
 
-def load(path: Path, spec: TasksSpec) -> Task:
-    """Return the table as a task. Raises InputError, which names the file and the row, if it cannot be used."""
+def names() -> list[Name]:
+    """Return the form of each name with a prefix, its suite, metric and summary."""
+    return [
+        (f"{CHOICE}FILE", "table", "accuracy", "which of several answers is right, from a table of your own"),
+        (f"{SPANS}FILE", "table", "accuracy", "the label of two marked spans of a text, from a table of your own"),
+    ]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word names a table of labels, choices or marked spans, and not minimal pairs."""
+    if word.lower().startswith((*PATH_PREFIXES, "linear:")):
+        return word.lower().startswith((CHOICE, SPANS))
+    return is_table(word) and not minimal_pairs.holds_pairs(word)
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that a table reads. Raises InputError if there is no such file."""
+    choice, spans = (word.lower().startswith(prefix) for prefix in (CHOICE, SPANS))
+    if not (choice or spans) and not user_path(word, "--tasks").is_file():
+        raise InputError(f"--tasks {word}: there is no such file")
+    read = {*TUNING, "length", "rows", "held_out", "lm_weight", *COLUMNS, "folds"}
+    return read | ({"metric"} if spans else set() if choice else {"kind", "metric"})
+
+
+def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> list[Task]:
+    """Return the tables as tasks. Raises InputError, which names the file and the row, if one cannot be used."""
+    return [
+        held_out(
+            load_own(word, options) if word.lower().startswith((CHOICE, SPANS)) else read(Path(word), options),
+            options.held_out,
+        )
+        for word in words
+    ]
+
+
+def read(path: Path, spec: TasksSpec) -> Task:
+    """Return a table of labels as a task. Raises InputError, which names the file and the row, if it cannot be used."""
     path = user_path(path, "--tasks")
     if not path.is_file():
         raise InputError(f"--tasks {path}: there is no such file")
@@ -267,7 +304,6 @@ def _hashed(line: Line) -> str:
 # The files are tables (CSV, TSV, JSON lines, Parquet), and their rows to test on are found as those of any table
 # (`workbench.tasks.table`).
 
-CHOICE, SPANS = "choice:", "spans:"
 ANSWER = re.compile(r"(?:choice|ending|answer|option|alternative|sol|solution)_?(\d{1,4})", re.IGNORECASE)
 LISTS = ("choices", "endings", "answers", "options")
 CONTEXTS = ("premise", "context", "passage", "text", "sentence", "goal", "ctx")
@@ -276,21 +312,8 @@ QUESTIONS = ("question", "question_stem", "query")
 Columns = Mapping[str, Any]
 
 
-def known() -> list[tuple[str, str, str, str]]:
-    """Return the form of each name, its suite, metric and summary."""
-    return [
-        (f"{CHOICE}FILE", "table", "accuracy", "which of several answers is right, from a table of your own"),
-        (f"{SPANS}FILE", "table", "accuracy", "the label of two marked spans of a text, from a table of your own"),
-    ]
-
-
-def is_own(name: str) -> bool:
-    """Return whether a name selects choices or marked spans by path."""
-    return name.lower().startswith((CHOICE, SPANS))
-
-
 def load_own(name: str, spec: TasksSpec) -> Task:
-    """Return the task of a name that `is_own` holds for. Raises InputError that names the file and the row."""
+    """Return choices or marked spans, whose name has a prefix, as a task. Raises InputError that names the row."""
     prefix, rest = name[: name.index(":") + 1].lower(), name[name.index(":") + 1 :]
     path = user_path(rest, "--tasks")
     if not rest or not path.is_file() or path.suffix.lower() not in FORMATS:
@@ -317,7 +340,7 @@ def _choices(name: str, path: Path, spec: TasksSpec) -> Task:
     made = {part: examples(rows, grouped=True) for part, rows in parts.items()}
     task = Task(
         name, "table", ("wrong", "right"), "accuracy", ("accuracy",), 10.0, made.pop("train"), made,
-        choice=True, notes=_warned(name, parts),
+        choice=True, notes=_warned(name, parts), predictions="csv",
     )  # fmt: skip
     return fingerprinted(task, spec.rows)
 
@@ -420,80 +443,3 @@ def _label_column(path: Path, columns: Columns, spec: TasksSpec) -> str:
     """Return the column of the label. Raises InputError."""
     lower = {name.lower(): name for name in columns}
     return given_column(path, columns, "label", spec.label or next((lower[n] for n in LABELS if n in lower), "label"))
-
-
-# ---- predictions in CSV ----
-# A line has the row's texts, what is right (`gold`), what was predicted, and a column for each output: of a
-# classification the probability of each label, else the output itself, which a regression has from 0 to 1. Numbers are
-# 32-bit floats, written so that reading them gives the same floats, and in a regression the same doubles. Several
-# labels of a row are separated by `|`, or are a JSON list if that is part of a label.
-
-SEPARATOR = "|"  # of the labels of a row that has several
-MOST = 1_000_000  # outputs in a file, beyond which it has only what was predicted
-
-
-def prediction_files(task: Task, part: str, rows: Examples, outputs: Any, folds: Sequence[int] = ()) -> dict[str, str]:
-    """Return {ending: content} of the predictions of a user's table, from outputs (N, labels); {} for other tasks.
-
-    `folds` are the numbers of the folds in which the rows were tested, if they were.
-    """
-    if task.suite != "table":
-        return {}
-    target = io.StringIO(newline="")
-    writer = csv.writer(target, lineterminator="\n")
-    columns = _prediction_columns(task, rows, outputs, folds)
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return {f".{part}.csv": target.getvalue()}
-
-
-def _prediction_columns(task: Task, rows: Examples, outputs: Any, folds: Sequence[int]) -> dict[str, Sequence[Any]]:
-    """Return the columns of the file by their names."""
-    import numpy as np
-    from scipy.special import softmax
-
-    columns: dict[str, Sequence[Any]] = {"text": rows.first}
-    if rows.second is not None:
-        columns["pair"] = rows.second
-    if rows.groups is not None:
-        columns["question"] = rows.groups
-    if folds:
-        columns["fold"] = folds
-    columns |= {"gold": _named(task, rows.targets), "predicted": _named(task, _predicted(task, outputs))}
-    if outputs.size > MOST:
-        return columns
-    if task.kind == "classification":
-        names, scores = [f"probability of {label}" for label in task.labels], softmax(outputs, axis=1)
-    else:
-        names, scores = [f"output for {label}" for label in task.labels], outputs
-    named = zip(names if len(names) == scores.shape[1] else ["output"], scores.T, strict=True)
-    number = float if task.kind == "regression" else np.float32
-    return columns | {name: [str(number(score)) for score in column] for name, column in named}
-
-
-def _predicted(task: Task, outputs: Any) -> list[Any]:
-    """Return the prediction for each row, in the form of `Examples.targets`.
-
-    It is None for the rows of a choice, since they are answers to one question, of which only one can be right.
-    """
-    if task.kind == "choice":
-        return [None] * len(outputs)
-    if task.kind == "regression":
-        low, high = task.span
-        return [low + (high - low) * output for output in outputs[:, 0].tolist()]
-    if task.kind == "multilabel":
-        return [row.nonzero()[0].tolist() for row in outputs > 0]
-    targets: list[Any] = outputs.argmax(1).tolist()
-    return targets
-
-
-def _named(task: Task, targets: Sequence[Any]) -> list[Any]:
-    """Return targets as a table has them: the names of labels, or numbers."""
-    if task.kind in ("regression", "choice"):
-        return ["" if target is None else target for target in targets]
-    if task.kind == "multilabel":
-        join: Callable[[list[str]], str] = (
-            json.dumps if any(SEPARATOR in label for label in task.labels) else SEPARATOR.join
-        )
-        return [join([task.labels[label] for label in target]) for target in targets]
-    return [task.labels[target] for target in targets]

@@ -5,32 +5,40 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import progress
 from workbench.data import tagged, tagged_parquet, tagged_sets
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import PACKINGS
-from workbench.data.tag_schemes import as_iob2, deviations, marks_spans, scheme_of, spans
+from workbench.data.tag_schemes import as_iob2, deviations, marks_spans, scheme_of
 from workbench.data.tagged import Sentence
 from workbench.errors import InputError, plural
 from workbench.rng import seed_of
+from workbench.spec.host import Host
 from workbench.spec.parts import DATA_KEYS, TasksSpec
+from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.common.baselines import by_word, cached
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import SPECIAL, tuning_cost
 from workbench.tasks.common.examples import Tagged, numbered
-from workbench.tasks.common.metrics import measure
+from workbench.tasks.common.metrics import flat, gold_tags, micro, span_hits, tags_of, word_hits
+from workbench.tasks.common.metrics import measure as judge
 
+if TYPE_CHECKING:
+    from workbench.tasks.common.encoder_folders import EncoderFacts
+
+VERSION = 1  # increase it when the computation of a baseline changes
 UNUSED = ("lm_weight", "doubled")  # settings of fine-tuning that concern texts and not words
 
 
 @dataclass(frozen=True)
-class Tagging:
-    """Measure of an encoder that is fine-tuned to tag words (see `workbench.tasks.common.examples.Measure`).
+class Tagging(Measure):
+    """Measure of an encoder that is fine-tuned to tag words.
 
     The first `known` of `labels` are the tags of training words; the others occur in tests only, where they are never
     predicted. `scheme` is that of the files if the tags mark spans, and "" for parts of speech; the labels of spans are
@@ -46,14 +54,13 @@ class Tagging:
     tests: Mapping[str, Tagged]
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
-    baselines: Mapping[str, float] = field(default_factory=dict)
-    suite: str = "tagging"
-    act: str = "fine-tuning"
     epochs: float = 3.0
+    suite = "tagging"
+    act = FINE_TUNING
 
     @property
-    def metric(self) -> str:
-        """Return the headline metric."""
+    def metric(self) -> str:  # type: ignore[override]
+        """The headline metric."""
         return "entity_f1" if self.scheme else "accuracy"
 
     @property
@@ -64,14 +71,47 @@ class Tagging:
         files = "" if self.scheme == "IOB2" else f", which the files have in {self.scheme}"
         return f"micro F1 of spans as conlleval and seqeval's default mode count them, from tags in IOB2{files}"
 
-    def seeds(self, spec: TasksSpec) -> int:
+    def seeds(self, options: TasksSpec) -> int:
         """Return the number of fine-tuning seeds."""
-        return spec.seeds
+        return options.seeds
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score, with the task's own number of epochs if none is set."""
         values = spec.model_dump(mode="json", exclude={*DATA_KEYS, *UNUSED})
         return values | {"epochs": spec.epochs or self.epochs}
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the score of the most frequent tag, and of the most frequent tag of each word."""
+
+        def compute() -> dict[str, float]:
+            rows = next(iter(self.tests.values()))
+            guesses = zip(("majority", "word-lookup"), by_word(self.train, rows), strict=True)
+            return {name: points(self, rows, predicted)[self.metric] for name, predicted in guesses}
+
+        return cached(f"{self.fingerprint}-tagging-{VERSION}", compute, cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of one fine-tuning, of which a batch counts windows."""
+        from workbench.tasks.common.token_rows import cuts
+
+        room = min(options.length, spec.encoder.positions) - SPECIAL
+
+        def windows(pieces: list[int]) -> list[int]:
+            return [min(start + room, pieces[0]) - start + SPECIAL for start, _, _ in cuts(pieces[0], room)]
+
+        train, *tests = ([[" ".join(words)] for words in part.words] for part in (self.train, *self.tests.values()))
+        return tuning_cost(self, spec, options, tokenizer, train, tests, windows, windows=True)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Fine-tune a copy of the encoder and score its tags."""
+        from workbench.tasks._tagger import tag
+
+        return tag(self, model, host)
+
+    def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
+        """Return how long the windows are."""
+        length = min(options.length, facts.longest or options.length)
+        return f"sentences of tagged words read in windows of {length} tokens", {"length": length}
 
 
 def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
@@ -111,6 +151,7 @@ def _fingerprint(task: Tagging) -> str:
 PREFIX = "tag:"
 KEY = "--set tasks.tagging"
 PARTS = {"train", "dev", "test"}
+TRAINS = True
 ENTITIES = "ner_tags"  # the hub's name of the column of entities
 
 
@@ -136,22 +177,30 @@ NAMED = {
 }  # fmt: skip
 
 
-def known() -> list[tuple[str, str, str, str]]:
+def names() -> list[Name]:
     """Return the name, suite, metric and summary of each named set."""
     return [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
 
 
-def is_tagging(name: str) -> bool:
-    """Return whether a name selects tagging."""
-    return name.lower() in NAMED or name.lower().startswith(PREFIX)
+def accepts(word: str) -> bool:
+    """Return whether a word names a file or folder of tagged sentences."""
+    return word.lower().startswith(PREFIX)
 
 
-def load(names: Sequence[str], spec: TasksSpec) -> list[Tagging]:
-    """Return the tasks of names that `is_tagging` holds for. Raises InputError.
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that tagging reads; `lm_weight` is accepted and changes nothing."""
+    return {*TUNING, "length", "rows", "held_out", "lm_weight", *(["tagging"] if word.lower() in NAMED else [])}
 
-    What is unusual about their data is logged as warnings.
-    """
-    tasks = [_named(name.lower(), spec) if name.lower() in NAMED else _at_path(name) for name in dict.fromkeys(names)]
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether a named set is downloaded from the hub."""
+    named = word.lower() in NAMED and options.tagging is not None
+    return named and not user_path(options.tagging or "", f"{KEY}:").is_dir()
+
+
+def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Tagging]:
+    """Return the tasks of these names, after warnings of what is unusual about their data. Raises InputError."""
+    tasks = [_named(name.lower(), spec) if name.lower() in NAMED else _at_path(name) for name in names]
     for task in tasks:
         for note in task.notes:
             progress.warn_once(f"{task.name}: {note}")
@@ -169,7 +218,8 @@ def _at_path(name: str) -> Tagging:
     files = tagged_sets.files_of(path)
     conllu = tagged.format_of(next(iter(files.values()))) == tagged.CONLLU
     kind = (column or ("pos" if conllu else "")).lower()
-    title = path.resolve().name if _in_parquet(files.values()) else tagged_sets.title(files)
+    parquet = all(file.suffix == tagged_parquet.SUFFIX for file in files.values())
+    title = path.resolve().name if parquet else tagged_sets.title(files)
     return load_set(f"{PREFIX}{title}{'-' if kind else ''}{kind}", path, column)
 
 
@@ -196,15 +246,6 @@ def _named(name: str, spec: TasksSpec) -> Tagging:
         if file is None and place.is_dir() and set(tagged_sets.of_hub(place)) == PARTS:
             return load_set(name, place, ENTITIES)
     raise lacking
-
-
-def needs_hub(name: str, spec: TasksSpec) -> bool:
-    """Return whether a named set is downloaded from the hub."""
-    return name.lower() in NAMED and spec.tagging is not None and not user_path(spec.tagging, f"{KEY}:").is_dir()
-
-
-def _in_parquet(files: Iterable[Path]) -> bool:
-    return all(file.suffix == tagged_parquet.SUFFIX for file in files)
 
 
 # ---- reading sentences ----
@@ -294,63 +335,7 @@ def _shared(part: str, file: Path, sentences: Sequence[Sentence], train: Sequenc
         yield f"{file.name}, first at line {both[0].lines[0]}: {counts} {are}, word by word"
 
 
-# ---- metrics, baselines and predictions ----
-# Precision, recall and F1 are computed as seqeval and scikit-learn compute them, to the last digit; 0 stands for an
-# undefined value.
-
-VERSION = 1  # increase it when the computation of a baseline changes
-
-Tags = Sequence[Sequence[str]]  # of the words of each sentence
-
-
-@dataclass(frozen=True)
-class Hits:
-    """How many units were predicted right, predicted at all, and are in the gold standard."""
-
-    right: int
-    predicted: int
-    gold: int
-
-    @property
-    def precision(self) -> float:
-        """Return the share of predicted units that are right."""
-        return self.right / self.predicted if self.predicted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """Return the share of gold units that were predicted."""
-        return self.right / self.gold if self.gold else 0.0
-
-    @property
-    def f1(self) -> float:
-        """Return the harmonic mean of precision and recall."""
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
-
-
-def span_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
-    """Return the hits of each type of span, right if type and both ends are, in the order of the types' names."""
-    of_gold, of_predicted, of_right = Counter[str](), Counter[str](), Counter[str]()
-    for true, guess in zip(gold, predicted, strict=True):
-        gold_spans, predicted_spans = spans(true), spans(guess)
-        of_gold.update(kind for *_, kind in gold_spans)
-        of_predicted.update(kind for *_, kind in predicted_spans)
-        of_right.update(kind for *_, kind in gold_spans & predicted_spans)
-    return {kind: Hits(of_right[kind], of_predicted[kind], of_gold[kind]) for kind in sorted(of_gold | of_predicted)}
-
-
-def word_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
-    """Return the hits of each tag of single words, in the order of the tags."""
-    true, guess = (Counter(tag for tags in side for tag in tags) for side in (gold, predicted))
-    pairs = zip(_flat(gold), _flat(predicted), strict=True)
-    right = Counter(tag for tag, other in pairs if tag == other)
-    return {tag: Hits(right[tag], guess[tag], true[tag]) for tag in sorted(true | guess)}
-
-
-def micro(hits: Iterable[Hits]) -> Hits:
-    """Return the hits of all types together."""
-    each = list(hits)
-    return Hits(sum(h.right for h in each), sum(h.predicted for h in each), sum(h.gold for h in each))
+# ---- scores and predictions ----
 
 
 def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
@@ -358,14 +343,14 @@ def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
     import numpy as np
 
     gold, guess = gold_tags(task.labels, rows), tags_of(task.labels, rows, predicted)
-    gold_array, predicted_array = np.array(_flat(gold)), np.array(_flat(guess))
+    gold_array, predicted_array = np.array(flat(gold)), np.array(flat(guess))
     if not task.scheme:
         return {
-            name: 100 * value for name, value in measure(("accuracy", "macro_f1"), predicted_array, gold_array).items()
+            name: 100 * value for name, value in judge(("accuracy", "macro_f1"), predicted_array, gold_array).items()
         }
     total = micro(span_hits(gold, guess).values())
     values = {"entity_f1": total.f1, "entity_precision": total.precision, "entity_recall": total.recall}
-    return {name: 100 * value for name, value in (values | measure(("accuracy",), predicted_array, gold_array)).items()}
+    return {name: 100 * value for name, value in (values | judge(("accuracy",), predicted_array, gold_array)).items()}
 
 
 def by_type(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, dict[str, float]]:
@@ -391,32 +376,3 @@ def columns(task: Tagging, rows: Tagged, predicted: Any) -> str:
             lines.append(" ".join("_".join(field.split()) for field in fields))
         lines.append("")
     return "".join(f"{line}\n" for line in lines)
-
-
-def gold_tags(labels: Sequence[str], rows: Tagged) -> list[list[str]]:
-    """Return the tags of each sentence, whose numbers are places in `labels`."""
-    return [[labels[target] for target in targets] for targets in rows.targets]
-
-
-def tags_of(labels: Sequence[str], rows: Tagged, predicted: Any) -> list[list[str]]:
-    """Return the predicted tags of each sentence, from label numbers (words,)."""
-    numbers: Iterator[int] = iter(predicted.tolist())
-    return [[labels[next(numbers)] for _ in words] for words in rows.words]
-
-
-def _flat(tags: Tags) -> list[str]:
-    return [tag for of_sentence in tags for tag in of_sentence]
-
-
-def with_baselines(task: Tagging, cache: Path | None = None) -> Mapping[str, float]:
-    """Return the headline metric of the most frequent tag, and of the most frequent tag of each word.
-
-    The values come from the cache if they were computed before.
-    """
-
-    def compute() -> dict[str, float]:
-        rows = next(iter(task.tests.values()))
-        guesses = zip(("majority", "word-lookup"), by_word(task.train, rows), strict=True)
-        return {name: points(task, rows, predicted)[task.metric] for name, predicted in guesses}
-
-    return cached(f"{task.fingerprint}-tagging-{VERSION}", compute, cache)

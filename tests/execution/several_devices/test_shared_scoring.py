@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,13 @@ PAIRS = pair_set("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": 
 
 def test_pairs_are_shared_by_processes_that_run_already_or_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "resolved_device", lambda host: host.device)
-    many = replace(PAIRS, good=("a",) * shared_scoring.WORTH)
+    many, few = shared_scoring.WORTH, 3
     assert not shared_scoring.is_shared(many, Host(device="cuda"))
     assert shared_scoring.is_shared(many, Host(device="cuda", devices=2))
-    assert not shared_scoring.is_shared(PAIRS, Host(device="cuda", devices=2)), "starting processes takes longer"
+    assert not shared_scoring.is_shared(few, Host(device="cuda", devices=2)), "starting processes takes longer"
     assert not shared_scoring.is_shared(many, Host(device="cpu", devices=2)), "they would share the cores"
     monkeypatch.setattr(shared_scoring, "launched", lambda: 2)
-    assert shared_scoring.is_shared(PAIRS, Host(device="cpu", devices=2))
+    assert shared_scoring.is_shared(few, Host(device="cpu", devices=2))
 
 
 @pytest.mark.parametrize("raised", [InputError("no scorer"), Diverged("a score is nan"), None])

@@ -20,12 +20,10 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
 from workbench.tasks import _embedding_vectors as embedding_vectors
-from workbench.tasks._embedding_vectors import batches, embed, loss_named, tune_and_embed
-from workbench.tasks.common.contract import score_digest, score_name
-from workbench.tasks.common.cost import measured_during_training
+from workbench.tasks._embedding_vectors import batches, loss_named
+from workbench.tasks.common.contract import FINE_TUNING, Model, expected, score_digest, score_name, take
 from workbench.tasks.common.fine_tuning import Unfinished
 from workbench.tasks.embeddings import Embedding, Relevant, Similar, fingerprinted
-from workbench.tasks.measures import expected, take
 
 library = pytest.importorskip("sentence_transformers")
 
@@ -145,7 +143,7 @@ def test_training_is_that_of_sentence_transformers(encoder: Path, keyword_pairs:
     assert isinstance(test, Similar)
     one, two = (model.encode(list(side), normalize_embeddings=True) for side in (test.first, test.second))
     theirs = scipy.stats.spearmanr((one * two).sum(1), test.targets).statistic
-    score = tune_and_embed(encoder, small, spec, 0, Host(device="cpu", threads=1, precision="fp32"))
+    score = take(small, Model(encoder, spec, 0), Host(device="cpu", threads=1, precision="fp32"))
     assert score.steps == 3 and abs(score.value - score.values["dev, frozen"]["spearman"]) > 0.5
     assert score.value == pytest.approx(100 * theirs, abs=0.2)
     cosine = 100 * scipy.stats.pearsonr((one * two).sum(1), test.targets).statistic
@@ -154,8 +152,8 @@ def test_training_is_that_of_sentence_transformers(encoder: Path, keyword_pairs:
 
 def test_it_learns_what_is_alike_and_says_what_the_frozen_encoder_has(encoder: Path, keyword_pairs: Embedding) -> None:
     spec = SPEC.model_copy(update={"epochs": 12.0})
-    score = take(encoder, keyword_pairs, spec, 0, CPU)
-    frozen = embed(encoder, replace(keyword_pairs, train=None), SPEC, 0, CPU)
+    score = take(keyword_pairs, Model(encoder, spec, 0), CPU)
+    frozen = take(replace(keyword_pairs, train=None), Model(encoder, SPEC, 0), CPU)
     assert score.values["dev, frozen"] == pytest.approx(frozen.values["dev"])
     assert score.value > frozen.value + 10
     assert (score.train_rows, score.test_rows, score.steps) == (192, 120, 144)
@@ -168,7 +166,7 @@ def test_queries_learn_to_find_documents_that_share_no_word(encoder: Path, colle
     rows = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{n}\t1" for n in range(15))]
     (collection / "qrels/test.tsv").write_text("\n".join(rows) + "\n")  # those of training, which can be learned
     task = load(f"retrieval:{collection}", batch=8)
-    score = take(encoder, task, SPEC.model_copy(update={"epochs": 30.0, "batch": 8}), 0, CPU)
+    score = take(task, Model(encoder, SPEC.model_copy(update={"epochs": 30.0, "batch": 8}), 0), CPU)
     assert score.value > score.values["test, frozen"]["ndcg_10"] + 20
     assert score.finetune["loss"] == "MultipleNegativesRankingLoss"
     assert any("of the 15 queries to test on, 15 have the text of one to train on" in note for note in task.notes)
@@ -176,7 +174,7 @@ def test_queries_learn_to_find_documents_that_share_no_word(encoder: Path, colle
 
 def test_a_seed_repeats_and_another_differs(encoder: Path, keyword_pairs: Embedding) -> None:
     spec = SPEC.model_copy(update={"epochs": 1.0})
-    one, again, other = (tune_and_embed(encoder, keyword_pairs, spec, seed, CPU) for seed in (0, 0, 1))
+    one, again, other = (take(keyword_pairs, Model(encoder, spec, seed), CPU) for seed in (0, 0, 1))
     assert replace(one, seconds=0.0) == replace(again, seconds=0.0)
     assert one.values["dev"] != other.values["dev"] and one.values["dev, frozen"] == other.values["dev, frozen"]
 
@@ -189,7 +187,7 @@ def test_an_interrupted_training_ends_with_the_same_score(
     encoder: Path, keyword_pairs: Embedding, tmp_path: Path
 ) -> None:
     spec = SPEC.model_copy(update={"epochs": 1.0})
-    whole = tune_and_embed(encoder, keyword_pairs, spec, 0, NEVER)
+    whole = take(keyword_pairs, Model(encoder, spec, 0), NEVER)
     (tmp_path / "run").mkdir()
     state = Unfinished(RunDir(tmp_path / "run"), score_name(keyword_pairs, spec, 0), {"encoder": "0" * 16})
 
@@ -198,9 +196,9 @@ def test_an_interrupted_training_ends_with_the_same_score(
             raise Stop
 
     with pytest.raises(Stop):
-        tune_and_embed(encoder, keyword_pairs, spec, 0, EVERY_STEP, stop, state)
+        take(keyword_pairs, Model(encoder, spec, 0, stop, state), EVERY_STEP)
     taken: list[int] = []
-    score = tune_and_embed(encoder, keyword_pairs, spec, 0, EVERY_STEP, lambda step, _: taken.append(step), state)
+    score = take(keyword_pairs, Model(encoder, spec, 0, lambda step, _: taken.append(step), state), EVERY_STEP)
     assert taken[0] > 5 - 1 and replace(score, seconds=0.0) == replace(whole, seconds=0.0)
 
 
@@ -261,7 +259,7 @@ def test_frozen_embeddings_are_named_as_before(collection: Path) -> None:
     assert frozen.settings(SPEC) == {"length": 32, "poolings": ["mean", "cls"], "version": 1}
     tuned = load(f"retrieval:{collection}")
     assert score_digest(frozen, SPEC) != score_digest(tuned, SPEC)
-    assert frozen.baselines == tuned.baselines and frozen.name == tuned.name
+    assert frozen.baselines() == tuned.baselines() and frozen.name == tuned.name
     cls = SPEC.model_copy(update={"embeddings": "contrastive-cls"})
     assert score_digest(tuned, SPEC) != score_digest(tuned, cls)
 
@@ -270,7 +268,7 @@ def test_it_has_seeds_and_is_not_taken_along_training(collection: Path) -> None:
     spec = TasksSpec(names=(f"retrieval:{collection}",), seeds=4, embeddings="contrastive")
     suite = tasks.load(spec)
     assert [seed for _, seed, _ in expected(suite, spec)] == [0, 1, 2, 3]
-    assert not any(map(measured_during_training, suite.tasks)) and not tasks.any_during_training(spec)
+    assert not any(task.act != FINE_TUNING for task in suite.tasks) and not tasks.any_during_training(spec)
     assert suite.tasks[0].act == "fine-tuning"
 
 

@@ -13,7 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks._embedding_vectors import embed, embeddings
+from workbench.tasks._embedding_vectors import embeddings
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.embeddings import Embedding, Similar, fingerprinted
 
 SPEC = TasksSpec(length=32)
@@ -54,7 +55,7 @@ def test_similarity_is_the_rank_correlation_of_cosines(encoder: Path) -> None:
     task = fingerprinted(
         Embedding("similarity:x", "similarity", {"dev": Similar(tuple(first), tuple(second), tuple(targets.tolist()))})
     )
-    score = embed(encoder, task, SPEC, 0, CPU)
+    score = take(task, Model(encoder, SPEC, 0), CPU)
     for name, part in (("mean", "dev"), ("cls", "dev, cls")):
         vectors = embeddings(encoder, [*first, *second], 32, CPU)[name]
         cosines = (vectors[:40] * vectors[40:]).sum(1)
@@ -72,7 +73,7 @@ def test_similarity_is_the_rank_correlation_of_cosines(encoder: Path) -> None:
 
 def test_the_own_text_is_found_and_scores_are_counted(encoder: Path, collection: Path) -> None:
     task = load(f"retrieval:{collection}")
-    score = embed(encoder, task, SPEC, 0, CPU)
+    score = take(task, Model(encoder, SPEC, 0), CPU)
     assert score.value > 60 and score.test_rows == 10  # each query is word for word its best document
     assert set(score.values) == {"test", "test, cls"} and set(score.values["test"]) == {
         "ndcg_10",

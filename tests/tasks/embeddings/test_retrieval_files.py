@@ -19,7 +19,7 @@ def test_beirs_layout_is_read(collection: Path) -> None:
     assert isinstance(part, Relevant) and task.name == "retrieval:toys" and task.metric == "ndcg_10"
     assert (len(part), len(part.queries), len(part.documents)) == (10, 20, 60)
     assert part.grades["q0"] == {"d0": 2.0, "d1": 1.0} and task.notes == ()
-    assert task.baselines["tf-idf"] > 60 > 20 > task.baselines["chance"] > 0
+    assert task.baselines()["tf-idf"] > 60 > 20 > task.baselines()["chance"] > 0
 
 
 def test_tsv_and_packed_files_are_read_alike(collection: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ def test_similarity_is_the_rank_correlation_of_tf_idf_cosines(tmp_path: Path) ->
     vectors = TfidfVectorizer(token_pattern=r"\w+").fit_transform(first + second)
     cosines = [cosine_similarity(vectors[n], vectors[n + 40])[0, 0] for n in range(40)]
     wanted = 100 * stats.spearmanr(cosines, targets).statistic
-    assert embedding_vectors.word_baselines(task, tmp_path) == {"chance": 0.0, "tf-idf": pytest.approx(wanted)}
+    assert task.baselines(tmp_path) == {"chance": 0.0, "tf-idf": pytest.approx(wanted)}
 
 
 def test_retrieval_is_ndcg_by_cosines_with_the_words_of_the_documents(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_retrieval_is_ndcg_by_cosines_with_the_words_of_the_documents(tmp_path: 
     model = TfidfVectorizer(token_pattern=r"\w+").fit(documents)
     cosines = cosine_similarity(model.transform(asked), model.transform(documents))
     gains = [[grades[query].get(f"d{n}", 0.0) for n in range(40)] for query in queries]
-    found = embedding_vectors.word_baselines(fingerprinted(Embedding("x", RETRIEVAL, {"test": data})), tmp_path)
+    found = fingerprinted(Embedding("x", RETRIEVAL, {"test": data})).baselines(tmp_path)
     assert found["tf-idf"] == pytest.approx(100 * ndcg_score(gains, cosines, k=10))
     best = [sum(gain / np.log2(place + 2) for place, gain in enumerate((3.0, 2.0, 1.0)))] * len(asked)
     of_chance = sum(6 / 40 / np.log2(place + 2) for place in range(10))  # a place holds the mean of the three gains
@@ -47,9 +47,9 @@ def test_texts_without_words_are_like_nothing_and_baselines_are_kept(
 ) -> None:
     pairs = Similar(("", "red cat", "dog"), ("", "red cat", "cat"), (0.0, 1.0, 0.5))
     task = fingerprinted(Embedding("x", SIMILARITY, {"test": pairs}))
-    found = embedding_vectors.word_baselines(task, tmp_path)
+    found = task.baselines(tmp_path)
     assert np.isfinite(found["tf-idf"])
     empty = fingerprinted(Embedding("y", SIMILARITY, {"test": Similar(("", " ", "_"), ("", "_", ""), (0.0, 1.0, 0.5))}))
-    assert embedding_vectors.word_baselines(empty, tmp_path)["tf-idf"] == 0.0
+    assert empty.baselines(tmp_path)["tf-idf"] == 0.0
     monkeypatch.setattr(embedding_vectors, "_similar", lambda part: pytest.fail("computed again"))
-    assert embedding_vectors.word_baselines(task, tmp_path) == found
+    assert task.baselines(tmp_path) == found

@@ -27,8 +27,9 @@ def put(folder: Path, **parts: list[dict[str, Any]]) -> Path:
 
 
 def task_of(folder: Path, name: str) -> Task:
-    (found,), missing = babylm_glue.load([name], str(folder))
-    assert not missing
+    suite = babylm_glue.load([name], TasksSpec(babylm=str(folder)))
+    (found,) = suite.tasks
+    assert not suite.missing and isinstance(found, Task)
     return found
 
 
@@ -54,21 +55,21 @@ def test_templates_are_those_of_the_pipeline(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--set tasks\.babylm=DIR"):
-        babylm_glue.load(["babylm"], None)
+        babylm_glue.load(["babylm"], TasksSpec())
     with pytest.raises(
         InputError, match=r"task babylm:rte is not available: no rte\.train\.jsonl or rte\.valid\.jsonl"
     ):
-        babylm_glue.load(["babylm:rte"], str(tmp_path))
+        babylm_glue.load(["babylm:rte"], TasksSpec(babylm=str(tmp_path)))
     with pytest.raises(InputError, match="no boolq"):
-        babylm_glue.load(["babylm"], str(tmp_path))
+        babylm_glue.load(["babylm"], TasksSpec(babylm=str(tmp_path)))
     with pytest.raises(InputError, match="did you mean 'mnli'"):
         tasks.load(TasksSpec(names=("babylm:mnly",), babylm=str(tmp_path)))
     put(tmp_path, mnli__train=MNLI, mnli__valid=[MNLI[0] | {"label": 3}])
     with pytest.raises(InputError, match=r"mnli\.valid\.jsonl, line 1: label 3 is not a number from 0 to 2"):
-        babylm_glue.load(["babylm:mnli"], str(tmp_path))
+        babylm_glue.load(["babylm:mnli"], TasksSpec(babylm=str(tmp_path)))
     put(tmp_path, mnli__valid=[{"premise": "p", "label": 1}])
     with pytest.raises(InputError, match="'hypothesis' holds no text"):
-        babylm_glue.load(["babylm:mnli"], str(tmp_path))
+        babylm_glue.load(["babylm:mnli"], TasksSpec(babylm=str(tmp_path)))
 
 
 def test_its_scores_are_never_called_glue() -> None:
@@ -80,7 +81,7 @@ def test_the_real_sample_has_the_rows_that_babylm_expects(real_data: Path) -> No
     folder = real_data / "glue_babylm"
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
-    found, missing = babylm_glue.load(["babylm"], str(folder))
-    assert "boolq.train.jsonl" in missing["babylm:boolq"]  # it has no training rows there
-    sizes = {task.name: (len(task.train), len(task.tests["valid"])) for task in found}
+    suite = babylm_glue.load(["babylm"], TasksSpec(babylm=str(folder)))
+    assert "boolq.train.jsonl" in suite.missing["babylm:boolq"]  # it has no training rows there
+    sizes = {task.name: (len(task.train), len(task.tests["valid"])) for task in suite if isinstance(task, Task)}
     assert sizes == {"babylm:mnli": (10_000, 4908), "babylm:wsc": (554, 52)}

@@ -21,7 +21,8 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import glue
 from workbench.tasks.common import classification as module
-from workbench.tasks.common.classification import finetune, task_loss
+from workbench.tasks.common.classification import task_loss
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import Classifier, load_encoder
 from workbench.tasks.common.examples import Task
 from workbench.tasks.common.token_rows import encode
@@ -45,7 +46,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.ndarray, np.ndarra
 
 
 def test_it_learns_and_reports_what_it_answers(encoder: Path, keyword: Task, answers: list[Any]) -> None:
-    score = finetune(encoder, keyword, SPEC, 0, CPU)
+    score = take(keyword, Model(encoder, SPEC, 0), CPU)
     (dev, dev_true), (test, test_true) = answers
     assert dev_true.tolist() == keyword.tests["dev"].targets and test_true.tolist() == keyword.tests["test"].targets
     assert score.value == score.values["dev"]["accuracy"]
@@ -54,11 +55,11 @@ def test_it_learns_and_reports_what_it_answers(encoder: Path, keyword: Task, ans
     assert score.value > 85
     assert score.details["items"] == "".join("-+"[bool(a == b)] for a, b in zip(dev, dev_true, strict=True))
     assert (score.train_rows, score.test_rows, score.steps) == (256, 101, 6 * 8)
-    assert score.baselines == {"majority": 50.0}
+    assert score.baselines == keyword.baselines()
 
 
 def test_regression_learns_in_its_own_unit(encoder: Path, lengths: Task, answers: list[Any]) -> None:
-    score = finetune(encoder, lengths, SPEC, 0, CPU)
+    score = take(lengths, Model(encoder, SPEC, 0), CPU)
     ((predicted, true),) = answers
     assert score.values["dev"]["spearman"] == pytest.approx(100 * scipy.stats.spearmanr(predicted, true).statistic)
     assert score.values["dev"]["pearson"] == pytest.approx(100 * scipy.stats.pearsonr(predicted, true).statistic)
@@ -70,7 +71,7 @@ def test_equal_seeds_agree_to_the_last_bit(encoder: Path, keyword: Task, answers
     short = replace(keyword, epochs=1.0)
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
-    scores = [finetune(encoder, short, SPEC, seed, CPU) for seed in (0, 0, 1)]
+    scores = [take(short, Model(encoder, SPEC, seed), CPU) for seed in (0, 0, 1)]
     assert torch.equal(before, torch.random.get_rng_state())
     assert replace(scores[0], seconds=0) == replace(scores[1], seconds=0)
     assert (answers[0][0] == answers[2][0]).all() and (answers[1][0] == answers[3][0]).all()
@@ -79,7 +80,7 @@ def test_equal_seeds_agree_to_the_last_bit(encoder: Path, keyword: Task, answers
 
 def test_the_encoder_folder_is_left_alone(encoder: Path, keyword: Task) -> None:
     before = {path.name: path.read_bytes() for path in encoder.iterdir()}
-    finetune(encoder, replace(keyword, epochs=0.2), SPEC, 0, CPU)
+    take(replace(keyword, epochs=0.2), Model(encoder, SPEC, 0), CPU)
     assert before == {path.name: path.read_bytes() for path in encoder.iterdir()}
 
 
@@ -125,7 +126,7 @@ def test_losses() -> None:
 def test_released_ways_change_the_outcome(encoder: Path, lengths: Task, flag: str, answers: list[Any]) -> None:
     short = SPEC.model_copy(update={"epochs": 1.0, "clip": 1e9, "warmup": 0.5})
     for spec in (short, short.model_copy(update={flag: True})):
-        finetune(encoder, lengths, spec, 0, CPU)
+        take(lengths, Model(encoder, spec, 0), CPU)
     assert not np.allclose(answers[0][0], answers[1][0], atol=1e-6)
 
 
@@ -155,7 +156,7 @@ def test_any_family_with_pairs(encoder: Path, lengths: Task, tmp_path: Path, fam
         AutoModel.from_config(config).save_pretrained(tmp_path)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(encoder / file, tmp_path / file)
-    score = finetune(tmp_path, replace(lengths, epochs=0.5), SPEC, 0, CPU)
+    score = take(replace(lengths, epochs=0.5), Model(tmp_path, SPEC, 0), CPU)
     assert score.steps == 3 and np.isfinite(score.value)
 
 
@@ -163,11 +164,11 @@ def test_any_family_with_pairs(encoder: Path, lengths: Task, tmp_path: Path, fam
 
 
 def test_what_was_predicted_is_kept_where_it_is_to_be_handed_in(encoder: Path, keyword: Task) -> None:
-    score = finetune(encoder, replace(keyword, epochs=0.5, suite="babylm"), SPEC, 1, CPU).to_json()
+    score = take(replace(keyword, epochs=0.5, suite="babylm"), Model(encoder, SPEC, 1), CPU).to_json()
     truth = next(iter(keyword.tests.values())).targets
     right = sum(one == other for one, other in zip(score["predicted"], truth, strict=True))
     assert 100 * right / len(truth) == pytest.approx(score["value"])
-    assert "predicted" not in finetune(encoder, replace(keyword, epochs=0.1), SPEC, 1, CPU).to_json()
+    assert "predicted" not in take(replace(keyword, epochs=0.1), Model(encoder, SPEC, 1), CPU).to_json()
 
 
 def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path], keyword: Task) -> None:
@@ -177,7 +178,7 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
     weights[name][0] = 3e38
     safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(Diverged, match=r"the loss of fine-tuning on keyword \(seed 0\) is not finite by step 1"):
-        finetune(folder, replace(keyword, epochs=0.1), SPEC, 0, CPU)
+        take(replace(keyword, epochs=0.1), Model(folder, SPEC, 0), CPU)
 
 
 # ---- the real files ----
@@ -186,8 +187,8 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
 @pytest.mark.parametrize("name", ["CoLA", "MRPC", "RTE", "STS-B", "SST-2"])
 def test_on_real_glue(real_data: Path, encoder: Path, name: str, answers: list[Any]) -> None:
     """The reported numbers, recomputed from the model's answers and the dev file read in another way."""
-    (task,) = glue.load([name], str(real_data / "glue"), rows=64).tasks
-    score = finetune(encoder, task, SPEC.model_copy(update={"epochs": 1.0}), 0, CPU)
+    task = glue.read_one(name, str(real_data / "glue"), name, rows=64)
+    score = take(task, Model(encoder, SPEC.model_copy(update={"epochs": 1.0}), 0), CPU)
     ((predicted, _),) = answers
     lines = (real_data / "glue" / name / "dev.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     column = {"CoLA": 1, "MRPC": 0, "RTE": 3, "STS-B": 9, "SST-2": 1}[name]
@@ -215,8 +216,8 @@ def test_measured_in_bf16_a_model_answers_the_same(
         return exact
 
     monkeypatch.setattr(module, "predict", both)
-    finetune(encoder, keyword, SPEC, 0, CPU)
-    finetune(encoder, lengths, SPEC, 0, CPU)
+    take(keyword, Model(encoder, SPEC, 0), CPU)
+    take(lengths, Model(encoder, SPEC, 0), CPU)
     *classified, (exact, rounded, true) = seen
     for a, b, _ in classified:
         assert not np.array_equal(a, b)  # it was bf16
@@ -228,11 +229,11 @@ def test_measured_in_bf16_a_model_answers_the_same(
 def test_fine_tuned_in_bf16_it_learns_as_much(encoder: Path, keyword: Task, lengths: Task) -> None:
     half = replace(CPU, precision="bf16")
     for task, least in ((keyword, 85), (lengths, 40)):
-        assert finetune(encoder, task, SPEC, 0, half).value > least
+        assert take(task, Model(encoder, SPEC, 0), half).value > least
 
 
 @pytest.mark.gpu
 def test_on_cuda_in_bf16(encoder: Path, keyword: Task, lengths: Task) -> None:
     for task, least in ((keyword, 85), (lengths, 40)):
-        score = finetune(encoder, task, SPEC, 0, Host(device="cuda"))
+        score = take(task, Model(encoder, SPEC, 0), Host(device="cuda"))
         assert score.value > least

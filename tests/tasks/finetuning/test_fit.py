@@ -13,9 +13,10 @@ from workbench.errors import Interrupted
 from workbench.signals import interrupting
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.contract import Model, take
+from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.examples import Task
-from workbench.tasks.common.fine_tuning import setting, step_count
+from workbench.tasks.common.fine_tuning import setting
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
 
@@ -35,7 +36,7 @@ def test_a_signal_that_got_lost_in_between_ends_it_at_the_next_step(encoder: Pat
         Loses()
 
     with interrupting(), pytest.raises(Interrupted):
-        finetune(encoder, keyword, SPEC, 0, CPU, progress)
+        take(keyword, Model(encoder, SPEC, 0, progress), CPU)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from workbench.tasks.common.baselines import bag_of_words
 def test_more_labels_than_a_head_can_have(tmp_path: Path) -> None:
     said = refused(labelled(tmp_path / "t.csv", 1001))
     assert "1,001 different labels in 2,002 rows to train on" in said and "tasks.kind=regression" in said
-    task = table.load(labelled(tmp_path / "t.csv", 1000), TasksSpec())
+    task = table.read(labelled(tmp_path / "t.csv", 1000), TasksSpec())
     assert len(task.labels) == 1000 and [task.labels[target] for target in task.train.targets[:3]] == ["L0", "L0", "L1"]
 
 
@@ -24,7 +24,7 @@ def test_fitting_a_baseline_says_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-    bag_of_words(table.load(labelled(tmp_path / "t.csv", 5), TasksSpec()))
+    bag_of_words(table.read(labelled(tmp_path / "t.csv", 5), TasksSpec()))
     assert "fitting a bag of words, 5 outputs, steps: 0 of 200" in capsys.readouterr().err
 
 

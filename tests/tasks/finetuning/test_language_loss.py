@@ -19,7 +19,7 @@ from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tasks.common import classification as module
 from workbench.tasks.common.classification import LanguageLoss
-from workbench.tasks.common.contract import score_digest
+from workbench.tasks.common.contract import Model, score_digest, take
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.examples import Examples, Task
 from workbench.training.loop import build
@@ -148,11 +148,11 @@ def test_fine_tuning_adds_it_to_the_loss_of_the_task(
     monkeypatch.setattr(LanguageLoss, "forward", spy)
     monkeypatch.setattr(module, "task_loss", spy_on_task)
     monkeypatch.setattr(torch.Tensor, "backward", spy_on_total)
-    with_it = module.finetune(folder, keyword, spec, 0, CPU)
+    with_it = take(keyword, Model(folder, spec, 0), CPU)
     assert len(losses) == with_it.steps and sum(losses[-3:]) < 0.8 * sum(losses[:3])
     assert totals == pytest.approx([one + 0.5 * other for one, other in zip(tasks, losses, strict=True)], rel=1e-5)
     assert with_it.finetune["lm_weight"] == 0.5
-    without = module.finetune(folder, keyword, spec.model_copy(update={"lm_weight": 0.0}), 0, CPU)
+    without = take(keyword, Model(folder, spec.model_copy(update={"lm_weight": 0.0}), 0), CPU)
     assert len(losses) == with_it.steps and "lm_weight" not in without.finetune
 
 

@@ -21,7 +21,7 @@ from workbench.tasks.common.examples import Task
 
 
 def read(path: Path, **spec: Any) -> Task:
-    return table.load(path, TasksSpec(names=str(path), **spec))
+    return table.read(path, TasksSpec(names=str(path), **spec))
 
 
 def rows_of(task: Task) -> list[tuple[str, Any]]:
@@ -305,7 +305,7 @@ def test_the_largest_labels_that_are_allowed_are_learnt_without_a_warning(tmp_pa
     found = tasks.load(
         TasksSpec(names=str(csv_file(tmp_path / "huge.csv", rows)), kind="regression"), tmp_path / "cache"
     ).tasks[0]
-    assert found.regression and all(abs(value) <= 100 for value in found.baselines.values())
+    assert found.regression and all(abs(value) <= 100 for value in found.baselines().values())
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -324,8 +324,8 @@ def test_a_table_comes_with_baselines_and_two_of_one_name_are_refused(tmp_path: 
     path = csv_file(tmp_path / "mine.csv", rows)
     (task,) = tasks.load(TasksSpec(names=str(path)), tmp_path / "cache").tasks
     dev = task.tests["test"].targets
-    assert task.baselines["majority"] == pytest.approx(100 * sum(dev) / len(dev))
-    assert task.baselines["bag-of-words"] == 100.0
+    assert task.baselines()["majority"] == pytest.approx(100 * sum(dev) / len(dev))
+    assert task.baselines()["bag-of-words"] == 100.0
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(InputError, match="two tasks have the name 'mine'"):

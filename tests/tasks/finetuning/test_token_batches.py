@@ -16,7 +16,7 @@ from workbench import progress
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.common import token_rows
-from workbench.tasks.common.classification import finetune
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import load_encoder, longest
 from workbench.tasks.common.examples import Examples, Task, fingerprinted
 from workbench.tasks.common.token_rows import by_length, doubled, encode, encode_rows, shuffled
@@ -114,16 +114,16 @@ def test_pairs_are_cut_longest_first_within_the_encoders_positions(electra: Call
         "dev"
     ].ids[0]
     assert len(ids) == 12 and ids[-2] == short[-2]  # the second text is whole
-    assert finetune(folder, replace(task, epochs=0.1), SPEC, 0, CPU).steps == 1
+    assert take(replace(task, epochs=0.1), Model(folder, SPEC, 0), CPU).steps == 1
 
 
 def test_doubling_is_for_symmetric_pairs_only(encoder: Path, keyword: Task, lengths: Task) -> None:
     both = doubled(lengths)
     assert both.train.first[192:] == lengths.train.second and both.train.second[192:] == lengths.train.first  # type: ignore[index]
     released = SPEC.model_copy(update={"doubled": True, "epochs": 1.0})
-    assert finetune(encoder, lengths, released, 0, CPU).steps == 12  # of 384 rows
-    assert finetune(encoder, keyword, released, 0, CPU).steps == 8  # of 256
-    score = finetune(encoder, lengths, released, 0, CPU)
+    assert take(lengths, Model(encoder, released, 0), CPU).steps == 12  # of 384 rows
+    assert take(keyword, Model(encoder, released, 0), CPU).steps == 8  # of 256
+    score = take(lengths, Model(encoder, released, 0), CPU)
     assert score.data == lengths.fingerprint and score.train_rows == 192
 
 

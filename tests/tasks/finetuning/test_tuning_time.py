@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from workbench import tasks
+from workbench.models import flops
 from workbench.spec import presets
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.common import cost
-from workbench.tasks.common.cost import Workload, workload
-from workbench.tasks.common.examples import Suite, Task
-from workbench.tasks.measures import take
+from workbench.tasks.common.contract import Cost, Model, Suite, take
+from workbench.tasks.common.examples import Task
 
 SPEC = TasksSpec(lr=3e-3, length=32, batch=8, seeds=2)
 CPU = Host(device="cpu", threads=1, precision="fp32")
@@ -35,21 +35,23 @@ def test_the_time_is_that_of_the_fine_tuner(
     })  # fmt: skip
     spec = SPEC.model_copy(update={"batch": 32, "epochs": 40.0})  # so long that loading the encoder matters little
     monkeypatch.setattr(cost.time, "perf_counter", time.process_time)
-    work = workload(keyword, spec, folder, 48)
-    (told,) = cost.tuning_seconds(base, [work], spec, CPU)
+    stated = keyword.cost(base, spec, folder)
+    (told,) = cost.tuning_seconds(base, [stated], spec, CPU)
     begun = time.process_time()
-    score = take(folder, keyword, spec, 0, CPU)
+    score = take(keyword, Model(folder, spec, 0), CPU)
     taken = time.process_time() - begun
-    assert score.steps == work.steps and 0.5 < told / taken < 2
+    assert score.steps == stated.steps and 0.5 < told / taken < 2
 
 
 def test_seconds_follow_from_products_and_steps(monkeypatch: pytest.MonkeyPatch, keyword: Task) -> None:
     base = presets.resolve("nano")
     monkeypatch.setattr(cost, "_timed", lambda spec, tasks, host, rows, length: 0.5 + length / 16)
-    work = Workload(10, 32, [[16]], [[16]], 0)
-    (seconds,) = cost.tuning_seconds(base, [work], TasksSpec(batch=32), CPU)
+    forward = flops.encoder(base.encoder, 16).matmul
+    tuning = Cost(10 * 32 * 3 * forward, 10, lengths=(16,))
+    (seconds,) = cost.tuning_seconds(base, [tuning], TasksSpec(batch=32), CPU)
     assert seconds == pytest.approx(10 * 1.5, rel=0.02)
-    (more,) = cost.tuning_seconds(base, [replace(work, tested=320)], TasksSpec(batch=32), CPU)
+    tested = replace(tuning, flops=tuning.flops + 320 * forward)
+    (more,) = cost.tuning_seconds(base, [tested], TasksSpec(batch=32), CPU)
     assert more - seconds == pytest.approx(10 * 1.0 / 3, rel=0.1)  # a forward pass is a third of a step
 
 

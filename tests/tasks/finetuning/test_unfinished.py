@@ -18,10 +18,9 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store import checkpoint
 from workbench.store.run_directory import RunDir
-from workbench.tasks.common.classification import finetune
-from workbench.tasks.common.contract import Score, score_name
+from workbench.tasks.common.contract import Model, Score, Suite, score_name, take
 from workbench.tasks.common.evaluation import evaluate
-from workbench.tasks.common.examples import Suite, Task
+from workbench.tasks.common.examples import Task
 from workbench.tasks.common.fine_tuning import Unfinished
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1, seeds=1)
@@ -60,29 +59,29 @@ def test_killed_after_any_step_it_ends_with_the_score_of_an_undisturbed_one(
     encoder: Path, keyword: Task, run: RunDir
 ) -> None:
     task = replace(keyword, epochs=1.0)
-    whole = finetune(encoder, task, SPEC, 0, NEVER)
+    whole = take(task, Model(encoder, SPEC, 0), NEVER)
     state = Unfinished(run, score_name(task, SPEC, 0), WEIGHTS)
     taken: list[int] = []
     for step in (2, 3, 7):
         with pytest.raises(Stop):
-            finetune(encoder, task, SPEC, 0, EVERY_STEP, stop_at(step), state)
-    score = finetune(encoder, task, SPEC, 0, EVERY_STEP, lambda step, steps: taken.append(step), state)
+            take(task, Model(encoder, SPEC, 0, stop_at(step), state), EVERY_STEP)
+    score = take(task, Model(encoder, SPEC, 0, lambda step, steps: taken.append(step), state), EVERY_STEP)
     assert taken == [8] and score.steps == 8
     assert same(score, whole)
 
 
 def test_a_signal_saves_the_state_after_the_step(encoder: Path, keyword: Task, run: RunDir) -> None:
     state = Unfinished(run, "a.json", WEIGHTS)
-    whole = finetune(encoder, keyword, SPEC, 0, NEVER)
+    whole = take(keyword, Model(encoder, SPEC, 0), NEVER)
 
     def progress(step: int, steps: int) -> None:
         if step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with interrupting(), pytest.raises(Interrupted):
-        finetune(encoder, keyword, SPEC, 0, NEVER, progress, state)
+        take(keyword, Model(encoder, SPEC, 0, progress, state), NEVER)
     assert steps_of(run) == [5]  # the signal arrives after step 4, and the step that it interrupts is completed
-    score = finetune(encoder, keyword, SPEC, 0, NEVER, None, state)
+    score = take(keyword, Model(encoder, SPEC, 0, None, state), NEVER)
     assert same(score, whole)
     assert score.seconds > 0
 
@@ -90,13 +89,13 @@ def test_a_signal_saves_the_state_after_the_step(encoder: Path, keyword: Task, r
 def test_the_time_of_earlier_processes_is_counted(encoder: Path, keyword: Task, run: RunDir) -> None:
     state = Unfinished(run, "a.json", WEIGHTS)
     with pytest.raises(Stop):
-        finetune(encoder, keyword, SPEC, 0, EVERY_STEP, stop_at(3), state)
+        take(keyword, Model(encoder, SPEC, 0, stop_at(3), state), EVERY_STEP)
     file = next(path for path in (run.path / "unfinished" / "a").glob("step-*"))
     saved = checkpoint.newest(file.parent)
     assert saved is not None and 0 < saved.state["seconds"] < 60
     content = {**saved.state, "seconds": 5000.0}
     checkpoint.save(file.parent, 4, {g: saved.tensors(g) for g in ("model", "optimizer", "draws")}, content)
-    assert 5000 < finetune(encoder, keyword, SPEC, 0, NEVER, None, state).seconds < 5060
+    assert 5000 < take(keyword, Model(encoder, SPEC, 0, None, state), NEVER).seconds < 5060
 
 
 @pytest.mark.parametrize("fault", ["damaged", "other weights"])
@@ -106,17 +105,17 @@ def test_a_state_that_cannot_be_used_is_named_and_deleted(
     task = replace(keyword, epochs=1.0)
     state = Unfinished(run, "a.json", WEIGHTS)
     with pytest.raises(Stop):
-        finetune(encoder, task, SPEC, 0, Host(device="cpu", save_every=2), stop_at(3), state)
+        take(task, Model(encoder, SPEC, 0, stop_at(3), state), Host(device="cpu", save_every=2))
     if fault == "damaged":
         weights = run.path / "unfinished" / "a" / "step-00000002" / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     else:
         state = Unfinished(run, "a.json", {"encoder": "1" * 16})
     taken: list[int] = []
-    score = finetune(encoder, task, SPEC, 0, NEVER, lambda step, steps: taken.append(step), state)
+    score = take(task, Model(encoder, SPEC, 0, lambda step, steps: taken.append(step), state), NEVER)
     assert taken == list(range(1, 9))
     assert "unfinished" in caplog.text and "begins again" in caplog.text
-    assert same(score, finetune(encoder, task, SPEC, 0, NEVER))
+    assert same(score, take(task, Model(encoder, SPEC, 0), NEVER))
 
 
 @pytest.mark.parametrize("other", ["a-1.json", "b-0.json"])
@@ -125,15 +124,15 @@ def test_a_state_that_lies_in_the_place_of_another_is_not_used(
 ) -> None:
     task = replace(keyword, epochs=1.0)
     with pytest.raises(Stop):
-        finetune(encoder, task, SPEC, 0, EVERY_STEP, stop_at(3), Unfinished(run, "a-0.json", WEIGHTS))
+        take(task, Model(encoder, SPEC, 0, stop_at(3), Unfinished(run, "a-0.json", WEIGHTS)), EVERY_STEP)
     (run.path / "unfinished" / "a-0").rename(run.path / "unfinished" / Path(other).stem)
     taken: list[int] = []
-    score = finetune(
-        encoder, task, SPEC, 1, NEVER, lambda step, steps: taken.append(step), Unfinished(run, other, WEIGHTS)
+    score = take(
+        task, Model(encoder, SPEC, 1, lambda step, steps: taken.append(step), Unfinished(run, other, WEIGHTS)), NEVER
     )
     assert taken == list(range(1, 9))
     assert "belongs to 'unfinished/a-0'; this fine-tuning begins again" in caplog.text
-    assert same(score, finetune(encoder, task, SPEC, 1, NEVER))
+    assert same(score, take(task, Model(encoder, SPEC, 1), NEVER))
 
 
 def test_evaluation_goes_on_and_deletes_the_state_once_the_score_is_stored(

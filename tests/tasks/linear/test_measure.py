@@ -14,14 +14,14 @@ from workbench import tasks
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import _linear_readout as linear_readout
 from workbench.tasks import linear_probe
-from workbench.tasks.common.examples import Suite, Tagged
+from workbench.tasks.common.contract import Model, Suite, expected, take
+from workbench.tasks.common.examples import Tagged
 from workbench.tasks.linear_probe import LinearProbe, fingerprinted
-from workbench.tasks.measures import expected, take
 
 
 def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> None:
-    task = linear_probe.added(tagger(), encoder.parent / "cache")
-    score = take(encoder, task, SPEC, 0, CPU)
+    task = tagger()
+    score = take(task, Model(encoder, SPEC, 0), CPU)
     assert score.value == score.values["test"]["accuracy"] > 85
     layers = score.details["layers"]
     assert list(layers) == ["0", "1", "2", "mixed"]
@@ -33,7 +33,7 @@ def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> N
 
 
 def test_equal_calls_agree_to_the_last_digit(encoder: Path) -> None:
-    once, again = (take(encoder, tagger(), SPEC, 0, CPU) for _ in range(2))
+    once, again = (take(tagger(), Model(encoder, SPEC, 0), CPU) for _ in range(2))
     assert replace(once, seconds=0) == replace(again, seconds=0)
 
 
@@ -42,7 +42,7 @@ def test_labels_of_test_rows_choose_nothing(encoder: Path) -> None:
     rows = task.tests["test"]
     assert isinstance(rows, Tagged)
     other = replace(task, tests={"test": replace(rows, targets=[[4 - t for t in row] for row in rows.targets])})
-    one, two = (take(encoder, each, SPEC, 0, CPU).details["layers"] for each in (task, other))
+    one, two = (take(each, Model(encoder, SPEC, 0), CPU).details["layers"] for each in (task, other))
     for name in one:
         assert {key: one[name][key] for key in ("strength", "held_out_losses")} == {
             key: two[name][key] for key in ("strength", "held_out_losses")
@@ -63,10 +63,10 @@ def test_copies_of_a_row_choose_the_penalty_together() -> None:
 
 
 def test_pairs_are_learnt_on_other_paradigms(encoder: Path) -> None:
-    task = linear_probe.added(pairs(), encoder.parent / "cache")
+    task = pairs()
     train, test = task.train, task.tests["held-out paradigms"]
     assert set(train.targets).isdisjoint(test.targets) and len(set(test.targets)) == 2  # type: ignore[arg-type]
-    score = take(encoder, task, SPEC, 0, CPU)
+    score = take(task, Model(encoder, SPEC, 0), CPU)
     assert score.value > 95 and score.baselines == {"majority": 50.0, "bag-of-words": 100.0}
     signs, labels = score.details["items"], np.array(test.targets)
     right = np.array([{"+": 100.0, "=": 50.0, "-": 0.0}[sign] for sign in signs])
@@ -78,8 +78,8 @@ def test_pairs_are_learnt_on_other_paradigms(encoder: Path) -> None:
 def test_a_control_task_can_only_be_learnt_word_by_word(encoder: Path) -> None:
     spec = SPEC.model_copy(update={"control": True})
     task = tagger()
-    control = take(encoder, task, spec, 0, CPU).details["layers"]["mixed"]["control"]
-    score = take(encoder, task, SPEC, 0, CPU)
+    control = take(task, Model(encoder, spec, 0), CPU).details["layers"]["mixed"]["control"]
+    score = take(task, Model(encoder, SPEC, 0), CPU)
     assert control["selectivity"] == pytest.approx(score.value - control["accuracy"])
     assert control["accuracy"] > 80  # twenty words, all of them seen
     tags = linear_readout._targets(task, task.train)
@@ -104,11 +104,11 @@ def test_names_choose_linear_probes(tmp_path: Path) -> None:
     names = (f"linear:{table}", str(tmp_path / "some.conllu"), f"linear:{tmp_path / 'some.conllu'}", str(table))
     suite = tasks.load(TasksSpec(names=names[:2] + names[3:]), tmp_path / "cache")
     assert [(task.name, task.suite) for task in suite.tasks] == [
-        ("mine", "table"), ("linear:mine", "linear"), ("linear:some-pos", "linear"),
+        ("linear:mine", "linear"), ("linear:some-pos", "linear"), ("mine", "table"),
     ]  # fmt: skip
-    assert tasks.load(TasksSpec(names=names[2:3]), tmp_path / "cache").tasks[0] == suite.tasks[2]
-    assert all(0 <= value <= 100 for task in suite.tasks for value in task.baselines.values())
-    assert [(task.name, seed) for task, seed, _ in expected(Suite(suite.tasks[1:]), TasksSpec(seeds=3))] == [
+    assert tasks.load(TasksSpec(names=names[2:3]), tmp_path / "cache").tasks[0] == suite.tasks[1]
+    assert all(0 <= value <= 100 for task in suite.tasks for value in task.baselines().values())
+    assert [(task.name, seed) for task, seed, _ in expected(Suite(suite.tasks[:2]), TasksSpec(seeds=3))] == [
         ("linear:mine", 0), ("linear:some-pos", 0),
     ]  # fmt: skip
     folder = tmp_path / "zorro"
@@ -119,7 +119,7 @@ def test_names_choose_linear_probes(tmp_path: Path) -> None:
         found = [{"sentence_good": made.good[row], "sentence_bad": made.bad[row]} for row in of]
         (folder / f"{paradigm}.jsonl").write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
     (zorro,) = tasks.load(TasksSpec(names=(f"linear:{folder}",)), tmp_path / "cache").tasks
-    assert (zorro.name, zorro.suite, zorro.baselines["majority"]) == ("linear:zorro", "linear", 50.0)
+    assert (zorro.name, zorro.suite, zorro.baselines()["majority"]) == ("linear:zorro", "linear", 50.0)
     (named,) = tasks.load(TasksSpec(names=("linear:blimp",), blimp=str(folder)), tmp_path / "cache").tasks
     assert named.name == "linear:blimp" and not tasks.local(TasksSpec(names=("linear:blimp-fast",)))
     assert tasks.local(TasksSpec(names=("linear:blimp",), blimp=str(folder)))
@@ -137,8 +137,8 @@ def test_real_sentences(name: str, count: int, bag: float, encoder: Path, real_d
     suite = tasks.load(TasksSpec(names=(str(real_data / name),)), tmp_path)
     (task,) = suite.tasks
     assert isinstance(task, LinearProbe) and isinstance(task.train, Tagged)
-    assert task.train.count() == count and task.baselines["bag-of-words"] == pytest.approx(bag, abs=0.1)
+    assert task.train.count() == count and task.baselines()["bag-of-words"] == pytest.approx(bag, abs=0.1)
     few = fingerprinted(
         replace(task, tests={"test": task.tests["test"].take(list(range(20)))}), SPEC.model_copy(update={"rows": 60})
     )
-    assert 0 <= take(encoder, few, SPEC, 0, CPU).value <= 100
+    assert 0 <= take(few, Model(encoder, SPEC, 0), CPU).value <= 100

@@ -29,6 +29,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def reads(word: str) -> set[str]:
+    """The settings that a word reads."""
+    return linear_probe.reads(word, TasksSpec())
+
+
 @pytest.mark.parametrize("name", ["linear", "LINEAR", "linear:probes", "Linear:Probes"])
 def test_one_word_selects_all_probes(name: str) -> None:
     assert linear_probe.place(name) == list(PROBES)
@@ -41,9 +46,8 @@ def test_every_task_of_ours_is_found_in_any_case(known: str) -> None:
 
 
 def test_a_substitute_keeps_its_own_name() -> None:
-    assert linear_probe.place("linear:qnli-devsplit") == ["qnli-devsplit"] and linear_probe.needs_glue(
-        "linear:QNLI-devsplit"
-    )
+    assert linear_probe.place("linear:qnli-devsplit") == ["qnli-devsplit"]
+    assert "glue" in reads("linear:QNLI-devsplit")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,7 @@ def test_a_substitute_keeps_its_own_name() -> None:
 )
 def test_other_tasks_are_left_to_others(files: Path, name: str) -> None:
     assert linear_probe.place(name) is None
-    assert not linear_probe.needs_glue(name) and not linear_probe.needs_blimp(name)
+    assert not reads(name) & {"glue", "blimp"}
 
 
 @pytest.mark.parametrize("name", ["größe.iob2", "tagged"])
@@ -73,7 +77,7 @@ def test_an_unknown_name_is_told_with_the_nearest(rest: str, near: str) -> None:
 
 @pytest.mark.parametrize("rest", ["", "nowhere/größe", "notes.md", "linear:order"])
 def test_what_stands_for_no_probe_is_refused(files: Path, rest: str) -> None:
-    for ask in (linear_probe.place, linear_probe.needs_glue, linear_probe.needs_blimp):
+    for ask in (linear_probe.place, linear_probe.accepts, reads):
         with pytest.raises(InputError, match=f"linear:{rest}"):
             ask(f"linear:{rest}")
 
@@ -86,21 +90,19 @@ def test_what_is_read_from_glue_and_from_blimp_is_told_apart(files: Path) -> Non
         *(f"linear:{each}" for each in minimal_pairs.NAMED),
     ]
     asked += ["größe.iob2", "linear:rows.csv"]
-    assert [name for name in asked if linear_probe.needs_glue(name)] == [f"linear:{row}" for row in glue.ROWS]
-    assert [name for name in asked if linear_probe.needs_blimp(name)] == [
-        f"linear:{each}" for each in minimal_pairs.NAMED
-    ]
+    assert [name for name in asked if "glue" in reads(name)] == [f"linear:{row}" for row in glue.ROWS]
+    assert [name for name in asked if "blimp" in reads(name)] == [f"linear:{each}" for each in minimal_pairs.NAMED]
 
 
 def test_probes_that_are_listed_are_those_that_the_word_selects() -> None:
-    rows = linear_probe.known()
+    rows = linear_probe.names()
     assert tuple(name for name, *_ in rows) == LINEAR and {suite for _, suite, _, _ in rows} == {"linear"}
     assert all(metric and summary for *_, metric, summary in rows)
     assert [linear_probe.place(name) for name, *_ in rows] == [[name] for name in PROBES]
 
 
 def test_a_probe_named_twice_is_loaded_once(files: Path) -> None:
-    found = linear_probe.load(["größe.iob2", "rows.csv", "größe.iob2"], TasksSpec())
+    found = linear_probe.load(["größe.iob2", "linear:rows.csv", "größe.iob2"], TasksSpec())
     assert [probe.name for probe in found] == ["linear:größe-ner", "linear:rows"]
     assert all(probe.fingerprint for probe in found) and found[0].labels == ("B-X", "O")
     assert linear_probe.load([], TasksSpec()) == []
@@ -108,4 +110,4 @@ def test_a_probe_named_twice_is_loaded_once(files: Path) -> None:
 
 def test_a_task_of_glue_that_is_not_in_its_folder_is_named(files: Path) -> None:
     with pytest.raises(InputError, match=r"linear:CoLA\b.*empty"):
-        linear_probe.load(["CoLA"], TasksSpec(glue=str(files / "empty")))
+        linear_probe.load(["linear:CoLA"], TasksSpec(glue=str(files / "empty")))

@@ -10,15 +10,15 @@ import pytest
 from toy_probes import CPU, SPEC, pairs, sentences
 
 from workbench.tasks import linear_probe
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.linear_probe import LinearProbe, by_paradigm, fingerprinted, points
-from workbench.tasks.measures import take
 
 
 def test_equal_sentences_are_ties(encoder: Path) -> None:
     task = pairs()
     same = {"held-out paradigms": Examples(["bada", "kefe logo " * 9], ["bada", "kefe logo " * 9], [0, 0])}
-    assert take(encoder, replace(task, tests=same), SPEC, 0, CPU).value == 50.0
+    assert take(replace(task, tests=same), Model(encoder, SPEC, 0), CPU).value == 50.0
 
 
 def test_matthews_weighs_labels_alike(encoder: Path) -> None:
@@ -27,7 +27,7 @@ def test_matthews_weighs_labels_alike(encoder: Path) -> None:
     texts = Examples([" ".join(words) for words in rows], None, has)
     task = Task("rare", "table", ("no", "yes"), "matthews", ("matthews", "accuracy"), 1.0, texts, {"dev": texts})
     probe = fingerprinted(linear_probe.of_task(task), SPEC)
-    assert np.mean(has) < 0.2 and take(encoder, probe, SPEC, 0, CPU).value > 20
+    assert np.mean(has) < 0.2 and take(probe, Model(encoder, SPEC, 0), CPU).value > 20
 
 
 def test_entities_count_when_type_and_both_ends_are_right() -> None:

@@ -24,10 +24,9 @@ from workbench.store import atomic
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import _squad_answers as squad_answers
 from workbench.tasks import _squad_model as squad_model
-from workbench.tasks import measures
-from workbench.tasks._squad_answers import answer, answerable_metrics, unanswerable_metrics
+from workbench.tasks._squad_answers import answerable_metrics, unanswerable_metrics
 from workbench.tasks.common import evaluation
-from workbench.tasks.common.contract import Score, keep, score_name
+from workbench.tasks.common.contract import Model, Score, keep, score_name, take
 from workbench.tasks.common.fine_tuning import Unfinished
 from workbench.tasks.squad import Squad
 
@@ -41,7 +40,7 @@ def learned(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[boo
     for unanswerable, head, epochs in ((False, "joint", 6), (True, "independent", 14)):
         words = {"squad_head": head, "epochs": epochs}
         task, spec = task_of(tmp_path_factory.mktemp("squad"), unanswerable, **words)
-        made[unanswerable] = (task, spec, measures.take(encoder, task, spec, 0, CPU))
+        made[unanswerable] = (task, spec, take(task, Model(encoder, spec, 0), CPU))
     return made
 
 
@@ -88,14 +87,14 @@ def test_the_predictions_are_those_that_the_score_is_of(learned: dict[bool, tupl
 
 def test_equal_seeds_agree_to_the_last_bit(encoder: Path, tmp_path: Path) -> None:
     task, spec = task_of(tmp_path / "squad", True, epochs=0.5, dropout=0.1)
-    scores = [answer(encoder, task, spec, seed, CPU) for seed in (0, 0, 1)]
+    scores = [take(task, Model(encoder, spec, seed), CPU) for seed in (0, 0, 1)]
     assert replace(scores[0], seconds=0) == replace(scores[1], seconds=0)
     assert scores[0].files != scores[2].files
 
 
 def test_a_fine_tuning_that_is_stopped_goes_on_exactly(encoder: Path, tmp_path: Path) -> None:
     task, spec = task_of(tmp_path / "squad", True, epochs=2, dropout=0.1)
-    whole = answer(encoder, task, spec, 0, CPU)
+    whole = take(task, Model(encoder, spec, 0), CPU)
     run = finished(RunStore(tmp_path / "runs"), 0, tuning=0)
     state = Unfinished(run, score_name(task, spec, 0), {"encoder": "x"})
 
@@ -104,10 +103,10 @@ def test_a_fine_tuning_that_is_stopped_goes_on_exactly(encoder: Path, tmp_path: 
             os.kill(os.getpid(), signal.SIGTERM)
 
     with interrupting(), pytest.raises(Interrupted):
-        measures.take(encoder, task, spec, 0, CPU, stop, state)
+        take(task, Model(encoder, spec, 0, stop, state), CPU)
     assert list((run.path / "unfinished").iterdir())
     taken: list[int] = []
-    score = measures.take(encoder, task, spec, 0, CPU, lambda step, steps: taken.append(step), state)
+    score = take(task, Model(encoder, spec, 0, lambda step, steps: taken.append(step), state), CPU)
     assert taken == [5, 6, 7, 8] and score.peak_memory_bytes
     assert replace(score, seconds=0) == replace(whole, seconds=0) and score.files == whole.files
 
@@ -118,13 +117,13 @@ def test_a_loss_that_is_not_finite_is_said(encoder: Path, tmp_path: Path, monkey
     broken = lambda *words: spans(*words) | {"nulls": np.array([np.nan], dtype=np.float32)}  # noqa: E731
     monkeypatch.setattr(squad_answers, "best_spans", broken)
     with pytest.raises(Diverged, match=r"the outputs after fine-tuning on squad1 \(seed 0\) are not finite"):
-        answer(encoder, task, spec, 0, CPU)
+        take(task, Model(encoder, spec, 0), CPU)
 
 
 def test_details_count_windows_and_answers_that_fit_in_none(encoder: Path, tmp_path: Path) -> None:
     task, spec = task_of(tmp_path / "squad", longest=40, epochs=0.05)
     task = replace(task, faults={"answers are not at their offset, first in x": 2})
-    score = answer(encoder, task, spec, 0, CPU)
+    score = take(task, Model(encoder, spec, 0), CPU)
     assert score.details["faults"] == task.faults
     assert score.details["notes"] == ["2 times: answers are not at their offset, first in x"]
     details = score.details["windows"]
@@ -216,7 +215,7 @@ def test_real_questions_are_answered_from_their_paragraphs(encoder: Path, real_d
     )
     (task,) = tasks.load(spec).tasks
     assert isinstance(task, Squad)
-    score = answer(encoder, task, spec, 0, CPU)
+    score = take(task, Model(encoder, spec, 0), CPU)
     texts = json.loads(score.files[".preds.json"])
     test = task.tests["dev"]
     assert all(texts[row.id] in test.paragraphs[row.paragraph] or texts[row.id] == "empty" for row in test.rows)

@@ -22,4 +22,4 @@ def test_the_nearest_sentence_answers() -> None:
 
 def test_baselines_of_2_are_those_of_never_answering_and_of_overlap(tmp_path: Path) -> None:
     task = load("squad2", squad_made.write(tmp_path, unanswerable=True))
-    assert task.baselines["majority"] == 50 <= task.baselines["nearest-overlap"]
+    assert task.baselines()["majority"] == 50 <= task.baselines()["nearest-overlap"]

@@ -25,7 +25,7 @@ def test_the_official_files_are_read_plain_and_compressed(tmp_path: Path) -> Non
     assert (task.name, task.suite, task.metric, task.act) == ("squad1", "squad", "f1", "fine-tuning")
     assert len(task.train) == 16 * 8 and list(task.tests) == ["dev"] and len(task.tests["dev"]) == 6 * 8
     assert all(text[start : start + len(answer)] == answer for _, _, text, ((answer, start),), _ in facts(task))
-    assert set(task.baselines) == {"nearest-overlap"}
+    assert set(task.baselines()) == {"nearest-overlap"}
     (tmp_path / "train-v1.1.json.xz").write_bytes(lzma.compress((tmp_path / "train-v1.1.json").read_bytes()))
     (tmp_path / "dev-v1.1.json.gz").write_bytes(gzip.compress((tmp_path / "dev-v1.1.json").read_bytes()))
     for name in ("train-v1.1.json", "dev-v1.1.json"):
@@ -175,7 +175,7 @@ def test_faults_are_said_and_kept_with_the_task(tmp_path: Path, caplog: pytest.L
 def test_real_files_are_read_without_a_fault(real_data: Path) -> None:
     task = load("squad1-devsplit", real_data / "squad")
     assert len(task.train) + len(task.tests["dev"]) == 10_570 and not task.faults
-    assert 15 < task.baselines["nearest-overlap"] < 25
+    assert 15 < task.baselines()["nearest-overlap"] < 25
     second = load("squad2-devsplit", real_data / "squad")
     impossible = sum(row.impossible for part in (second.train, *second.tests.values()) for row in part.rows)
     assert impossible == 5945 and len(second.train) + len(second.tests["dev"]) == 11_873

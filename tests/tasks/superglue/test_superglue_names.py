@@ -21,7 +21,8 @@ from workbench.store.run_directory import RunDir
 from workbench.tasks import superglue
 from workbench.tasks.common import baselines
 from workbench.tasks.common import classification as finetuner
-from workbench.tasks.common.classification import choice_loss, finetune
+from workbench.tasks.common.classification import choice_loss
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 from workbench.tasks.common.fine_tuning import Unfinished
 from workbench.tasks.common.metrics import choice_accuracy, exact_match, f1a_em
@@ -75,7 +76,7 @@ def test_wic_marks_a_word_in_each_sentence(tmp_path: Path, encoder: Path) -> Non
         [text[a:b] for a, b in spans] for text, spans in zip(wic.train.first[:2], wic.train.spans[:2], strict=True)
     ]
     assert marked == [["place", "place"], ["Banks", "bank"]] and wic.train.targets[:2] == [0, 1]
-    assert finetune(encoder, wic, SPEC.model_copy(update={"epochs": 1.0}), 0, CPU).task == "superglue:wic"
+    assert take(wic, Model(encoder, SPEC.model_copy(update={"epochs": 1.0}), 0), CPU).task == "superglue:wic"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_baselines_are_honest() -> None:
     task = Task("x", "table", ("wrong", "right"), "accuracy", ("accuracy",), 1.0, made, {"dev": made}, choice=True)
     assert baselines.majority(task) == pytest.approx(200 / 3)
     judged = replace(task, choice=False, metric="f1a_em", metrics=("f1a_em",), suite="superglue")
-    found = baselines.added(fingerprinted(judged)).baselines
+    found = fingerprinted(judged).baselines()
     assert list(found) == ["majority", "all-right", "bag-of-words"]
     assert found["all-right"] == pytest.approx(100 * (2 / 3 + 0) / 2)
 
@@ -184,7 +185,7 @@ def test_baselines_are_honest() -> None:
 
 def test_choices_are_learned_and_counted_by_question(encoder: Path) -> None:
     task = task_of_choices()
-    score = finetune(encoder, task, SPEC, 0, CPU)
+    score = take(task, Model(encoder, SPEC, 0), CPU)
     assert score.value > 90 and (score.train_rows, score.test_rows) == (150, 60)
     assert score.steps == 8 * 10  # batches of 16 questions
 
@@ -201,7 +202,7 @@ def test_a_batch_holds_whole_questions(encoder: Path, monkeypatch: pytest.Monkey
         return choice_loss(outputs, targets, sizes, total)
 
     monkeypatch.setattr(finetuner, "choice_loss", spy)
-    finetune(encoder, task_of_choices(50), SPEC.model_copy(update={"epochs": 1.0}), 0, CPU)
+    take(task_of_choices(50), Model(encoder, SPEC.model_copy(update={"epochs": 1.0}), 0), CPU)
     assert sorted(seen) == [2] * 25 + [3] * 25
 
 
@@ -218,7 +219,7 @@ def test_rows_and_held_out_parts_keep_questions_whole() -> None:
 def test_a_choice_goes_on_exactly_after_an_interruption(encoder: Path, tmp_path: Path) -> None:
     task, host = task_of_choices(60), Host(device="cpu", threads=1, save_every=1)
     spec = SPEC.model_copy(update={"epochs": 2.0, "dropout": 0.1})
-    whole = finetune(encoder, task, spec, 0, CPU)
+    whole = take(task, Model(encoder, spec, 0), CPU)
     (tmp_path / "run").mkdir()
     state = Unfinished(RunDir(tmp_path / "run"), "a.json", {"encoder": "0"})
 
@@ -230,8 +231,8 @@ def test_a_choice_goes_on_exactly_after_an_interruption(encoder: Path, tmp_path:
             raise Stop
 
     with pytest.raises(Stop):
-        finetune(encoder, task, spec, 0, host, stop, state)
-    assert replace(finetune(encoder, task, spec, 0, host, None, state), seconds=0.0) == replace(whole, seconds=0.0)
+        take(task, Model(encoder, spec, 0, stop, state), host)
+    assert replace(take(task, Model(encoder, spec, 0, None, state), host), seconds=0.0) == replace(whole, seconds=0.0)
 
 
 def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_path: Path) -> None:
@@ -249,11 +250,11 @@ def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_
             })  # fmt: skip
     (task,) = load(f"spans:{put(tmp_path / 'begins.jsonl', rows)}")
     assert task.name == "spans:begins" and task.labels == ("ba", "ke") and task.train.spans is not None
-    assert finetune(encoder, task, SPEC, 0, CPU).value > 90
+    assert take(task, Model(encoder, SPEC, 0), CPU).value > 90
     unmarked = replace(
         task, train=replace(task.train, spans=None), tests={"test": replace(task.tests["test"], spans=None)}
     )
-    assert finetune(encoder, fingerprinted(unmarked), SPEC, 0, CPU).value < 75
+    assert take(fingerprinted(unmarked), Model(encoder, SPEC, 0), CPU).value < 75
 
 
 # ---- tables of one's own ----

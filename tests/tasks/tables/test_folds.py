@@ -21,8 +21,7 @@ from workbench.store.run_directory import RunDir
 from workbench.tasks import load as load_suite
 from workbench.tasks import table
 from workbench.tasks.common import baselines
-from workbench.tasks.common import classification as module
-from workbench.tasks.common.contract import score_name
+from workbench.tasks.common.contract import Model, score_name, take
 from workbench.tasks.common.examples import PART, Examples, Task, divided, fingerprinted, held_out, of_folds, over_folds
 from workbench.tasks.common.fine_tuning import Unfinished
 
@@ -104,7 +103,7 @@ def write(path: Path, count: int = 40, **more: Any) -> Path:
 
 
 def read(path: Path, **spec: Any) -> Task:
-    return table.load(path, TasksSpec(names=str(path), **spec))
+    return table.read(path, TasksSpec(names=str(path), **spec))
 
 
 def test_a_table_is_divided_if_asked(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_a_table_is_divided_if_asked(tmp_path: Path) -> None:
     few = read(path, folds=5, rows=20)
     assert len(few.train) == 20 and {row for rows in few.folds for row in rows} == set(range(20))
     (loaded,) = load_suite(TasksSpec(names=str(path), folds=5), tmp_path).tasks
-    assert set(loaded.baselines) == {"majority", "bag-of-words"}
+    assert set(loaded.baselines()) == {"majority", "bag-of-words"}
 
 
 def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
@@ -160,10 +159,10 @@ def test_labels_are_pooled_and_orders_are_averaged() -> None:
 def test_a_score_is_that_of_a_fine_tuning_for_each_fold(encoder: Path, tmp_path: Path) -> None:
     task = read(write(tmp_path / "t.jsonl"), folds=3)
     seen: list[tuple[int, int]] = []
-    score = module.finetune(encoder, task, SPEC, 1, CPU, lambda step, steps: seen.append((step, steps)))
+    score = take(task, Model(encoder, SPEC, 1, lambda step, steps: seen.append((step, steps))), CPU)
     right = total = steps = 0
     for part in of_folds(task):
-        one = module.finetune(encoder, part, SPEC, 1, CPU)
+        one = take(part, Model(encoder, SPEC, 1), CPU)
         right += round(one.value * one.test_rows / 100)
         total, steps = total + one.test_rows, steps + one.steps
     assert score.value == pytest.approx(100 * right / total) and score.values[PART]["accuracy"] == score.value
@@ -186,8 +185,8 @@ def test_folds_of_a_regression_are_averaged(encoder: Path, tmp_path: Path) -> No
     lines = [{"text": "bada " * (1 + i % 8) + f"kefe {i}", "label": i % 8 + 0.5} for i in range(60)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     task = read(path, folds=3)
-    score = module.finetune(encoder, task, SPEC, 0, CPU)
-    each = [module.finetune(encoder, part, SPEC, 0, CPU).values[PART] for part in of_folds(task)]
+    score = take(task, Model(encoder, SPEC, 0), CPU)
+    each = [take(part, Model(encoder, SPEC, 0), CPU).values[PART] for part in of_folds(task)]
     for metric in ("spearman", "pearson"):
         assert score.values[PART][metric] == pytest.approx(np.mean([values[metric] for values in each]))
 
@@ -195,7 +194,7 @@ def test_folds_of_a_regression_are_averaged(encoder: Path, tmp_path: Path) -> No
 def test_killed_in_its_second_fold_it_ends_with_the_score_of_an_undisturbed_one(encoder: Path, tmp_path: Path) -> None:
     """Each fold has a state of its own, so that no fold goes on from the weights of another."""
     task, every_step = read(write(tmp_path / "t.jsonl"), folds=3), Host(device="cpu", save_every=1)
-    whole = module.finetune(encoder, task, SPEC, 0, CPU)
+    whole = take(task, Model(encoder, SPEC, 0), CPU)
     (tmp_path / "run").mkdir()
     state = Unfinished(RunDir(tmp_path / "run"), score_name(task, SPEC, 0), {"encoder": "0" * 16})
     taken: list[int] = []
@@ -206,10 +205,10 @@ def test_killed_in_its_second_fold_it_ends_with_the_score_of_an_undisturbed_one(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        module.finetune(encoder, task, SPEC, 0, every_step, progress, state)
+        take(task, Model(encoder, SPEC, 0, progress, state), every_step)
     (left,) = (tmp_path / "run" / "unfinished").iterdir()
     assert left.name == f"{Path(state.score).stem}-fold1"
-    score = module.finetune(encoder, task, SPEC, 0, every_step, progress, state)
+    score = take(task, Model(encoder, SPEC, 0, progress, state), every_step)
     assert replace(score, seconds=0.0) == replace(whole, seconds=0.0)
     assert taken.count(whole.steps // 2 - 1) == 1 and taken.count(1) == 2  # the second fold went on, the first is anew
     assert list((tmp_path / "run" / "unfinished").iterdir()) == []

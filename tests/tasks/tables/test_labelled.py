@@ -25,6 +25,7 @@ from workbench.tasks import load as load_suite
 from workbench.tasks import table
 from workbench.tasks.common import baselines
 from workbench.tasks.common import classification as module
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Task
 from workbench.tasks.common.metrics import METRICS, judged
 
@@ -44,7 +45,7 @@ def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def read(path: Path, **spec: Any) -> Task:
-    return table.load(path, TasksSpec(names=str(path), **spec))
+    return table.read(path, TasksSpec(names=str(path), **spec))
 
 
 def write_lines(path: Path, made: list[dict[str, Any]]) -> Path:
@@ -280,7 +281,7 @@ def test_the_loss_is_the_binary_cross_entropy_of_each_label(task: Task) -> None:
 
 
 def test_an_encoder_learns_several_labels(encoder: Path, task: Task) -> None:
-    score = module.finetune(encoder, task, SPEC.model_copy(update={"epochs": 20}), 0, Host(device="cpu"))
+    score = take(task, Model(encoder, SPEC.model_copy(update={"epochs": 20}), 0), Host(device="cpu"))
     assert set(score.values["test"]) == {"average_precision", "macro_f1", "micro_f1"}
     assert score.value == score.values["test"]["average_precision"] > 90
     assert score.values["test"]["micro_f1"] > 70 and score.test_rows == 60
@@ -351,5 +352,5 @@ def test_notes_stand_in_the_score(encoder: Path, tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     path.write_text("text,label,split\n" + "".join(f"bada {i},{'xy'[i % 2]},train\nbada {i},x,dev\n" for i in range(8)))
     made = read(path)
-    score = module.finetune(encoder, made, SPEC.model_copy(update={"epochs": 1}), 0, Host(device="cpu"))
+    score = take(made, Model(encoder, SPEC.model_copy(update={"epochs": 1}), 0), Host(device="cpu"))
     assert score.to_json()["notes"] == list(made.notes) and made.notes[0].endswith("and 5 more")

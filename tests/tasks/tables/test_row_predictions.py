@@ -16,11 +16,11 @@ from scipy.stats import pearsonr, spearmanr
 from workbench import tasks
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks import table
-from workbench.tasks.common.classification import finetune
+from workbench.tasks.common import classification
+from workbench.tasks.common.classification import prediction_files
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Examples, Task
 from workbench.tasks.common.metrics import judged
-from workbench.tasks.table import prediction_files
 
 RANDOM = np.random.default_rng(0)
 COUNT = 200
@@ -29,7 +29,7 @@ TEXTS = ["plain", 'a "quoted", text', "two\nlines", "tab\tand | bar", "ø 東京
 
 def made(labels: tuple[str, ...], targets: list[Any], metrics: tuple[str, ...], **more: Any) -> Task:
     rows = Examples([TEXTS[n % 5] for n in range(COUNT)], None, targets)
-    return Task("my", "table", labels, metrics[0], metrics, 3.0, rows, {"dev": rows}, **more)
+    return Task("my", "table", labels, metrics[0], metrics, 3.0, rows, {"dev": rows}, predictions="csv", **more)
 
 
 def read(task: Task, outputs: Any, **more: Any) -> pd.DataFrame:
@@ -98,7 +98,8 @@ def test_numbers_and_folds() -> None:
 
 def test_choices_have_a_question_and_no_label_of_their_own() -> None:
     rows = Examples(["why"] * 4, ["a", "b", "c", "d"], [0, 1, 1, 0], [0, 0, 1, 1])
-    task = Task("c", "table", ("wrong", "right"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows}, choice=True)
+    task = Task("c", "table", ("wrong", "right"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows}, choice=True,
+                predictions="csv")  # fmt: skip
     table = read(task, np.array([[0.5], [0.25], [1], [2]], dtype=np.float32))
     assert [list(row) for row in table.itertuples(index=False)] == [
         ["why", "a", "0", "0", "", "0.5"], ["why", "b", "0", "1", "", "0.25"],
@@ -112,7 +113,7 @@ def test_a_score_has_them(folds: int | None, encoder: Path, tmp_path: Path) -> N
     spec = TasksSpec(names=(str(tmp_path / "my.csv"),), epochs=1.0, length=16, seeds=1, folds=folds)
     (task,) = tasks.load(spec).tasks
     assert isinstance(task, Task)
-    score = finetune(encoder, task, spec, 0, Host(device="cpu", threads=1))
+    score = take(task, Model(encoder, spec, 0), Host(device="cpu", threads=1))
     ((ending, content),) = score.files.items()
     table = pd.read_csv(io.StringIO(content))
     assert ending == (".out-of-fold.csv" if folds else ".test.csv") and len(table) == score.test_rows
@@ -124,7 +125,7 @@ def test_a_score_has_them(folds: int | None, encoder: Path, tmp_path: Path) -> N
 def test_large_tables_and_tasks_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     task = made(("a", "b"), [0, 1] * (COUNT // 2), ("accuracy",))
     outputs = np.zeros((COUNT, 2), dtype=np.float32)
-    monkeypatch.setattr(table, "MOST", COUNT)
+    monkeypatch.setattr(classification, "MOST", COUNT)
     assert list(read(task, outputs)) == ["text", "gold", "predicted"]
     glue = Task("CoLA", "glue", ("0", "1"), "accuracy", ("accuracy",), 3.0, task.train, task.tests)
     assert prediction_files(glue, "dev", glue.tests["dev"], outputs) == {}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tagged_made import SPEC
 
 from workbench.tasks.common.examples import Tagged
-from workbench.tasks.tagging import Tagging, by_type, columns, fingerprinted, points, with_baselines
+from workbench.tasks.tagging import Tagging, by_type, columns, fingerprinted, points
 
 
 def read_columns(text: str) -> tuple[list[list[str]], list[list[str]]]:
@@ -84,7 +84,5 @@ def test_baselines_are_the_most_frequent_tags(tmp_path: Path) -> None:
         Tagged([["a", "c", "d"]], [[0, 1, 0]]),
     )
     task = fingerprinted(Tagging("n", ("A", "B"), 2, "", train, {"test": test}), SPEC)
-    assert with_baselines(task, tmp_path) == pytest.approx({"majority": 100 / 3, "word-lookup": 200 / 3})
-    assert with_baselines(task, tmp_path) == pytest.approx(
-        {"majority": 100 / 3, "word-lookup": 200 / 3}
-    )  # from the cache
+    assert task.baselines(tmp_path) == pytest.approx({"majority": 100 / 3, "word-lookup": 200 / 3})
+    assert task.baselines(tmp_path) == pytest.approx({"majority": 100 / 3, "word-lookup": 200 / 3})  # from the cache

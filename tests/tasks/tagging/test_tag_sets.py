@@ -10,8 +10,8 @@ from tagged_made import CPU, SPEC, load, task_of
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Tagged
-from workbench.tasks.measures import take
 from workbench.tasks.tagging import Tagging, fingerprinted
 
 
@@ -43,7 +43,7 @@ def test_tags_that_training_lacks_are_errors(encoder: Path) -> None:
     task = task_of(100, 5)
     unseen = Tagged(task.tests["test"].words, [[5] * len(words) for words in task.tests["test"].words])
     with_unseen = fingerprinted(replace(task, labels=(*task.labels, "ZZ"), tests={"test": unseen}), SPEC)
-    score = take(encoder, with_unseen, SPEC, 0, CPU)
+    score = take(with_unseen, Model(encoder, SPEC, 0), CPU)
     assert score.value == 0.0 and " ZZ ZZ" not in score.files[".test.conll"]
 
 
@@ -60,11 +60,11 @@ def test_real_sentences(name: str, labels: int, lookup: float, real_data: Path, 
     full = load_baseline(task, spec, tmp_path, real_data / name)
     assert full == pytest.approx(lookup, abs=0.1)
     few = fingerprinted(replace(task, tests={"test": task.tests["test"].take(list(range(30)))}), spec)
-    score = take(encoder, few, spec, 0, CPU)
+    score = take(few, Model(encoder, spec, 0), CPU)
     assert score.test_rows == few.tests["test"].count() == sum(len(words) for words in few.tests["test"].words)
 
 
 def load_baseline(task: Tagging, spec: TasksSpec, cache: Path, path: Path) -> float:
     """Return the look-up's score with all training sentences."""
     (whole,) = tasks.load(spec.model_copy(update={"rows": None, "names": (f"tag:{path}",)}), cache).tasks
-    return whole.baselines["word-lookup"]
+    return whole.baselines()["word-lookup"]

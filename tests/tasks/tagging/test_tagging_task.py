@@ -8,7 +8,7 @@ from pathlib import Path
 from tagged_made import SPEC, by_end, load, task_of
 
 from workbench import tasks
-from workbench.tasks.measures import expected
+from workbench.tasks.common.contract import expected
 
 
 def test_settings_that_change_a_score_change_its_name() -> None:

@@ -87,14 +87,14 @@ def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:
     row = {"sentence_good": "A.", "sentence_bad": "B.", "UID": "u", "linguistics_term": "t", "field": "f"}
     write_pairs(tmp_path / "data" / "u.jsonl", [row])
     write_pairs(tmp_path / "blimp_filtered.jsonl", [row, row | {"UID": "v"}])
-    assert minimal_pairs.load("blimp", str(tmp_path)).groups == {
+    assert minimal_pairs.load_named("blimp", str(tmp_path)).groups == {
         "paradigm": ("u",),
         "phenomenon": ("t",),
         "field": ("f",),
     }
-    assert minimal_pairs.load("blimp-filtered", str(tmp_path)).groups["paradigm"] == ("u", "v")
+    assert minimal_pairs.load_named("blimp-filtered", str(tmp_path)).groups["paradigm"] == ("u", "v")
     with pytest.raises(InputError, match="task blimp-fast is not available: there are no JSON lines in"):
-        minimal_pairs.load("blimp-fast", str(tmp_path))
+        minimal_pairs.load_named("blimp-fast", str(tmp_path))
 
 
 def test_babylm_s_sets_are_found_where_its_pipeline_has_them(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_babylm_s_sets_are_found_where_its_pipeline_has_them(tmp_path: Path) -> 
         (tmp_path / place).mkdir(parents=True)
         write_pairs(tmp_path / place / "u.jsonl", [{"sentence_good": f"{name}.", "sentence_bad": "B."}])
         for where in (tmp_path, tmp_path / place.partition("/")[0]):
-            found = minimal_pairs.load(name, str(where))
+            found = minimal_pairs.load_named(name, str(where))
             assert (found.name, found.good, found.groups["paradigm"]) == (name, (f"{name}.",), ("u",))
 
 
@@ -111,9 +111,9 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^--tasks {lost}: there is no such file or folder$"):
         tasks.load(TasksSpec(names=str(lost)))
     with pytest.raises(InputError, match=rf"^tasks.blimp={lost} is not a file or folder here; give the folder"):
-        minimal_pairs.load("blimp-fast", str(lost))
+        minimal_pairs.load_named("blimp-fast", str(lost))
     with pytest.raises(InputError, match=r"^task blimp-fast is not on the hub; give the folder"):
-        minimal_pairs.load("blimp-fast", None)
+        minimal_pairs.load_named("blimp-fast", None)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_more_pairs_than_memory_is_meant_for(tmp_path: Path, monkeypatch: pytest
 
 
 def test_real_blimp(real_data: Path) -> None:
-    task = minimal_pairs.load("blimp-filtered", str(real_data / "blimp"))
+    task = minimal_pairs.load_named("blimp-filtered", str(real_data / "blimp"))
     assert len(task.good) == 59_875
     assert [len(set(task.groups[level])) for level in ("paradigm", "phenomenon", "field")] == [67, 12, 4]
     assert sum(good == bad for good, bad in zip(task.good, task.bad, strict=True)) == 7
-    assert len(minimal_pairs.load("blimp", str(real_data / "blimp")).good) == 67_000
+    assert len(minimal_pairs.load_named("blimp", str(real_data / "blimp")).good) == 67_000

@@ -71,12 +71,12 @@ def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"gives \d pairs of the kind 'exchange', and 100 are needed; .*data.held_out="
     ):
-        held_out_pairs.load("pairs", DataSpec(corpus="my.txt"), tmp_path, tuning=False)
+        held_out_pairs.of_text("pairs", DataSpec(corpus="my.txt"), tmp_path, tuning=False)
 
 
 def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
     """The built-in text gives a third as many pairs of the kind `order` as of each other kind."""
-    found = held_out_pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    found = held_out_pairs.of_text("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
     kinds = np.array(found.groups["kind"])
     assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
     wins = np.where(kinds == "order", 1.0, 0.0)
@@ -87,8 +87,8 @@ def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
 
 @pytest.mark.parametrize("kind", ["exchange", "replace", "order"])
 def test_one_kind_alone_begins_with_the_same_pairs_and_has_more(kind: str) -> None:
-    whole = held_out_pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
-    alone = held_out_pairs.load(f"pairs:{kind}", DataSpec(corpus="docs"), Path(), tuning=True)
+    whole = held_out_pairs.of_text("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    alone = held_out_pairs.of_text(f"pairs:{kind}", DataSpec(corpus="docs"), Path(), tuning=True)
     assert (alone.name, alone.suite) == (f"pairs:{kind}", whole.suite) and set(alone.groups["kind"]) == {kind}
     given = zip(whole.good, whole.bad, whole.groups["kind"], strict=True)
     shared = [(good, bad) for good, bad, its in given if its == kind]

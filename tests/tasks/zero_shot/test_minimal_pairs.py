@@ -27,7 +27,7 @@ from workbench.training.loop import build
 
 
 def test_pairs_are_plain_data_and_back(toy: PairSet) -> None:
-    assert PairSet.from_json(json.loads(json.dumps(toy.to_json()))) == toy
+    assert PairSet.from_json(json.loads(json.dumps(toy.shared()[1]))) == toy
 
 
 # ---- what wins ----
@@ -95,7 +95,7 @@ def test_gpt2_scores_real_sentences_as_hugging_face_does(real_data: Path, tmp_pa
     """Their model loads what is exported, and its log-probabilities, summed over the words, are the scores."""
     from transformers import AutoTokenizer, GPT2LMHeadModel
 
-    texts = minimal_pairs.load("blimp-filtered", str(real_data / "blimp")).good[::600]
+    texts = minimal_pairs.load_named("blimp-filtered", str(real_data / "blimp")).good[::600]
     trained = tokenizer.train(texts, 400)
     (words := tmp_path / "words").mkdir()
     tokenizer.save(trained, words, True)

@@ -20,7 +20,7 @@ from workbench.models.encoder import Encoder
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks import _preferences as preferences
-from workbench.tasks import measures
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.sentence_scorers import load
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.ranks import Ranks
@@ -51,7 +51,7 @@ def test_bf16_decides_only_what_fp32_would_decide_alike(
     run = finished("bert-mlm")
     exact = scored(run, toy)
     monkeypatch.setattr(preferences, "TRIED", 8)
-    half = measures.take(run.path / "encoder", toy, TasksSpec(), 0, replace(CPU, precision="bf16"))
+    half = take(toy, Model(run.path / "encoder", TasksSpec(), 0), replace(CPU, precision="bf16"))
     assert half.values == exact.values and half.details["ties"] == exact.details["ties"]
 
 
@@ -99,7 +99,7 @@ def test_several_processes_score_each_sentence_once_and_have_the_score_of_one(
 ) -> None:
     monkeypatch.setattr(preferences, "TOKENS", 20)  # few sentences a batch
     run, host, scored_by = finished("bert-mlm"), replace(CPU, precision=precision), dict[int, int]()
-    alone = measures.take(run.path / "encoder", toy, TasksSpec(), 0, host)
+    alone = take(toy, Model(run.path / "encoder", TasksSpec(), 0), host)
     batches = preferences.Tokenized.batches
 
     def counted(texts: Any, chosen: Any, device: str, ranks: Ranks) -> Iterator[Any]:
@@ -111,8 +111,8 @@ def test_several_processes_score_each_sentence_once_and_have_the_score_of_one(
     met, given = threading.Barrier(count), [None] * count
     with ThreadPoolExecutor(count) as pool:
         sides = [Side(index, count, met, given) for index in range(count)]
-        take = partial(measures.take, run.path / "encoder", toy, TasksSpec(), 0, host)
-        scores = [job.result(60) for job in [pool.submit(take, ranks=side) for side in sides]]
+        models = [Model(run.path / "encoder", TasksSpec(), ranks=side) for side in sides]
+        scores = [job.result(60) for job in [pool.submit(take, toy, model, host) for model in models]]
     assert all(score.values == alone.values for score in scores)
     assert all(score.details == alone.details for score in scores)
     assert len(scored_by) == count

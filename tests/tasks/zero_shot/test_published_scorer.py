@@ -16,8 +16,8 @@ from workbench.data import tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import load as load_tasks
-from workbench.tasks import measures
 from workbench.tasks._preferences import Tokenized
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.sentence_scorers import of_folder
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 
@@ -84,7 +84,7 @@ def test_scores_are_those_of_a_loop_over_the_authors_model(kind: str, tmp_path: 
         model, body = GPT2LMHeadModel(model.config).eval(), model
         model.transformer.load_state_dict(body.state_dict())
     expected = [by_hand(kind, model, tmp_path / "model", text) for text in (*GOOD, *BAD)]
-    score = measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+    score = take(pairs(), Model(tmp_path / "model", TasksSpec(), 0), CPU)
     wins = [good > bad for good, bad in zip(expected[:3], expected[3:], strict=True)]
     assert score.value == pytest.approx(100 * sum(wins) / 3) and score.details["scorer"] == name
 
@@ -124,21 +124,21 @@ def test_no_head_is_random_without_a_word(kind: str, tmp_path: Path) -> None:
     decoder = {"is_decoder": True} if kind.endswith("decoder") else {}
     write(tmp_path / "model", kind.split()[0], **SIZES, **decoder)
     with pytest.raises(InputError, match=r"holds no head that predicts or detects tokens \(.* is missing\)"):
-        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+        take(pairs(), Model(tmp_path / "model", TasksSpec(), 0), CPU)
 
 
 def test_a_family_without_such_a_head_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "model", "XLNetLMHeadModel", d_model=32, n_layer=1, n_head=2, d_inner=64)
     with pytest.raises(InputError, match="sentences cannot be scored by models of type xlnet"):
-        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+        take(pairs(), Model(tmp_path / "model", TasksSpec(), 0), CPU)
 
 
 def test_scorers_are_chosen_by_name_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "model", "BertForMaskedLM", **SIZES)
-    both = measures.take(tmp_path / "model", pairs(), TasksSpec(scorers=("default", "pll-word-l2r")), 0, CPU)
+    both = take(pairs(), Model(tmp_path / "model", TasksSpec(scorers=("default", "pll-word-l2r")), 0), CPU)
     assert {"pll-word-l2r"} <= both.values.keys()
     with pytest.raises(InputError, match=r"tasks.scorers=originality: .* has none of these; it has pll, pll-word-l2r"):
-        measures.take(tmp_path / "model", pairs(), TasksSpec(scorers=("originality",)), 0, CPU)
+        take(pairs(), Model(tmp_path / "model", TasksSpec(scorers=("originality",)), 0), CPU)
 
 
 def test_a_head_that_is_not_finite_is_refused(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_head_that_is_not_finite_is_refused(tmp_path: Path) -> None:
         model.cls.predictions.bias[3] = math.nan
     model.save_pretrained(tmp_path / "model")
     with pytest.raises(InputError, match=r"holds weights that are NaN or infinite"):
-        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+        take(pairs(), Model(tmp_path / "model", TasksSpec(), 0), CPU)
 
 
 def test_a_head_for_another_vocabulary_is_refused_by_its_name_and_shapes(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_head_for_another_vocabulary_is_refused_by_its_name_and_shapes(tmp_pat
     weights = model.state_dict() | {"cls.predictions.bias": torch.zeros(10)}
     model.save_pretrained(tmp_path / "model", state_dict=weights)
     with pytest.raises(InputError, match=r"cls\.predictions\.bias has the shape \(10,\), and config.json describes "):
-        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+        take(pairs(), Model(tmp_path / "model", TasksSpec(), 0), CPU)
 
 
 def add_token(folder: Path, **special: str) -> int:
@@ -173,19 +173,19 @@ def add_token(folder: Path, **special: str) -> int:
 def test_a_token_without_an_embedding_is_refused_where_a_sentence_has_it(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write(folder, kind, **CLASSES[kind][0])
-    before = measures.take(folder, pairs(), TasksSpec(), 0, CPU)
+    before = take(pairs(), Model(folder, TasksSpec(), 0), CPU)
     rows = add_token(folder)
-    assert measures.take(folder, pairs(), TasksSpec(), 0, CPU).values == before.values
+    assert take(pairs(), Model(folder, TasksSpec(), 0), CPU).values == before.values
     new = pair_set("new", "minimal-pairs", [*GOOD, "the [NEW] sat"], [*BAD, "sat [NEW] the"], {"paradigm": ["a"] * 4})
     with pytest.raises(InputError, match=f"the tokenizer gives the id {rows}, and the encoder has ids 0 to {rows - 1}"):
-        measures.take(folder, new, TasksSpec(), 0, CPU)
+        take(new, Model(folder, TasksSpec(), 0), CPU)
 
 
 def test_a_mask_without_an_embedding_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "model", "BertForMaskedLM", **SIZES)
     rows = add_token(tmp_path / "model", mask_token="[M]")
     with pytest.raises(InputError, match=f"gives the id {rows + 1}, and the encoder has ids 0 to {rows - 1}"):
-        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+        take(pairs(), Model(tmp_path / "model", TasksSpec(), 0), CPU)
 
 
 TABLE = "text,pair,label,split\n" + "".join(
@@ -216,4 +216,4 @@ def test_a_token_without_an_embedding_is_refused_by_every_kind_of_task(
     spec = TasksSpec(names=(name.format(tmp_path),), squad=str(tmp_path), squad_length=32, seeds=1)
     for task in load_tasks(spec, tmp_path / "cache").tasks:
         with pytest.raises(InputError, match=f"gives the id {rows}, and the encoder has ids 0 to {rows - 1}; tokeni"):
-            measures.take(tmp_path / "model", task, spec, 0, CPU)
+            take(task, Model(tmp_path / "model", spec, 0), CPU)

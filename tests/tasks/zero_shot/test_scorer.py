@@ -17,7 +17,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store.run_store import RunDir
 from workbench.tasks import _preferences as preferences
-from workbench.tasks import measures
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.sentence_scorers import check, load
 from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.loop import build
@@ -48,10 +48,10 @@ def test_a_run_without_heads_says_so(finished: Callable[..., RunDir], toy: PairS
     encoder = tmp_path / run.run_id / "encoder"
     encoder.parent.mkdir()
     with pytest.raises(InputError, match="name the folder encoder of a run"):
-        measures.take(encoder, toy, TasksSpec(), 0, CPU)
+        take(toy, Model(encoder, TasksSpec(), 0), CPU)
     (encoder.parent / "spec.json").write_bytes((run.path / "spec.json").read_bytes())
     with pytest.raises(InputError, match=r"has no folder heads, .* trained by an older version"):
-        measures.take(encoder, toy, TasksSpec(), 0, CPU)
+        take(toy, Model(encoder, TasksSpec(), 0), CPU)
 
 
 def test_a_scorer_that_the_objective_lacks_is_named(finished: Callable[..., RunDir], toy: PairSet) -> None:

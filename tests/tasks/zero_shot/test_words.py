@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks import measures
 from workbench.tasks._preferences import Tokenized
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.minimal_pairs import pair_set
 
 TEXTS = ["It's naïve of the caterpillar,  is it?", "the\tcat overestimates a 🤗 there", "Caterpillars!", "the cat the"]
@@ -96,11 +96,11 @@ def test_text_without_blanks_is_refused_unless_the_tokenizer_finds_words(splitte
     write(folder, "BertForMaskedLM", **SIZES)
     task = pair_set("toy", "minimal-pairs", CHINESE, CHINESE[::-1], {"paradigm": ["a"] * 2})
     by_word = TasksSpec(scorers=("pll-word-l2r",))
-    assert measures.take(folder, task, by_word, 0, CPU).value == 50.0  # each character is a word of BERT's
+    assert take(task, Model(folder, by_word, 0), CPU).value == 50.0  # each character is a word of BERT's
     save(folder, None, splitter, GOOD, 34)
     with pytest.raises(
         InputError, match=r"tasks\.scorers=pll-word-l2r: the tokenizer of .* does not say where the wor"
     ):
-        measures.take(folder, task, by_word, 0, CPU)
-    assert measures.take(folder, task, TasksSpec(), 0, CPU).value == 50.0
-    measures.take(folder, pairs(), by_word, 0, CPU)
+        take(task, Model(folder, by_word, 0), CPU)
+    assert take(task, Model(folder, TasksSpec(), 0), CPU).value == 50.0
+    take(pairs(), Model(folder, by_word, 0), CPU)

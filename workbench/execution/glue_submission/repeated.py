@@ -22,7 +22,7 @@ from workbench.store.atomic import cache_root, dumps, loads
 from workbench.store.cache import alone, discard, is_whole, staged
 from workbench.store.lease import Lease
 from workbench.tasks import glue
-from workbench.tasks.common.contract import score_digest
+from workbench.tasks.common.contract import Model, score_digest
 from workbench.tasks.common.examples import Examples, Task
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def task_of(score: Mapping[str, Any], place: str | None) -> tuple[Task, TasksSpe
     name = score["task"]
     settings = {**score["finetune"], "names": name, "glue": place}
     spec = parse_part(TasksSpec, settings, "tasks")
-    suite = glue.load([name], place, spec.rows)
-    for why in suite.missing.values():
+    tasks, missing = glue.read([name], place, spec.rows)
+    for why in missing.values():
         raise InputError(f"{name} cannot be fine-tuned again: {why}; name GLUE's folder with --glue DIR")
-    task = next(each for each in suite.tasks if isinstance(each, Task))
+    (task,) = tasks
     if task.fingerprint != score["data"]:
         raise InputError(
             f"{name}: the rows in {place or glue.HUB} are not those of the recorded score (data fingerprint "
@@ -132,7 +132,7 @@ def _compute(
     from workbench.tasks.common.classification import finetune_and_predict
 
     try:
-        score, outputs = finetune_and_predict(encoder, task, parts, spec, seed, host, progress, state)
+        score, outputs = finetune_and_predict(task, parts, Model(encoder, spec, seed, progress, state), host)
     except Diverged as error:
         raise InputError(f"{task.name}: the recorded fine-tuning with seed {seed} diverges here: {error}") from None
     with staged(folder) as draft:

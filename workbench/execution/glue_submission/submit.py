@@ -29,7 +29,7 @@ from workbench.store.environment import code_version
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import check_outside
 from workbench.tasks import glue
-from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.examples import Examples
 from workbench.tasks.glue import PARTS, Part
 
 WNLI = "WNLI"
@@ -167,10 +167,10 @@ def _majority(
     run: RunDir, parts: Mapping[str, Examples], place: str | None
 ) -> Iterator[tuple[str, tuple[Entry, list[str]]]]:
     """Yield the part of WNLI with the most frequent training label for every row."""
-    suite = glue.load([WNLI], place)
-    for why in suite.missing.values():
+    tasks, missing = glue.read([WNLI], place)
+    for why in missing.values():
         raise InputError(f"--wnli-majority needs WNLI's training rows: {why}")
-    task = next(each for each in suite.tasks if isinstance(each, Task))
+    (task,) = tasks
     counts = Counter(task.train.targets)
     label = task.labels[min(counts, key=lambda each: (-counts[each], each))]
     for name, rows in parts.items():

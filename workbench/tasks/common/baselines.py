@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,23 @@ STRENGTH = 10.0  # scikit-learn's C, the weight of the summed loss against the p
 WORD = re.compile(r"[^\W_]+|[^\w\s]")
 
 
-def added(task: Task, cache: Path | None = None) -> Task:
-    """Return the task with its baselines, which come from the cache if they were computed before."""
+def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
+    """Return the baselines of a task, which come from the cache if they were computed before."""
 
     def compute() -> dict[str, float]:
         constant = {"all-right": headline(task, _all_right)} if task.metric == "f1a_em" else {}
         return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
 
-    return replace(task, baselines=cached(f"{task.fingerprint}-{VERSION}", compute, cache))
+    return cached(f"{task.fingerprint}-{VERSION}", compute, cache)
 
 
 def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | None) -> dict[str, float]:
-    """Return the baselines that the cache holds under a name; if it has none, they are computed and kept there."""
+    """Return the baselines that the cache holds under a name; if it has none, they are computed and kept there.
+
+    The name begins with the fingerprint of the task; without a fingerprint nothing is cached.
+    """
+    if name.startswith("-"):
+        return compute()
     path = (cache or cache_root()) / "baselines" / f"{name}.json"
     values: dict[str, float] | None = read_entry(path)
     if values is None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +23,11 @@ from workbench.models.export import WEIGHTS
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import home_of
-from workbench.tasks.common.contract import Effort, Progress, Score, fine_tuned, items_of
+from workbench.tasks.common.contract import Model, Progress, Scores, items_of
+from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier, has_segments, is_causal, load_encoder, row_length, states
 from workbench.tasks.common.examples import PART, Examples, Task, of_folds, over_folds
-from workbench.tasks.common.fine_tuning import Setting, Unfinished, fit, setting, step_count
+from workbench.tasks.common.fine_tuning import Effort, Setting, fit, setting
 from workbench.tasks.common.metrics import judged
 from workbench.tasks.common.token_rows import (
     Encoded,
@@ -34,73 +39,62 @@ from workbench.tasks.common.token_rows import (
     encode_rows,
     shuffled,
 )
-from workbench.tasks.table import prediction_files
 
 TEST_TOKENS = 8192  # most tokens of a test batch, padding included
 
 
-def finetune(
-    encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
-) -> Score:  # fmt: skip
-    """Fine-tune a copy of the encoder in the folder `encoder` (Hugging Face layout) on a task and return its score.
+def finetune(task: Task, model: Model, host: Host) -> Scores:
+    """Fine-tune a copy of an encoder (Hugging Face layout) on a task and score it, over all folds if there are any.
 
-    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. If
-    there is a state in `unfinished`, training continues from it. Raises InputError for a folder without an encoder,
-    and Diverged if the loss or an output is NaN or infinite.
+    Everything random is a function of (seed, task). Raises InputError for a folder without an encoder, and Diverged if
+    the loss or an output is NaN or infinite.
     """
-    if task.folds:
-        return _over_folds(encoder, task, spec, seed, host, progress, unfinished)
-    return finetune_and_predict(encoder, task, {}, spec, seed, host, progress, unfinished)[0]
+    return _over_folds(task, model, host) if task.folds else finetune_and_predict(task, {}, model, host)[0]
 
 
 def finetune_and_predict(
-    encoder: Path, task: Task, unlabelled: Mapping[str, Examples], spec: TasksSpec, seed: int, host: Host,
-    progress: Progress | None = None, unfinished: Unfinished | None = None,
-) -> tuple[Score, dict[str, Any]]:  # fmt: skip
-    """Fine-tune as `finetune` does; return the score, and the outputs (N, labels) for each part without labels."""
-    fitted = _fitted(encoder, task, unlabelled, spec, seed, host, progress, unfinished)
-    labelled = {part: rows for part, rows in fitted.outputs.items() if part in task.tests}
-    values = {part: points(task, outputs, task.tests[part], seed) for part, outputs in labelled.items()}
+    task: Task, unlabelled: Mapping[str, Examples], model: Model, host: Host
+) -> tuple[Scores, dict[str, Any]]:
+    """Fine-tune as `finetune` does; return the scores, and the outputs (N, labels) for each part without labels."""
+    outputs, effort = _fitted(task, unlabelled, model, host)
+    labelled = {part: outputs[part] for part in task.tests}
+    values = {part: points(task, labelled[part], rows, model.seed) for part, rows in task.tests.items()}
+    first = next(iter(labelled.values()))
     details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
-    if task.suite == "babylm":
-        details["predicted"] = labelled[next(iter(values))].argmax(1).tolist()
-    first = next(iter(values))
-    details |= _items(task, labelled[first], task.array(task.tests[first]))
+    details |= {"predicted": first.argmax(1).tolist()} if task.predictions == "numbers" else {}
+    details |= _items(task, first, task.array(next(iter(task.tests.values()))))
     files: dict[str, str] = {}
-    for part, outputs in labelled.items():
-        files |= prediction_files(task, part, task.tests[part], outputs)
-    score = fine_tuned(task, spec, seed, values, _rows(task, values), fitted.effort, details, files)
-    return score, {part: fitted.outputs[part] for part in unlabelled}
+    for part, rows in task.tests.items():
+        files |= prediction_files(task, part, rows, labelled[part])
+    scores = effort.scores(values, _rows(task), details, files)
+    return scores, {part: outputs[part] for part in unlabelled}
 
 
-def _over_folds(
-    encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None,
-    unfinished: Unfinished | None,
-) -> Score:  # fmt: skip
-    """Fine-tune once for each fold, and return the score of all folds together (`tasks.common.examples`)."""
-    fitted: list[Fitted] = []
-    parts = list(of_folds(task))
+def _over_folds(task: Task, model: Model, host: Host) -> Scores:
+    """Fine-tune once for each fold, and score all folds together (`tasks.common.examples`)."""
+    outputs, efforts, parts = list[Any](), list[Effort](), list(of_folds(task))
     for number, part in enumerate(parts):
-        state = replace(unfinished, score=f"{Path(unfinished.score).stem}-fold{number}.json") if unfinished else None
-        step = _of_all(progress, number, len(parts)) if progress is not None else None
-        fitted.append(_fitted(encoder, part, {}, spec, seed, host, step, state))
+        state, progress = model.unfinished, model.progress
+        if state is not None:
+            state = replace(state, score=f"{Path(state.score).stem}-fold{number}.json")
+        if progress is not None:
+            progress = partial(_of_all, progress, number, len(parts))
+        each, effort = _fitted(part, {}, replace(model, unfinished=state, progress=progress), host)
+        outputs.append(each[PART])
+        efforts.append(effort)
         if state is not None:
             state.delete()
-    outputs = [each.outputs[PART] for each in fitted]
     if not all(np.isfinite(each).all() for each in outputs):
-        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
+        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {model.seed}) are not finite")
     targets = [part.array(part.tests[PART]) for part in parts]
-    values = over_folds(task, outputs, targets)
+    values = {PART: {name: 100 * value for name, value in over_folds(task, outputs, targets).items()}}
     details = {"folds": len(parts), **({"notes": list(task.notes)} if task.notes else {})}
     details |= _items(task, np.concatenate(outputs), np.concatenate(targets))
-    efforts = [each.effort for each in fitted]
     peak = max(each.peak_memory_bytes for each in efforts)
     effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
-    hundredfold = {PART: {name: 100 * value for name, value in values.items()}}
     of_row = [number for number, fold in enumerate(task.folds) for _ in fold]
     files = prediction_files(task, PART, task.tests[PART], np.concatenate(outputs), of_row)
-    return fine_tuned(task, spec, seed, hundredfold, _rows(task, hundredfold), effort, details, files)
+    return effort.scores(values, _rows(task), details, files)
 
 
 def _items(task: Task, outputs: Any, targets: Any) -> dict[str, str]:
@@ -110,30 +104,22 @@ def _items(task: Task, outputs: Any, targets: Any) -> dict[str, str]:
     return items_of((outputs.argmax(1) == targets).tolist())
 
 
-def _rows(task: Task, values: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many rows are trained on, and how many the headline part of these values has."""
-    return len(task.units(task.train)), len(task.units(task.tests[next(iter(values))]))
+def _rows(task: Task) -> tuple[int, int]:
+    """Return how many rows or questions are trained on, and how many the first test part has."""
+    return len(task.units(task.train)), len(task.units(next(iter(task.tests.values()))))
 
 
-def _of_all(progress: Progress, number: int, count: int) -> Progress:
-    """Return the progress of one of `count` fine-tunings as a part of that of all."""
-    return lambda step, steps: progress(number * steps + step, count * steps)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """The outputs (N, labels) of a fine-tuned model for each part, and what its fine-tuning took."""
-
-    outputs: Mapping[str, Any]
-    effort: Effort
+def _of_all(progress: Progress, number: int, count: int, step: int, steps: int) -> None:
+    """Report a step of one of `count` fine-tunings as a step of all of them."""
+    progress(number * steps + step, count * steps)
 
 
 def _fitted(
-    encoder: Path, task: Task, unlabelled: Mapping[str, Examples], spec: TasksSpec, seed: int, host: Host,
-    progress: Progress | None, unfinished: Unfinished | None,
-) -> Fitted:  # fmt: skip
-    """Fine-tune, and return the outputs for the task's tests and the parts without labels."""
-    with setting(task.name, seed, host, unfinished) as where:
+    task: Task, unlabelled: Mapping[str, Examples], trial: Model, host: Host
+) -> tuple[dict[str, Any], Effort]:  # fmt: skip
+    """Fine-tune; return the outputs (N, labels) for the task's tests and the parts without labels, and the effort."""
+    encoder, spec, unfinished = trial.folder, trial.options, trial.unfinished
+    with setting(task.name, trial.seed, host, unfinished) as where:
         model = _classifier(encoder, task, spec, where)
         learned = doubled(task) if spec.doubled and task.symmetric else task
         length = row_length(encoder, model.encoder.config, spec.length)
@@ -161,10 +147,10 @@ def _fitted(
         lengths = train.lengths
         longest = np.array([lengths[rows].max() for rows in units])
         order = shuffled(longest, spec.batch, where.order())
-        earlier = fit(model, loss_of, order, steps, spec, where, progress)
+        earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         with where.autocast():
             outputs = {part: predict(model, data, where.device) for part, data in parts.items() if part != "train"}
-        return Fitted(outputs, where.effort(steps, earlier))
+        return outputs, where.effort(steps, earlier)
 
 
 def _classifier(folder: Path, task: Task, spec: TasksSpec, where: Setting) -> Classifier | SpanPairClassifier:
@@ -347,3 +333,80 @@ class SpanPairClassifier(nn.Module):
         scores = self.attention(hidden).transpose(1, 2).float()  # (B, 1, L)
         weights = torch.softmax(scores.masked_fill(~inside, -torch.inf), dim=-1)
         return weights.to(hidden.dtype) @ hidden
+
+
+# ---- predictions in CSV ----
+# A line has the row's texts, what is right (`gold`), what was predicted, and a column for each output: of a
+# classification the probability of each label, else the output itself, which a regression has from 0 to 1. Numbers are
+# 32-bit floats, written so that reading them gives the same floats, and in a regression the same doubles. Several
+# labels of a row are separated by `|`, or are a JSON list if that is part of a label.
+
+SEPARATOR = "|"  # of the labels of a row that has several
+MOST = 1_000_000  # outputs in a file, beyond which it has only what was predicted
+
+
+def prediction_files(task: Task, part: str, rows: Examples, outputs: Any, folds: Sequence[int] = ()) -> dict[str, str]:
+    """Return {ending: content} of the predictions of a user's table, from outputs (N, labels); {} for other tasks.
+
+    `folds` are the numbers of the folds in which the rows were tested, if they were.
+    """
+    if task.predictions != "csv":
+        return {}
+    target = io.StringIO(newline="")
+    writer = csv.writer(target, lineterminator="\n")
+    columns = _prediction_columns(task, rows, outputs, folds)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return {f".{part}.csv": target.getvalue()}
+
+
+def _prediction_columns(task: Task, rows: Examples, outputs: Any, folds: Sequence[int]) -> dict[str, Sequence[Any]]:
+    """Return the columns of the file by their names."""
+    import numpy as np
+    from scipy.special import softmax
+
+    columns: dict[str, Sequence[Any]] = {"text": rows.first}
+    if rows.second is not None:
+        columns["pair"] = rows.second
+    if rows.groups is not None:
+        columns["question"] = rows.groups
+    if folds:
+        columns["fold"] = folds
+    columns |= {"gold": _named(task, rows.targets), "predicted": _named(task, _predicted(task, outputs))}
+    if outputs.size > MOST:
+        return columns
+    if task.kind == "classification":
+        names, scores = [f"probability of {label}" for label in task.labels], softmax(outputs, axis=1)
+    else:
+        names, scores = [f"output for {label}" for label in task.labels], outputs
+    named = zip(names if len(names) == scores.shape[1] else ["output"], scores.T, strict=True)
+    number = float if task.kind == "regression" else np.float32
+    return columns | {name: [str(number(score)) for score in column] for name, column in named}
+
+
+def _predicted(task: Task, outputs: Any) -> list[Any]:
+    """Return the prediction for each row, in the form of `Examples.targets`.
+
+    It is None for the rows of a choice, since they are answers to one question, of which only one can be right.
+    """
+    if task.kind == "choice":
+        return [None] * len(outputs)
+    if task.kind == "regression":
+        low, high = task.span
+        return [low + (high - low) * output for output in outputs[:, 0].tolist()]
+    if task.kind == "multilabel":
+        return [row.nonzero()[0].tolist() for row in outputs > 0]
+    targets: list[Any] = outputs.argmax(1).tolist()
+    return targets
+
+
+def _named(task: Task, targets: Sequence[Any]) -> list[Any]:
+    """Return targets as a table has them: the names of labels, or numbers."""
+    if task.kind in ("regression", "choice"):
+        return ["" if target is None else target for target in targets]
+    if task.kind == "multilabel":
+        join: Callable[[list[str]], str] = (
+            json.dumps if any(SEPARATOR in label for label in task.labels) else SEPARATOR.join
+        )
+        return [join([task.labels[label] for label in target]) for target in targets]
+    return [task.labels[target] for target in targets]

@@ -1,4 +1,4 @@
-"""Interface that all measures share, and downstream tasks as plain data, whatever they were read from."""
+"""Texts with labels as plain data, the task of learning them, and its folds, whatever they were read from."""
 
 from __future__ import annotations
 
@@ -6,44 +6,22 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.data.tagged import Sentence
 from workbench.errors import InputError, plural
 from workbench.progress import warn_once
 from workbench.rng import seed_of
+from workbench.spec.host import Host
 from workbench.spec.parts import DATA_KEYS, TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.tasks.common.contract import FINE_TUNING, Cost, Measure, Model, Scores
 from workbench.tasks.common.metrics import OF_ORDER, judged
 
-
-class Measure(Protocol):
-    """Interface of one way of measuring an encoder, as plain data; `measures.take` carries it out.
-
-    `metric` is the headline metric, in scores a number from 0 to 100; `baselines` are values of it that need no
-    training, its chance level among them. `fingerprint` is a hash of all texts and labels. `act` names one
-    measurement in messages, such as "fine-tuning".
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def suite(self) -> str: ...
-    @property
-    def metric(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def baselines(self) -> Mapping[str, float]: ...
-    @property
-    def act(self) -> str: ...
-
-    def seeds(self, spec: TasksSpec) -> int:
-        """Return how many scores a run has: one if nothing is drawn at random."""
-
-    def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that changes a score."""
-
+if TYPE_CHECKING:
+    from workbench.tasks.common.encoder_folders import EncoderFacts
 
 Span = tuple[int, int]
 Spans = tuple[Span, Span]
@@ -78,6 +56,14 @@ class Examples:
         spans = None if self.spans is None else [self.spans[i] for i in rows]
         return Examples([self.first[i] for i in rows], second, [self.targets[i] for i in rows], groups, spans)
 
+    def count(self) -> int:
+        """Return the number of rows."""
+        return len(self)
+
+    def texts(self) -> list[str]:
+        """Return every text, the first ones before the second ones."""
+        return [*self.first, *(self.second or [])]
+
     def questions(self) -> list[list[int]]:
         """Return the indices of the rows of each question; without groups each row is one."""
         if self.groups is None:
@@ -106,6 +92,10 @@ class Tagged:
         """Return the number of words."""
         return sum(map(len, self.words))
 
+    def texts(self) -> list[str]:
+        """Return every sentence, its words separated by blanks."""
+        return [" ".join(words) for words in self.words]
+
 
 def numbered(sentences: Iterable[Sentence], labels: Sequence[str]) -> Tagged:
     """Return sentences with the number of each tag, its place in `labels`."""
@@ -115,19 +105,19 @@ def numbered(sentences: Iterable[Sentence], labels: Sequence[str]) -> Tagged:
 
 
 @dataclass(frozen=True)
-class Task:
-    """One downstream task with its data, metrics and baselines.
+class Task(Measure):
+    """One downstream task of texts with labels, on which an encoder is fine-tuned, with its data and metrics.
 
     `labels` is empty in a regression, whose targets lie in `span`. `metric` is the headline metric among `metrics`,
-    computed on the first of `tests`. `symmetric` says that the texts of a pair may be exchanged. `baselines` are
-    values of the headline metric times 100, like every score that users read. If `multilabel`, a row has any number of
-    labels. If `choice`, the rows of a question are its answers, exactly one of which is right; the one with the largest
-    output is predicted. `folds` are the numbers of the training rows that each fold tests, and `notes`
-    sentences on what is odd about the data.
+    computed on the first of `tests`. `symmetric` says that the texts of a pair may be exchanged. If `multilabel`, a row
+    has any number of labels. If `choice`, the rows of a question are its answers, exactly one of which is right; the
+    one with the largest output is predicted. `folds` are the numbers of the training rows that each fold tests, and
+    `notes` sentences on what is odd about the data. A score keeps the `predictions` of the test rows as a CSV file, or
+    as the numbers of the labels.
     """
 
     name: str
-    suite: Literal["glue", "probes", "table", "babylm", "superglue"]
+    suite: str
     labels: tuple[str, ...]
     metric: str
     metrics: tuple[str, ...]
@@ -137,11 +127,12 @@ class Task:
     span: tuple[float, float] = (0.0, 1.0)
     symmetric: bool = False
     fingerprint: str = ""
-    baselines: Mapping[str, float] = field(default_factory=dict)
     multilabel: bool = False
     folds: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
     choice: bool = False
+    predictions: Literal["", "csv", "numbers"] = ""
+    act = FINE_TUNING
 
     @property
     def regression(self) -> bool:
@@ -174,13 +165,9 @@ class Task:
             array[row, labels] = 1
         return array
 
-    @property
-    def act(self) -> str:
-        return "fine-tuning"
-
-    def seeds(self, spec: TasksSpec) -> int:
+    def seeds(self, options: TasksSpec) -> int:
         """Return the number of fine-tuning seeds."""
-        return spec.seeds
+        return options.seeds
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score, with the task's own number of epochs if none is set.
@@ -192,13 +179,35 @@ class Task:
             del values["lm_weight"]
         return values | {"epochs": spec.epochs or self.epochs}
 
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the most frequent label and a bag of words, and of MultiRC that all answers are right."""
+        from workbench.tasks.common import baselines
 
-@dataclass(frozen=True)
-class Suite:
-    """Measures that were selected; `missing` maps each that is not available to where it was looked for."""
+        return baselines.of_task(self, cache)
 
-    tasks: tuple[Measure, ...]
-    missing: Mapping[str, str] = field(default_factory=dict)
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of one fine-tuning, of all folds together."""
+        from workbench.tasks.common.cost import tuning_cost
+
+        parts = []
+        for rows in (self.train, *self.tests.values()):
+            texts = [" ".join(pair) for pair in zip(rows.first, rows.second or [""] * len(rows), strict=True)]
+            parts.append([[texts[row] for row in unit] for unit in self.units(rows)])
+        repeats = 2 if options.doubled and self.symmetric else 1
+        train, *tests = parts
+        return tuning_cost(self, spec, options, tokenizer, train, tests, repeats=repeats, folds=len(self.folds))
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Fine-tune a copy of the encoder and score it, over all folds if there are any."""
+        from workbench.tasks.common.classification import finetune
+
+        return finetune(self, model, host)
+
+    def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
+        """Return at which token rows of how many tokens are read."""
+        length = min(options.length, facts.longest or options.length)
+        place = "last token" if facts.reads_last else "first token"
+        return f"texts cut to {length} tokens and read at the {place}", {"length": length, "read_at": place}
 
 
 def fingerprinted(task: Task, rows: int | None = None) -> Task:

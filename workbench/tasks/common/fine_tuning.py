@@ -6,7 +6,6 @@ Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configu
 from __future__ import annotations
 
 import logging
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,13 +26,29 @@ from workbench.spec.host import Host
 from workbench.spec.parts import OptimSpec, ScheduleSpec, TasksSpec
 from workbench.store import checkpoint
 from workbench.store.lease import Lease
-from workbench.tasks.common.contract import Effort, Progress
+from workbench.tasks.common.contract import Progress, Scores
 from workbench.training import resume
 from workbench.training.optimizer import Group, adamw, is_vector, lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 from workbench.training.resume import due
 
 LOOK = 50  # steps between checks that the loss is finite, each of which waits for the device
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a fine-tuning took: steps, seconds, and the peak memory of the process in bytes."""
+
+    steps: int
+    seconds: float
+    peak_memory_bytes: int
+
+    def scores(
+        self, values: Mapping[str, Mapping[str, float]], rows: tuple[int, int], details: Mapping[str, Any],
+        files: Mapping[str, str] | None = None,
+    ) -> Scores:  # fmt: skip
+        """Return what the fine-tuning found (see `Scores`), with what it took."""
+        return Scores(values, rows, details, files or {}, self.steps, self.seconds, self.peak_memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -73,11 +88,6 @@ def setting(task: str, seed: int, host: Host, unfinished: Unfinished | None = No
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed_of(seed, "finetune", task, "head and dropout"))
         yield Setting(task, seed, host, device, unfinished, time.monotonic())
-
-
-def step_count(rows: int, epochs: float, spec: TasksSpec) -> int:
-    """Return the number of steps of fine-tuning on this many training rows, at least 1."""
-    return max(1, round(epochs * math.ceil(rows / spec.batch)))
 
 
 def fit(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from workbench.data.tag_schemes import spans
 
 Floats = Any  # numpy arrays (N,) of labels or numbers; numpy is imported late
 
@@ -166,3 +170,76 @@ def measure(names: Iterable[str], predicted: Floats, true: Floats) -> dict[str, 
     predicted, true = np.asarray(predicted), np.asarray(true)
     assert predicted.shape == true.shape and predicted.ndim == 1 and len(true)
     return {name: METRICS[name](predicted, true) for name in names}
+
+
+# ---- tags of words ----
+
+# Precision, recall and F1 are computed as seqeval and scikit-learn compute them, to the last digit; 0 stands for an
+# undefined value.
+
+Tags = Sequence[Sequence[str]]  # of the words of each sentence
+
+
+@dataclass(frozen=True)
+class Hits:
+    """How many units were predicted right, predicted at all, and are in the gold standard."""
+
+    right: int
+    predicted: int
+    gold: int
+
+    @property
+    def precision(self) -> float:
+        """Return the share of predicted units that are right."""
+        return self.right / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Return the share of gold units that were predicted."""
+        return self.right / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Return the harmonic mean of precision and recall."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
+
+
+def span_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
+    """Return the hits of each type of span, right if type and both ends are, in the order of the types' names."""
+    of_gold, of_predicted, of_right = Counter[str](), Counter[str](), Counter[str]()
+    for true, guess in zip(gold, predicted, strict=True):
+        gold_spans, predicted_spans = spans(true), spans(guess)
+        of_gold.update(kind for *_, kind in gold_spans)
+        of_predicted.update(kind for *_, kind in predicted_spans)
+        of_right.update(kind for *_, kind in gold_spans & predicted_spans)
+    return {kind: Hits(of_right[kind], of_predicted[kind], of_gold[kind]) for kind in sorted(of_gold | of_predicted)}
+
+
+def word_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
+    """Return the hits of each tag of single words, in the order of the tags."""
+    true, guess = (Counter(tag for tags in side for tag in tags) for side in (gold, predicted))
+    pairs = zip(flat(gold), flat(predicted), strict=True)
+    right = Counter(tag for tag, other in pairs if tag == other)
+    return {tag: Hits(right[tag], guess[tag], true[tag]) for tag in sorted(true | guess)}
+
+
+def micro(hits: Iterable[Hits]) -> Hits:
+    """Return the hits of all types together."""
+    each = list(hits)
+    return Hits(sum(h.right for h in each), sum(h.predicted for h in each), sum(h.gold for h in each))
+
+
+def gold_tags(labels: Sequence[str], rows: Any) -> list[list[str]]:
+    """Return the tags of each sentence, whose numbers are places in `labels`."""
+    return [[labels[target] for target in targets] for targets in rows.targets]
+
+
+def tags_of(labels: Sequence[str], rows: Any, predicted: Any) -> list[list[str]]:
+    """Return the predicted tags of each sentence, from label numbers (words,)."""
+    numbers: Iterator[int] = iter(predicted.tolist())
+    return [[labels[next(numbers)] for _ in words] for words in rows.words]
+
+
+def flat(tags: Tags) -> list[str]:
+    return [tag for of_sentence in tags for tag in of_sentence]

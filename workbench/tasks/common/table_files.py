@@ -356,9 +356,10 @@ def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], 
     train = examples.pop("train")
     if several:
         metrics: tuple[str, ...] = ("average_precision", "macro_f1", "micro_f1")
-        return Task(name, "table", labels, metrics[0], metrics, 3.0, train, examples, multilabel=True)
+        made = Task(name, "table", labels, metrics[0], metrics, 3.0, train, examples, predictions="csv")
+        return replace(made, multilabel=True)
     metrics = ("accuracy", "matthews", *(("f1",) if len(labels) == 2 else ()), "macro_f1", "average_precision")
-    return Task(name, "table", labels, "accuracy", metrics, 3.0, train, examples)
+    return Task(name, "table", labels, "accuracy", metrics, 3.0, train, examples, predictions="csv")
 
 
 def _some(words: set[str]) -> str:
@@ -396,7 +397,8 @@ def _regression(name: str, path: Path, parts: Mapping[str, Sequence[Line]]) -> T
             f"subtract their mean"
         )
     train = examples.pop("train")
-    return Task(name, "table", (), "spearman", ("spearman", "pearson"), 3.0, train, examples, span=(low, high))
+    names = ("spearman", "pearson")
+    return Task(name, "table", (), names[0], names, 3.0, train, examples, span=(low, high), predictions="csv")
 
 
 def _examples(lines: Sequence[Line], targets: list[Any]) -> Examples:
