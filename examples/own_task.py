@@ -41,7 +41,7 @@ def load(names: Sequence[str], options: TasksSpec, text: HeldOut | None) -> list
     """Return the measure of each name that was chosen; `options` are the settings `tasks.NAME` of the command.
 
     To fine-tune on texts with labels, return `workbench.tasks.Task` with your rows as `Examples`, sealed by
-    `workbench.tasks.common.examples.fingerprinted`, and write `TRAINS = True` into the file: fine-tuning, baselines,
+    `workbench.tasks.common.examples.fingerprinted`, and write `trains = True` into the file: fine-tuning, baselines,
     price and metrics are there already.
     """
     triples = [

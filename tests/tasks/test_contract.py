@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,7 @@ FAULTS: list[tuple[dict[str, str], str]] = [
     ({"LOADED": "[3]"}, r"load\(\) returns a int without a text `name`; write a subclass of workbench.tasks.Measure"),
     ({"LOADED": "Own()"}, r"load\(\) returns <.*Own object.*>, and must return a list of measures"),
     ({"LOADED": "undefined"}, r"line 8: load raised NameError: name 'undefined' is not defined"),
+    ({"LOADED": "(1 / 0 for _ in 'ab')"}, r"line 8: load raised ZeroDivisionError"),
     ({"LOADED": "[]"}, r"load\(\) returns no measure for own"),
     ({"BASELINES": "[]"}, r"baselines\(\) of own returns \[\], and must return a Mapping"),
     ({"COST": "5"}, r"cost\(\) of own returns 5, and must return a Cost"),
@@ -231,7 +233,7 @@ def test_a_file_that_cannot_be_loaded_is_refused(word: str, message: str, words:
 
 
 def test_a_kind_of_an_installed_package_is_found_by_its_names(
-    words: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     package = tmp_path / "site"
     (package / "odd_tasks-1.0.dist-info").mkdir(parents=True)
@@ -244,6 +246,10 @@ def test_a_kind_of_an_installed_package_is_found_by_its_names(
     (by_path,) = tasks.load(options("./own_task.py")).tasks
     assert score_digest(measure, chosen) == score_digest(by_path, chosen), "the same file, the same scores"
     assert "odd-one-out" in [row["name"] for row in tasks.known()]
+    (package / "odd_tasks.py").write_text("raise ValueError('broken')\n")
+    monkeypatch.delitem(sys.modules, "odd_tasks")
+    assert [measure.name for measure in tasks.read(options("own.jsonl"))] == ["own"], "others go on"
+    assert re.search(r"odd_tasks.*ValueError: broken; its tasks are left out", caplog.text)
 
 
 def test_a_setting_is_refused_only_if_a_task_says_what_it_reads(words: dict[str, str]) -> None:

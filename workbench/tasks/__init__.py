@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from workbench.errors import Diverged, InputError, LeaseLost, RankLost, encodable, suggest
+from workbench.progress import warn_once
 from workbench.registry import Plugs, file_of
 from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import place_of
@@ -37,22 +38,17 @@ class Plug:
     source: str = ""
 
     def call(self, part: str, default: Any, *given: Any) -> Any:
-        """Return what a function of the module returns, or the default without such a function.
+        """Return a constant of the module, or what a function of this name returns; without either, the default.
 
         Raises InputError for an error in a file that is not part of the package.
         """
-        function: Callable[..., Any] | None = getattr(self.module, part, None)
-        if function is None:
-            return default
+        function = getattr(self.module, part, default)
+        if not callable(function):
+            return function
         if not self.source:
             return function(*given)
         with blaming(file_of(self.module), f"{part} raised", "task"):
             return function(*given)
-
-    def trains(self, options: TasksSpec) -> bool:
-        """Return whether weights of the encoder are trained."""
-        trains = getattr(self.module, "TRAINS", False)
-        return bool(self.call("TRAINS", False, options) if callable(trains) else trains)
 
     @functools.cached_property
     def names(self) -> dict[str, str]:
@@ -74,8 +70,16 @@ def _plug(word: str) -> Plug:
 
 
 def _kinds() -> list[Plug]:
-    """Return the kinds of this folder, then the kinds of installed packages."""
-    return [_plug(name) for name in (*PLUGS.built_in, *PLUGS.installed())]
+    """Return the kinds of this folder, then of installed packages; faulty ones are left out with a warning."""
+    kinds = [_plug(name) for name in PLUGS.built_in]
+    for name in PLUGS.installed():
+        try:
+            kind = _plug(name)
+            kind.names  # noqa: B018, raises InputError for names of another form
+            kinds.append(kind)
+        except InputError as error:
+            warn_once(f"{error}; its tasks are left out")
+    return kinds
 
 
 def known() -> list[dict[str, str]]:
@@ -130,7 +134,7 @@ def read(options: TasksSpec, text: HeldOut | None = None) -> Suite:
     loaded: dict[Plug, list[Measure]] = {}
     missing: dict[str, str] = {}
     # A text that is not prepared yet takes longest, so whatever else may be absent is looked for before.
-    for kind in sorted(names, key=_uses_text):
+    for kind in sorted(names, key=lambda kind: kind.call("uses_text", False)):
         suite = kind.call("load", (), tuple(dict.fromkeys(names[kind])), options, text)
         missing |= getattr(suite, "missing", {})
         loaded[kind] = _checked(suite, kind, names[kind]) if kind.source else list(suite)
@@ -139,18 +143,14 @@ def read(options: TasksSpec, text: HeldOut | None = None) -> Suite:
     return Suite(measures, missing)
 
 
-def _uses_text(kind: Plug) -> bool:
-    return bool(getattr(kind.module, "USES_TEXT", False))
-
-
 def fine_tuned_only(options: TasksSpec) -> TasksSpec:
     """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
-    return _only(options, lambda kind: kind.trains(options))
+    return _only(options, lambda kind: kind.call("trains", False, options))
 
 
 def apart_from_text(options: TasksSpec) -> TasksSpec:
     """Return the settings without the names of tasks that are made from the text of the corpus. Raises InputError."""
-    return _only(options, lambda kind: not _uses_text(kind))
+    return _only(options, lambda kind: not kind.call("uses_text", False))
 
 
 def _only(options: TasksSpec, keeps: Callable[[Plug], bool]) -> TasksSpec:
@@ -161,12 +161,12 @@ def _only(options: TasksSpec, keeps: Callable[[Plug], bool]) -> TasksSpec:
 
 def of_corpus(options: TasksSpec) -> bool:
     """Return whether any task is made from held-out text of the corpus. Raises InputError for an unknown name."""
-    return any(_uses_text(kind) for kind, _ in _of(options).values())
+    return any(kind.call("uses_text", False) for kind, _ in _of(options).values())
 
 
 def any_during_training(options: TasksSpec) -> bool:
     """Return whether any measure is also taken during training. Raises InputError for an unknown name."""
-    return options.at != "none" and not all(kind.trains(options) for kind, _ in _of(options).values())
+    return options.at != "none" and not all(kind.call("trains", False, options) for kind, _ in _of(options).values())
 
 
 def local(options: TasksSpec) -> bool:
@@ -241,7 +241,8 @@ def _checked(suite: Any, kind: Plug, names: Sequence[str]) -> list[Measure]:
     file = file_of(kind.module)
     if not isinstance(suite, Iterable):
         raise InputError(f"task {file}: load() returns {suite!r:.80}, and must return a list of measures")
-    measures = list(suite)
+    with blaming(file, "load raised", "task"):  # as a generator may
+        measures = list(suite)
     if not measures:
         raise InputError(f"task {file}: load() returns no measure for {', '.join(names)}")
     for measure in measures:

@@ -24,7 +24,7 @@ from workbench.tasks.common.table_files import checked_text
 SUITE = "babylm"
 PREFIX = "babylm:"
 KEY = "--set tasks.babylm"
-TRAINS = True
+trains = True
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,9 @@ def names_of(word: str) -> list[str]:
     return [name]
 
 
+reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "babylm"}
+
+
 def names() -> list[Name]:
     """Return the name, suite, metric and summary of each task."""
     return [(PREFIX + name, SUITE, "accuracy", row.summary) for name, row in ROWS.items()]
@@ -83,11 +86,6 @@ def names() -> list[Name]:
 def accepts(word: str) -> bool:
     """Return whether a word is the suite, or begins as its tasks do. Raises InputError if there is no such task."""
     return (word.lower() == SUITE or word.lower().startswith(PREFIX)) and bool(names_of(word))
-
-
-def reads(word: str, options: TasksSpec) -> set[str]:
-    """Return the settings that these tasks read."""
-    return {*TUNING, "length", "rows", "held_out", "lm_weight", "babylm"}
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> Suite:

@@ -136,10 +136,6 @@ class Embedding(Measure):
         """Return every text that is read to test, once."""
         return list(dict.fromkeys(text for part in self.tests.values() for text in part.texts()))
 
-    def seeds(self, options: TasksSpec) -> int:
-        """Return the number of fine-tuning seeds, or 1 for a frozen encoder, of which nothing is drawn at random."""
-        return 1 if self.train is None else options.seeds
-
     def settings(self, options: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score."""
         if self.train is None:
@@ -234,10 +230,10 @@ def accepts(word: str) -> bool:
 def reads(word: str, options: TasksSpec) -> set[str]:
     """Return the settings that embeddings read."""
     more = {*table.COLUMNS} if table.is_table(word) else {"glue"} if word == NAMED else set()
-    return {"embeddings", "length", "held_out", *more, *({*TUNING, "rows"} if TRAINS(options) else ())}
+    return {"embeddings", "length", "held_out", *more, *({*TUNING, "rows"} if trains(options) else ())}
 
 
-def TRAINS(options: TasksSpec) -> bool:  # noqa: N802
+def trains(options: TasksSpec) -> bool:
     """Return whether encoders are fine-tuned before their embeddings are measured."""
     return options.embeddings != "frozen"
 
@@ -253,7 +249,7 @@ def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
         raise InputError(
             f"--tasks {words[0]}: a search cannot choose settings by the rows that a report shows; use --tasks pairs"
         )
-    if TRAINS(spec):
+    if trains(spec):
         from workbench.tasks import _embedding_vectors as vectors
 
         vectors.check_installed(spec)
@@ -275,7 +271,7 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
     if suite.lower() == RETRIEVAL:
         if path is None or not path.is_dir():
             raise InputError(f"--tasks {name}: give a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
-        collection, notes = read(path, TRAINS(spec))
+        collection, notes = read(path, trains(spec))
         training = collection.pop("train", None)
         notes += _asked_before(training, collection) if training is not None else []
         return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=training)
@@ -284,11 +280,6 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
     parts, notes = _of_table(path, spec)
     train = parts.pop("train", None)
     return Embedding(f"{SIMILARITY}:{table.task_title(path)}", SIMILARITY, parts, tuple(notes), train=train)
-
-
-def trains(spec: TasksSpec) -> bool:
-    """Return whether encoders are fine-tuned before their embeddings are measured."""
-    return spec.embeddings != "frozen"
 
 
 def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
@@ -308,7 +299,7 @@ def _sts(spec: TasksSpec) -> Embedding:
     """Return STS-B with its dev part, from GLUE's folder. Raises InputError."""
     task = glue.read_one(STS, spec.glue, NAMED)
     parts = {part: _as_pairs(rows) for part, rows in task.tests.items()}
-    return Embedding(NAMED, SIMILARITY, parts, train=_as_pairs(task.train) if TRAINS(spec) else None)
+    return Embedding(NAMED, SIMILARITY, parts, train=_as_pairs(task.train) if trains(spec) else None)
 
 
 def _as_pairs(rows: Examples) -> Similar:
@@ -322,7 +313,7 @@ def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str
     """
     files, spec = table.siblings(path), table.with_columns(path, spec, NUMBERS)
     lines = [line for part, file in files.items() for line in table.lines_of(file, spec, part, NUMBERS)]
-    if TRAINS(spec):
+    if trains(spec):
         sides = table.parts_of(lines, "regression", path, None)
         ordered = {part: sides[part] for part in (*TESTED, "train") if part in sides}
         again = table_files.repeated(sides)
@@ -386,7 +377,7 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
         part: Relevant(queries, documents, _grades(path, queries, documents, faults, FATES[part == "train"]))
         for part, path in named.items()
     }
-    return parts, [_sentence(what, places) for what, places in faults.items()]
+    return parts, [(f"{plural(len(places), 'row')} {what}: {first_of(places)}") for what, places in faults.items()]
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -490,8 +481,3 @@ def _number(value: Any, where: str) -> float:
     if not math.isfinite(number):
         raise InputError(f"{where}: score {value!r:.40} is not a number")
     return number
-
-
-def _sentence(what: str, places: list[str]) -> str:
-    """Return a sentence on the rows that something holds for."""
-    return f"{plural(len(places), 'row')} {what}: {first_of(places)}"

@@ -20,7 +20,7 @@ from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_
 from workbench.tasks.common.table_files import FORMATS, checked_text, rows_of, text_of
 
 KEY = "--set tasks.glue"
-TRAINS = True
+trains = True
 HUB = "nyu-mll/glue"
 _DEV = {"dev": ("dev", "validation")}
 _MATCHED = {
@@ -114,6 +114,9 @@ def row_of(name: str) -> Row | None:
     return replace(base, name=name) if base else None
 
 
+reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
+
+
 def names() -> list[Name]:
     """Return the name, suite, metric and summary of each task."""
     return [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
@@ -122,11 +125,6 @@ def names() -> list[Name]:
 def accepts(word: str) -> bool:
     """Return whether a word is the suite or a substitute of a task, and not the name of a table."""
     return word.lower() == "glue" or (row_of(word) is not None and not word.lower().endswith(FORMATS))
-
-
-def reads(word: str, options: TasksSpec) -> set[str]:
-    """Return the settings that GLUE reads."""
-    return {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
 
 
 def downloads(word: str, options: TasksSpec) -> bool:

@@ -25,7 +25,7 @@ from workbench.tasks.common.contract import HeldOut, Name
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.tasks.probes import halves
 
-USES_TEXT = True
+uses_text = True
 MOST, LEAST = 1000, 100  # pairs of a kind, at most and at least
 ALONE = 4000  # pairs at most if one kind is selected by its name
 WORDS = (5, 16)  # of a sentence, at least and at most; rows of `nano` have 32 tokens
@@ -48,14 +48,12 @@ END = re.compile(r"[.!?…。！？؟۔।॥։።။។][\"'”’»)\]]*$")
 Pair = tuple[str, str]  # good, bad
 
 
+reads = {"scorers", "held_out"}
+
+
 def names() -> list[Name]:
     """Return the name, suite, metric and summary of all pairs, and of each kind of pairs."""
     return [(name, SUITE, "accuracy", summary) for name, summary in SUMMARIES.items()]
-
-
-def reads(word: str, options: TasksSpec) -> set[str]:
-    """Return the settings that pairs read."""
-    return {"scorers", "held_out"}
 
 
 def load(names: Sequence[str], options: TasksSpec, text: HeldOut | None) -> list[PairSet]:

@@ -29,7 +29,7 @@ from workbench.store.cache import read_entry, write_entry
 from workbench.tasks.common.contract import TUNING, HeldOut, Name
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 
-TRAINS = True
+trains = True
 TEST_ROWS = 1000  # of a probe at most; fewer if the text gives fewer
 TRAIN_SHARE = 0.3  # of the pre-training modules: it gives more than enough sentences, in a third of the time
 CLASS_ROWS = 100  # a package with fewer sentences than this in either half does not get a class of its own
@@ -74,6 +74,9 @@ class Probe:
     summary: str
 
 
+reads = {*TUNING, "length", "rows", "held_out", "lm_weight"}
+
+
 def names() -> list[Name]:
     """Return the name, suite, metric and summary of each probe."""
     return [(probe.name, "probes", probe.metric, probe.summary) for probe in PROBES.values()]
@@ -82,11 +85,6 @@ def names() -> list[Name]:
 def accepts(word: str) -> bool:
     """Return whether a word is the suite."""
     return word.lower() == "probes"
-
-
-def reads(word: str, options: TasksSpec) -> set[str]:
-    """Return the settings that probes read."""
-    return {*TUNING, "length", "rows", "held_out", "lm_weight"}
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> list[Task]:

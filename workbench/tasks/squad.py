@@ -98,10 +98,6 @@ class Squad(Measure):
         """The headline metric."""
         return "best_f1" if self.unanswerable else "f1"
 
-    def seeds(self, options: TasksSpec) -> int:
-        """Return the number of fine-tuning seeds."""
-        return options.seeds
-
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score; a length or stride of None follows from the encoder."""
         shared = (
@@ -367,7 +363,7 @@ def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
 
 KEY = "--set tasks.squad"
 SPLIT = "-devsplit"
-TRAINS = True
+trains = True
 SUMMARIES = {
     "squad1": "which words of a paragraph answer the question (SQuAD 1.1)",
     "squad2": "the same, where half of the questions have no answer (SQuAD 2.0)",
@@ -381,14 +377,12 @@ VERSIONS = {False: "v1.1", True: "v2.0"}
 SPLITS = {"train": "train", "dev": "validation"}  # names on the hub
 
 
+reads = {*TUNING, "rows", "held_out", "lm_weight", "squad", "squad_head", "squad_length", "squad_stride"}
+
+
 def names() -> list[Name]:
     """Return the name, suite, metric and summary of each task."""
     return [(name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) for name, text in SUMMARIES.items()]
-
-
-def reads(word: str, options: TasksSpec) -> set[str]:
-    """Return the settings that SQuAD reads; `lm_weight` is refused with its reason."""
-    return {*TUNING, "rows", "held_out", "lm_weight", "squad", "squad_head", "squad_length", "squad_stride"}
 
 
 def downloads(word: str, options: TasksSpec) -> bool:

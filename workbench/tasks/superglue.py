@@ -25,7 +25,7 @@ from workbench.tasks.common.table_files import checked_text, first_of
 SUITE = "superglue"
 PREFIX = "superglue:"
 KEY = "--set tasks.superglue"
-TRAINS = True
+trains = True
 FALSE_TRUE = ("false", "true")
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}  # the two questions of COPA
 FILES = {"train": "train.jsonl", "val": "val.jsonl"}
@@ -307,6 +307,9 @@ TASKS: dict[str, Form] = {
 }  # fmt: skip
 
 
+reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
+
+
 def names() -> list[Name]:
     """Return the name, suite, metric and summary of each task."""
     return [(PREFIX + name, SUITE, form.metrics[0], form.summary) for name, form in TASKS.items()]
@@ -315,11 +318,6 @@ def names() -> list[Name]:
 def accepts(word: str) -> bool:
     """Return whether a word is the suite, or begins as its tasks do. Raises InputError if there is no such task."""
     return (word.lower() == SUITE or word.lower().startswith(PREFIX)) and bool(names_of(word))
-
-
-def reads(word: str, options: TasksSpec) -> set[str]:
-    """Return the settings that these tasks read."""
-    return {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
 
 
 def names_of(word: str) -> list[str]:

@@ -39,7 +39,7 @@ from workbench.tasks.common.examples import Task, divided, fingerprinted, held_o
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, rows_of, without_header
 from workbench.tasks.superglue import Row, examples, id_of, label, notes, spans_of, text
 
-TRAINS = True
+trains = True
 CHOICE, SPANS = "choice:", "spans:"
 COLUMNS = ("text", "pair", "label")  # settings that name the columns of a table
 PAIRS = (

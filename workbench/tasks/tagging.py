@@ -71,10 +71,6 @@ class Tagging(Measure):
         files = "" if self.scheme == "IOB2" else f", which the files have in {self.scheme}"
         return f"micro F1 of spans as conlleval and seqeval's default mode count them, from tags in IOB2{files}"
 
-    def seeds(self, options: TasksSpec) -> int:
-        """Return the number of fine-tuning seeds."""
-        return options.seeds
-
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score, with the task's own number of epochs if none is set."""
         values = spec.model_dump(mode="json", exclude={*DATA_KEYS, *UNUSED})
@@ -151,7 +147,7 @@ def _fingerprint(task: Tagging) -> str:
 PREFIX = "tag:"
 KEY = "--set tasks.tagging"
 PARTS = {"train", "dev", "test"}
-TRAINS = True
+trains = True
 ENTITIES = "ner_tags"  # the hub's name of the column of entities
 
 

@@ -53,10 +53,13 @@ Name = tuple[str, str, str, str]  # a name under --tasks, the suite of its score
 
 
 class Kind(Protocol):
-    """A kind of task: a module with these functions, of which only `names` and `load` are required.
+    """A kind of task: a module with these functions, and where the defaults are wrong with more names.
 
-    `TRAINS = True`, or a function of the options, says that weights of the encoder are trained, and `USES_TEXT = True`
-    that the tasks are made from the held-out text of the corpus.
+    - `accepts(word) -> bool`: whether a word under `--tasks` that is none of `names` selects this kind, by its form
+    - `trains`: whether weights of the encoder are trained, False by default; or a function of the options
+    - `reads`: the settings `tasks.NAME` that the tasks read, none by default; or a function of the word and the options
+    - `downloads(word, options) -> bool`: whether the data of a word has to be downloaded from the hub
+    - `uses_text`: whether the tasks are made from the held-out text of the corpus, False by default
     """
 
     def names(self) -> Sequence[Name]:
@@ -68,15 +71,6 @@ class Kind(Protocol):
         `text` returns the prepared corpus. A `Suite` may say which members of a suite are missing. Raises InputError
         for data that cannot be used.
         """
-
-    def accepts(self, word: str) -> bool:
-        """Return whether a word under `--tasks` that is not one of `names` selects this kind; by default False."""
-
-    def reads(self, word: str, options: TasksSpec) -> Iterable[str]:
-        """Return the settings `tasks.NAME` that the tasks of a word read; by default none. Raises InputError."""
-
-    def downloads(self, word: str, options: TasksSpec) -> bool:
-        """Return whether the data of a word has to be downloaded from the hub; by default False."""
 
 
 class Measure(Protocol):
@@ -94,8 +88,8 @@ class Measure(Protocol):
     act: str
 
     def seeds(self, options: TasksSpec) -> int:
-        """Return how many scores a run has: one if nothing is drawn at random."""
-        return 1
+        """Return how many scores a run has: one for each seed of fine-tuning, or one if nothing is trained."""
+        return options.seeds if self.act == FINE_TUNING else 1
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score."""

@@ -165,10 +165,6 @@ class Task(Measure):
             array[row, labels] = 1
         return array
 
-    def seeds(self, options: TasksSpec) -> int:
-        """Return the number of fine-tuning seeds."""
-        return options.seeds
-
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score, with the task's own number of epochs if none is set.
 
