@@ -141,7 +141,7 @@ def keyword_pairs() -> Embedding:
 
 @pytest.fixture
 def toys(tmp_path: Path) -> Path:
-    """Return a toys in which a query shares no word with its document, but for chance."""
+    """Return a collection in which a query shares no word with its document, but for chance."""
     folder = tmp_path / "toys"
     (folder / "qrels").mkdir(parents=True)
     documents = random_texts(30, 7)
