@@ -111,17 +111,14 @@ def _remembered(probe: Probe, train_entries: list[Entry], test_entries: list[Ent
     path = cache_root() / "probes" / f"{key}.json"
     raw = read_entry(path)
     if raw is None:
-        train_side = [entry for entry in train_entries if _draw(entry) < TRAIN_SHARE]
+        train_side = [
+            entry for entry in train_entries if seed_of(0, "probes", "train", entry.module) / 2**63 < TRAIN_SHARE
+        ]  # a hash of the module's name decides
         labels, train, test = _rows(probe, train_side, halves(test_entries)[part == "test"])
         raw = {"labels": labels, "train": asdict(train), "test": asdict(test)}
         write_entry(path, raw)
     labels, train, test = tuple(raw["labels"]), Examples(**raw["train"]), Examples(**raw["test"])
     return Task(probe.name, "probes", labels, probe.metric, probe.metrics, probe.epochs, train, {part: test})
-
-
-def _draw(entry: Entry) -> float:
-    """Return a number from 0 to 1 that a hash of the module's name decides."""
-    return seed_of(0, "probes", "train", entry.module) / 2**63
 
 
 def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:

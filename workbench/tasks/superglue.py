@@ -95,7 +95,7 @@ def notes(parts: Mapping[str, Sequence[Row]], shared: bool = True) -> list[str]:
 
     With `shared`, rows to test on whose texts are also trained on are named as well.
     """
-    trained = {_content(row) for row in parts["train"]} if shared else set()
+    trained = {(row.first, row.seconds, row.spans) for row in parts["train"]} if shared else set()
     sentences = []
     for part, rows in parts.items():
         for kind in dict.fromkeys(each for row in rows for each in row.odd):
@@ -103,7 +103,8 @@ def notes(parts: Mapping[str, Sequence[Row]], shared: bool = True) -> list[str]:
         sentences.append(_sentence(part, rows, _repeated([row.id for row in rows]), "an id that an earlier row has"))
         if part != "train":
             same = "the same texts as a row to train on, so the score is partly one of memory"
-            sentences.append(_sentence(part, rows, [_content(row) in trained for row in rows], same))
+            again = [(row.first, row.seconds, row.spans) in trained for row in rows]
+            sentences.append(_sentence(part, rows, again, same))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -111,10 +112,6 @@ def _repeated(ids: Sequence[str | None]) -> list[bool]:
     """Return for each row whether an earlier one has its id."""
     first: dict[str, int] = {}
     return [each is not None and first.setdefault(each, row) != row for row, each in enumerate(ids)]
-
-
-def _content(row: Row) -> tuple[Any, ...]:
-    return row.first, row.seconds, row.spans
 
 
 def _sentence(part: str, rows: Sequence[Row], holds: Sequence[bool], what: str) -> str:

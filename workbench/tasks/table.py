@@ -371,7 +371,8 @@ def _read(path: Path, read: Callable[[Columns, str], tuple[Row, Any]]) -> tuple[
     """Return the rows of a table and the files beside it, as lines with their label, and each row by its place."""
     lines, row_of = list[Line](), dict[str, Row]()
     for part, file in siblings(path).items():
-        for where, columns in _lines(file):
+        for line, columns in rows_of(file):
+            where = f"{file}, {line}"
             row, name = read(columns, where)
             split = next((name for name in columns if name.lower() == "split"), None)
             side = part or (side_of(columns[split], where) if split is not None else None)
@@ -380,10 +381,6 @@ def _read(path: Path, read: Callable[[Columns, str], tuple[Row, Any]]) -> tuple[
     if not lines:
         raise InputError(f"{path} holds no rows")
     return lines, row_of
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Columns]]:
-    return ((f"{path}, {where}", columns) for where, columns in rows_of(path))
 
 
 def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:

@@ -244,7 +244,11 @@ class LanguageLoss(nn.Module):
             self.bias = nn.Parameter(weights["bias"].clone())
             dense.load_state_dict({"weight": weights["dense.weight"], "bias": weights["dense.bias"]})
             norm.load_state_dict({"weight": weights["norm.weight"], "bias": weights["norm.bias"]})
-        elif _predicts_by_table(encoder.config) and width == encoder.config.hidden_size:
+        elif (
+            encoder.config.model_type in hugging_face.CAUSAL
+            and getattr(encoder.config, "tie_word_embeddings", False)
+            and width == encoder.config.hidden_size
+        ):
             self.register_buffer("bias", torch.zeros(vocabulary), persistent=False)
         else:
             raise InputError(
@@ -283,11 +287,6 @@ def _head_of_run(folder: Path) -> dict[str, Tensor]:
     run.check_heads(place)
     tensors = load_file(heads / WEIGHTS)
     return {name: tensors[f"head.{name}"] for name in NAMES} if all(f"head.{name}" in tensors for name in NAMES) else {}
-
-
-def _predicts_by_table(config: Any) -> bool:
-    """Return whether a language model of this configuration multiplies its states by its token table."""
-    return config.model_type in hugging_face.CAUSAL and bool(getattr(config, "tie_word_embeddings", False))
 
 
 # ---- the classifier of two marked spans ----

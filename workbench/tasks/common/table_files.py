@@ -420,10 +420,7 @@ def _unseen(parts: Mapping[str, Sequence[Line]], kind: str) -> str:
     if not unseen:
         return ""
     first = next(word for word in unseen[0].words if word not in seen)
-    return (
-        f"{plural(len(unseen), 'row')} of the {len(tested):,} to test on {_have(unseen)} a label that no row "
-        f"to train on has, such as {first!r}, which counts as wrong: {_named(unseen)}"
-    )
+    return _sentence(unseen, tested, f"a label that no row to train on has, such as {first!r}, which counts as wrong")
 
 
 def repeated(parts: Mapping[str, Sequence[Line]]) -> str:
@@ -433,19 +430,15 @@ def repeated(parts: Mapping[str, Sequence[Line]]) -> str:
     repeated = [line for line in tested if line.texts in trained]
     if not repeated:
         return ""
-    return (
-        f"{plural(len(repeated), 'row')} of the {len(tested):,} to test on {_have(repeated)} the same text as "
-        f"a row to train on, so the score is partly one of memory: {_named(repeated)}"
-    )
+    what = "the same text as a row to train on, so the score is partly one of memory"
+    return _sentence(repeated, tested, what)
 
 
-def _have(rows: Sequence[Line]) -> str:
-    return "has" if len(rows) == 1 else "have"
-
-
-def _named(rows: Sequence[Line]) -> str:
-    """Return where the first rows are."""
-    return first_of([line.where for line in rows])
+def _sentence(rows: Sequence[Line], tested: Sequence[Line], what: str) -> str:
+    """Return a sentence on some of the rows to test on, which have something unusual."""
+    have = "has" if len(rows) == 1 else "have"
+    places = first_of([line.where for line in rows])
+    return f"{plural(len(rows), 'row')} of the {len(tested):,} to test on {have} {what}: {places}"
 
 
 def number_of(label: Any) -> float | None:

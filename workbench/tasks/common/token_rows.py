@@ -83,7 +83,8 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
     usable tokenizer.
     """
     files = hugging_face.check_tokenizer_folder(folder)
-    key = (_content(files), task.fingerprint, length)
+    content = b"\0".join(files[name].read_bytes() for name in sorted(files))
+    key = (hashlib.sha256(content).hexdigest(), task.fingerprint, length)
     if not task.fingerprint or key not in _memory:
         parts = {"train": task.train, **task.tests}
         while len(_memory) >= _CACHED:
@@ -115,11 +116,6 @@ def check_tokens(folder: Path, rows: Iterable[Any], vocabulary: int) -> None:
             f"{folder}: the tokenizer gives the id {wrong}, and the encoder has ids 0 to {vocabulary - 1}; tokenizer "
             f"and encoder do not belong together"
         )
-
-
-def _content(files: Mapping[str, Path]) -> str:
-    """Return the SHA-256 of the files of a tokenizer, which identifies it in the cache."""
-    return hashlib.sha256(b"\0".join(files[name].read_bytes() for name in sorted(files))).hexdigest()
 
 
 def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folder: Path) -> Encoded:
