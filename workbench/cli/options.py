@@ -67,8 +67,8 @@ Tasks = Annotated[
     str | None,
     typer.Option(
         help="Tasks: probes, linear, pairs, blimp, glue, superglue, squad1, none, names (CoLA,RTE), my.csv, tag:FILE, "
-        "choice:FILE, similarity:STS-B, retrieval:DIR, a folder of minimal pairs, or a file ./my_task.py (workbench list "
-        "tasks)."
+        "choice:FILE, similarity:STS-B, retrieval:DIR, a folder of minimal pairs, or a file ./my_task.py "
+        "(workbench list tasks)."
     ),
 ]
 EvaluateAt = Annotated[

@@ -54,7 +54,8 @@ def keep_source(spec: RunSpec, path: Path) -> None:
 
 def load(spec: RunSpec) -> ModuleType:
     """Return the module of the spec's objective. Raises InputError if it cannot be loaded or lacks a required name."""
-    _former_names.make_importable()
+    if source_file(spec) is not None:
+        _former_names.make_importable()
     module = PLUGS.load(spec.objective, spec.source)
     if not (isinstance(module.Options, type) and issubclass(module.Options, Part)):
         raise InputError(
