@@ -121,6 +121,15 @@ def test_one_kind_alone_accepts_a_word(kind: str, words: dict[str, str]) -> None
     assert kinds == {kind}
 
 
+def test_the_word_for_a_suite_goes_before_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for word in ("glue", "superglue", "babylm", "probes", "linear", "pairs", "squad1", "CoLA", "RTE-my"):
+        Path(word).mkdir()
+        assert tasks._selected(word)[0] != tasks._selected(f"./{word}")[0], word
+
+
 # ---- files of strangers ----
 
 

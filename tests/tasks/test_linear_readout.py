@@ -76,8 +76,8 @@ def test_copies_of_a_row_choose_the_penalty_together() -> None:
     assert len(set(marks[:20:2])) == len(set(marks[1:20:2])) == 1
     assert 0.1 < np.mean(marks) < 0.5
     aside = linear_probe.held(pairs())
-    assert {label for label, mark in zip(linear_probe.groups(pairs()), aside, strict=True) if mark}.isdisjoint(
-        label for label, mark in zip(linear_probe.groups(pairs()), aside, strict=True) if not mark
+    assert {label for label, mark in zip(linear_probe.penalty_groups(pairs()), aside, strict=True) if mark}.isdisjoint(
+        label for label, mark in zip(linear_probe.penalty_groups(pairs()), aside, strict=True) if not mark
     )
 
 

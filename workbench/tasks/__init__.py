@@ -99,8 +99,8 @@ def _selected(word: str) -> tuple[Plug, tuple[str, ...]]:
         return kind, (kind.names[wanted.lower()],) if wanted else tuple(kind.names.values())
     kinds = _kinds()
     for kind in kinds:
-        if word.lower() in kind.names:
-            return kind, (kind.names[word.lower()],)
+        if word.lower() in kind.names or word.lower() in kind.call("groups", ()):  # also if a folder is called so
+            return kind, (kind.names.get(word.lower(), word.lower()),)
     for kind in kinds:
         if kind.call("accepts", False, word):
             return kind, (word,)
@@ -210,8 +210,8 @@ def _unknown(word: str, kinds: Sequence[Plug]) -> str:
         )
     if "/" in word:
         return f"--tasks {word}: there is no such file or folder"
-    suites = [row[1] for kind in kinds for row in kind.call("names", ())]
-    hint = suggest(word, dict.fromkeys([NONE, *suites, *(name for kind in kinds for name in kind.names.values())]))
+    groups = [group for kind in kinds for group in kind.call("groups", ())]
+    hint = suggest(word, dict.fromkeys([NONE, *groups, *(name for kind in kinds for name in kind.names.values())]))
     paths = "" if hint.endswith("?") else ", or the path of a table, of minimal pairs, or of a task's file"
     return f"--tasks names an unknown task {word!r}{hint}{paths}"
 

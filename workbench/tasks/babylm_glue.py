@@ -75,6 +75,7 @@ def names_of(word: str) -> list[str]:
     return [name]
 
 
+groups = (SUITE,)
 reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "babylm"}
 
 
@@ -84,8 +85,8 @@ def names() -> list[Name]:
 
 
 def accepts(word: str) -> bool:
-    """Return whether a word is the suite, or begins as its tasks do. Raises InputError if there is no such task."""
-    return (word.lower() == SUITE or word.lower().startswith(PREFIX)) and bool(names_of(word))
+    """Return whether a word begins as these tasks do. Raises InputError if there is no such task."""
+    return word.lower().startswith(PREFIX) and bool(names_of(word))
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> Suite:

@@ -114,6 +114,7 @@ def row_of(name: str) -> Row | None:
     return replace(base, name=name) if base else None
 
 
+groups = ("glue",)
 reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
 
 
@@ -123,8 +124,8 @@ def names() -> list[Name]:
 
 
 def accepts(word: str) -> bool:
-    """Return whether a word is the suite or a substitute of a task, and not the name of a table."""
-    return word.lower() == "glue" or (row_of(word) is not None and not word.lower().endswith(FORMATS))
+    """Return whether a word is a substitute of a task, and not the name of a table."""
+    return row_of(word) is not None and not word.lower().endswith(FORMATS)
 
 
 def downloads(word: str, options: TasksSpec) -> bool:

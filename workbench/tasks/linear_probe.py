@@ -126,7 +126,7 @@ def contents(rows: Examples | Tagged) -> list[str]:
     return rows.texts()[: len(rows)]
 
 
-def groups(probe: LinearProbe) -> list[str]:
+def penalty_groups(probe: LinearProbe) -> list[str]:
     """Return the group of each training row; a group is set aside as a whole when the penalty is chosen.
 
     Copies of a row are one group; of minimal pairs, a paradigm is one.
@@ -139,7 +139,7 @@ def groups(probe: LinearProbe) -> list[str]:
 
 def held(probe: LinearProbe) -> list[bool]:
     """Return whether each training row is set aside to choose the penalty: a fifth of the groups, by a hash of each."""
-    group_of = groups(probe)
+    group_of = penalty_groups(probe)
     order = sorted(set(group_of), key=lambda group: (seed_of(0, "linear", "penalty", probe.name, group), group))
     aside = set(order[: max(1, round(len(order) / HELD))])
     return [group in aside for group in group_of]
@@ -155,6 +155,9 @@ def _fingerprint(probe: LinearProbe) -> str:
 
 
 # ---- names ----
+
+
+groups = ("linear", "linear:probes")
 
 
 def names() -> list[Name]:

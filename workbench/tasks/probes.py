@@ -74,17 +74,13 @@ class Probe:
     summary: str
 
 
+groups = ("probes",)
 reads = {*TUNING, "length", "rows", "held_out", "lm_weight"}
 
 
 def names() -> list[Name]:
     """Return the name, suite, metric and summary of each probe."""
     return [(probe.name, "probes", probe.metric, probe.summary) for probe in PROBES.values()]
-
-
-def accepts(word: str) -> bool:
-    """Return whether a word is the suite."""
-    return word.lower() == "probes"
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> list[Task]:

@@ -304,6 +304,7 @@ TASKS: dict[str, Form] = {
 }  # fmt: skip
 
 
+groups = (SUITE,)
 reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
 
 
@@ -313,8 +314,8 @@ def names() -> list[Name]:
 
 
 def accepts(word: str) -> bool:
-    """Return whether a word is the suite, or begins as its tasks do. Raises InputError if there is no such task."""
-    return (word.lower() == SUITE or word.lower().startswith(PREFIX)) and bool(names_of(word))
+    """Return whether a word begins as these tasks do. Raises InputError if there is no such task."""
+    return word.lower().startswith(PREFIX) and bool(names_of(word))
 
 
 def names_of(word: str) -> list[str]:

@@ -55,7 +55,8 @@ Name = tuple[str, str, str, str]  # a name under --tasks, the suite of its score
 class Kind(Protocol):
     """A kind of task: a module with these functions, and where the defaults are wrong with more names.
 
-    - `accepts(word) -> bool`: whether a word under `--tasks` that is none of `names` selects this kind, by its form
+    - `groups`: words under `--tasks`, in lower case, that stand for several names
+    - `accepts(word) -> bool`: whether a word under `--tasks` that is none of these selects this kind, by its form
     - `trains`: whether weights of the encoder are trained, False by default; or a function of the options
     - `reads`: the settings `tasks.NAME` that the tasks read, none by default; or a function of the word and the options
     - `downloads(word, options) -> bool`: whether the data of a word has to be downloaded from the hub
