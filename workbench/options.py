@@ -118,8 +118,8 @@ class Measures:
 
     tasks: Names | None = option(
         None, "Tasks, separated by commas: probes (default), linear, pairs, blimp, glue, superglue, squad1, none, "
-        "names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, or a folder of pairs "
-        "(workbench list tasks).", "NAMES", names="tasks", separated=True, common=True,
+        "names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, a folder of pairs, or "
+        "a file ./my_task.py (workbench list tasks).", "NAMES", names="tasks", separated=True, common=True,
     )  # fmt: skip
     evaluate_at: str | None = option(
         None, "Points of training at which zero-shot and linear tasks are scored as well: auto (default: up to 6 on a "

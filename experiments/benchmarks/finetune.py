@@ -29,9 +29,10 @@ from side_by_side import add_options, encoder_name, host_of, measured, trainer_a
 from workbench import cpu
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import glue
-from workbench.tasks.finetuning.finetune import finetune, points
-from workbench.tasks.task import Task
+from workbench.tasks import glue
+from workbench.tasks.common.classification import points
+from workbench.tasks.common.contract import Model, take
+from workbench.tasks.common.examples import Task
 
 
 def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[int], float]:
@@ -72,7 +73,7 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
 def measure(task: Task, encoder: Path, spec: TasksSpec, host: Host, chosen: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each side."""
     sides: dict[str, Callable[[int], float]] = {
-        "ours": lambda seed: finetune(encoder, task, spec, seed, host).value,
+        "ours": lambda seed: take(task, Model(encoder, spec, seed), host).value,
         "hf-trainer": trainer(encoder, task, spec, host, dynamic=False),
         "hf-trainer-dynamic": trainer(encoder, task, spec, host, dynamic=True),
     }
@@ -100,7 +101,7 @@ def main() -> None:
         "encoder": encoder_name(chosen),
         "rows": [],
     }
-    for task in glue.load(names, chosen.glue, chosen.rows).tasks:
+    for task in glue.read(names, chosen.glue, chosen.rows)[0]:
         assert isinstance(task, Task)
         with tempfile.TemporaryDirectory() as folder:
             texts = task.train.first + (task.train.second or [])

@@ -34,8 +34,10 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
-from workbench.tasks.zero_shot import blimp, preferences
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks import _preferences as preferences
+from workbench.tasks import minimal_pairs
+from workbench.tasks.common.contract import Model
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.loop import build
 
 WHOLE = 59_875
@@ -113,7 +115,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    pairs = blimp.load("blimp-filtered", chosen.blimp)
+    pairs = minimal_pairs.load_named("blimp-filtered", chosen.blimp)
     pairs = taken(pairs, max(1, len(pairs.good) // chosen.pairs))
     preferences.TRIED = max(8, preferences.TRIED * len(pairs.good) // WHOLE)  # in proportion, as the time is
     text = [document for _, document in zip(range(2000), formats.read(chosen.text, "text"), strict=False)]
@@ -129,7 +131,7 @@ def main() -> None:
             encoder = finished(Path(place, "runs"), objective, words)
             for precision in ("auto", "fp32"):
                 host = Host(device="cpu", threads=chosen.threads, precision=precision)
-                work[f"{name}, {precision}"] = partial(preferences.zero_shot, encoder, pairs, spec, 0, host)
+                work[f"{name}, {precision}"] = partial(preferences.zero_shot, pairs, Model(encoder, spec), host)
         few = taken(pairs, 10)
         loop = hf_loop(words, tokenizer.size(tokenizer.fast(words)))
         work["hf-loop"] = partial(loop, few)

@@ -36,10 +36,10 @@ from torch.nn import functional as F  # noqa: N812
 from workbench import cpu, tasks
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.squad.answering import answer
-from workbench.tasks.squad.official_metrics import answerable_metrics
-from workbench.tasks.squad.questions import EPOCHS, Questions, Squad
-from workbench.tasks.squad.span_model import NEVER
+from workbench.tasks._squad_answers import answer, answerable_metrics
+from workbench.tasks._squad_model import NEVER
+from workbench.tasks.common.contract import Model, take
+from workbench.tasks.squad import EPOCHS, Questions, Squad
 
 BEST, LONGEST = 20, 30  # the defaults of run_qa
 QUERY = 24  # tokens of a question, as a rough mean, by which our stride gets the same overlap
@@ -151,13 +151,13 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each side."""
     sides: dict[str, Callable[[int], float]] = {
-        "ours": lambda seed: answer(encoder, task, spec, seed, host).value,
+        "ours": lambda seed: take(task, Model(encoder, spec, seed), host).value,
         "hf-run-qa": run_qa(encoder, task, spec, host, dynamic=False),
         "hf-run-qa-dynamic": run_qa(encoder, task, spec, host, dynamic=True),
         "hf-run-qa-our-head": run_qa(encoder, task, spec, host, dynamic=True, our_head=True),
     }
     one = task.train.take([0])
-    answer(encoder, replace(task, train=one, tests={"dev": one}), spec, 0, host)  # what is done on first use alone
+    answer(replace(task, train=one, tests={"dev": one}), Model(encoder, spec), host)  # what is done on first use alone
     questions = (spec.epochs or EPOCHS) * len(task.train) + len(task.tests["dev"])
     facts = {"precision": host.resolved_precision(), "rows": len(task.train), "tests": len(task.tests["dev"])}
     return rates(measured(task.name, sides, chosen, "f1", facts), "questions", questions)

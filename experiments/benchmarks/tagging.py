@@ -27,10 +27,9 @@ from side_by_side import add_options, encoder_name, host_of, measured, rates, un
 from workbench import cpu, tasks
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.tagging.tag_scores import points
-from workbench.tasks.tagging.tagger import tag
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.task import Tagged
+from workbench.tasks.common.contract import Model, take
+from workbench.tasks.common.examples import Tagged
+from workbench.tasks.tagging import Tagging, points
 
 NO_LABEL = -100
 
@@ -107,7 +106,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each side."""
     sides: dict[str, Callable[[int], float]] = {
-        "ours": lambda seed: tag(encoder, task, spec, seed, host).value,
+        "ours": lambda seed: take(task, Model(encoder, spec, seed), host).value,
         "run_ner": plain(encoder, task, spec, host),
     }
     sentences = len(task.train) * task.settings(spec)["epochs"]

@@ -9,8 +9,8 @@ import pytest
 from babylm_made import pairs_of
 
 from workbench.babylm.predictions import of_pairs
-from workbench.tasks.zero_shot.minimal_pairs import pair_set
-from workbench.tasks.zero_shot.preferences import as_signs
+from workbench.tasks._preferences import as_signs
+from workbench.tasks.minimal_pairs import pair_set
 
 
 def by_the_pipeline(content: dict[str, Any], data: dict[str, list[str]]) -> float:

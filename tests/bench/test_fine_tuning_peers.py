@@ -10,7 +10,7 @@ import pytest
 import squad_tasks
 
 from workbench.data import subwords, tokenizer
-from workbench.tasks.squad.official_metrics import answerable_metrics
+from workbench.tasks._squad_answers import answerable_metrics
 
 BENCHMARKS = Path(__file__).parents[2] / "experiments" / "benchmarks"
 

@@ -20,7 +20,7 @@ from text_files import WRITE
 from workbench.data import formats, sources, streams, subwords, tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
-from workbench.tasks.rows import rows_of
+from workbench.tasks.common.table_files import rows_of
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress, ".xz": lambda raw: lzma.compress(raw, preset=0), ".zst": zstandard.ZstdCompressor().compress,

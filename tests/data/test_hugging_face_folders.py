@@ -23,11 +23,11 @@ from workbench.data.hugging_face import check_encoder_folder, check_tokenizer_fo
 from workbench.models.electra import Config, Electra
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.tasks.finetuning import token_batches
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.finetuning.token_batches import encode
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.common import token_rows
+from workbench.tasks.common.contract import Model, take
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.token_rows import encode
 
 Change = Callable[[Path], object]
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -63,7 +63,7 @@ def test_a_sound_folder_is_described_and_loaded(folder: Path) -> None:
     assert found.config["hidden_size"] == 16 and list(found.weights) == [WEIGHTS]
     assert found.elements == sum(p.numel() for p in load_encoder(folder, 0.0).parameters())
     assert {"tokenizer.json", "tokenizer_config.json", "vocab.txt"} == check_tokenizer_folder(folder).keys()
-    assert np.isfinite(finetune(folder, TASK, TasksSpec(length=16), 0, Host(device="cpu")).value)
+    assert np.isfinite(take(TASK, Model(folder, TasksSpec(length=16), 0), Host(device="cpu")).value)
 
 
 def settings(**changes: Any) -> Change:
@@ -371,8 +371,8 @@ def test_texts_are_read_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch)
     pairs = Examples([f"word {n}" * n for n in range(9)], ["other word"] * 9, [0] * 9)
     task, first = replace(TASK, train=pairs, fingerprint=""), None
     for piece, characters in ((1000, 1 << 20), (2, 1 << 20), (1000, 40)):
-        monkeypatch.setattr(token_batches, "PIECE", piece)
-        monkeypatch.setattr(token_batches, "CHARACTERS", characters)
+        monkeypatch.setattr(token_rows, "PIECE", piece)
+        monkeypatch.setattr(token_rows, "CHARACTERS", characters)
         found = encode(folder, task, 16)["train"]
         now = [[row.tolist() for row in rows] for rows in (found.ids, found.types or [])]
         assert len(found) == 9 and now == (first or now)
@@ -384,14 +384,14 @@ def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> 
     held["embeddings.word_embeddings.weight"] = held["embeddings.word_embeddings.weight"][:6].clone()
     save_file(held, folder / WEIGHTS, {"format": "pt"})
     settings(vocab_size=6)(folder)
-    said = refused_sentence(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    said = refused_sentence(lambda: take(TASK, Model(folder, TasksSpec(), 0), Host(device="cpu")))
     assert "the encoder has ids 0 to 5" in said
 
 
 def test_padding_beyond_the_vocabulary_is_refused_before_training(folder: Path) -> None:
     tokens(pad_token="<new>")(folder)
     rows = load_encoder(folder, 0.0).get_input_embeddings().num_embeddings
-    said = refused_sentence(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    said = refused_sentence(lambda: take(TASK, Model(folder, TasksSpec(), 0), Host(device="cpu")))
     assert f"gives the id {rows}, and the encoder has ids 0 to {rows - 1}" in said
 
 

@@ -13,7 +13,7 @@ from workbench import tasks
 from workbench.data import tagged_sets
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.tagging.tagging_task import Tagging
+from workbench.tasks.tagging import Tagging
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 ROWS = {

@@ -16,8 +16,8 @@ from workbench.data.progress_bar import silent
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store import cache
-from workbench.tasks import baselines
-from workbench.tasks.finetuning import table
+from workbench.tasks import table
+from workbench.tasks.common import baselines
 
 from .small import write_table, write_text
 
@@ -71,7 +71,7 @@ def opened(root: Path, text: Path, rows: Path) -> list[Any]:
         made = prepare.prepare(spec, silent, root)
         found += [made.fingerprint, made.tokens, made.documents, made.bytes, made.vocab, made.special]
         found += [path.read_bytes() for folder in (made.folder, place) for path in sorted(folder.rglob("*.*"))]
-    task = table.load(rows, TasksSpec())
+    task = table.read(rows, TasksSpec())
     found.append(dict(baselines.added(task, root).baselines))
     found += [compiled._compiled(root / "kernels" / name, ()) for name in "ab"]
     return found

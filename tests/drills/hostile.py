@@ -19,10 +19,10 @@ from workbench.errors import InputError
 from workbench.spec import experiment
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.store import atomic, checkpoint
-from workbench.tasks.finetuning import table
-from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.finetuning.token_batches import encode
-from workbench.tasks.task import Examples, Task
+from workbench.tasks import table
+from workbench.tasks.common.encoder_folders import load_encoder
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.token_rows import encode
 
 from .disk import some
 from .small import limit
@@ -142,7 +142,7 @@ def _corpus(here: Path, name: str, content: bytes) -> Callable[[], object]:
 
 def _table(path: Path, content: bytes) -> Callable[[], object]:
     path.write_bytes(content)
-    return lambda: table.load(path, TasksSpec())
+    return lambda: table.read(path, TasksSpec())
 
 
 def endless(folder: Path, count: int) -> str:
@@ -188,7 +188,7 @@ def _unreadable(here: Path, draw: random.Random) -> Iterator[tuple[str, Callable
     yield "YAML called Python", lambda: experiment.load(str(file("y.py", bombs)))
     yield "huge experiment", lambda: experiment.load(str(file("z.py", "#", 100 << 20)))
     yield "deep JSON Lines", lambda: list(formats.read(file("x.jsonl", lines), "text"))
-    yield "deep table", lambda: table.load(file("t.jsonl", lines), TasksSpec())
+    yield "deep table", lambda: table.read(file("t.jsonl", lines), TasksSpec())
     yield "huge number", lambda: list(formats.read(file("n.jsonl", '{"text": ' + "9" * 100_000 + "}\n"), "text"))
     yield "YAML corpus", lambda: sources.resolve(DataSpec(corpus=(str(file("c.yaml", bombs)),)))
     yield "a pipe as corpus", lambda: _pipe(here / "pipe.txt")

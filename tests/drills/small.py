@@ -129,7 +129,7 @@ def preload() -> None:
     import workbench.execution.study_runner
     import workbench.models.export
     import workbench.report
-    import workbench.tasks.finetuning.finetune
+    import workbench.tasks.common.classification
     import workbench.training.loop  # noqa: F401
     from workbench import objectives
     from workbench.spec.run_spec import RunSpec

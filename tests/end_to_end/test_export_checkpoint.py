@@ -11,7 +11,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from workbench.tasks.zero_shot.scorer import put_together
+from workbench.tasks.common.sentence_scorers import put_together
 
 from .conftest import SETS, Command
 

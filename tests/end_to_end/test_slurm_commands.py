@@ -116,8 +116,8 @@ def test_a_model_whose_job_is_cancelled_is_named_and_measured_by_the_same_comman
 PREPARE = """
 import sys
 from workbench.data import tokenizer
-from workbench.data.slices import cutting
-tokenizer.SAMPLE, cutting.SLICE = 200_000, 20_000
+from workbench.data import preprocessing
+tokenizer.SAMPLE, preprocessing.SLICE = 200_000, 20_000
 from workbench.cli import main
 sys.argv = ["workbench", "data", "prepare", "--json", "--set", "encoder.vocab=800", *sys.argv[1:]]
 main()

@@ -20,7 +20,7 @@ from workbench.execution.glue_submission import repeat, task_of
 from workbench.signals import interrupting
 from workbench.spec.host import Host
 from workbench.store.run_store import RunStore
-from workbench.tasks.finetuning import glue_server
+from workbench.tasks import glue
 
 from .conftest import SETS, Command
 
@@ -256,7 +256,7 @@ def test_a_repetition_that_was_interrupted_goes_on_where_it_was(
     run = RunStore(home / "runs").get(run_of(home))
     score = next(score for score in scores_of(home, run.run_id) if score["task"] == "CoLA")
     task, spec = task_of(score, str(home / "glue"))
-    rows = glue_server.read(home / "glue", glue_server.PARTS["CoLA"])
+    rows = glue.read_part(home / "glue", glue.PARTS["CoLA"])
     assert rows is not None
     taken: list[int] = []
 

@@ -7,7 +7,7 @@ import io
 import json
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store.run_store import RunDir
-from workbench.tasks.task import Examples, Task
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.distributed import ALONE
 
 
@@ -151,13 +151,13 @@ PAIRS = pair_set("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": 
 
 def test_pairs_are_shared_by_processes_that_run_already_or_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "resolved_device", lambda host: host.device)
-    many = replace(PAIRS, good=("a",) * devices.WORTH)
+    many, few = devices.WORTH, 3
     assert not devices.is_shared(many, Host(device="cuda"))
     assert devices.is_shared(many, Host(device="cuda", devices=2))
-    assert not devices.is_shared(PAIRS, Host(device="cuda", devices=2)), "starting processes takes longer"
+    assert not devices.is_shared(few, Host(device="cuda", devices=2)), "starting processes takes longer"
     assert not devices.is_shared(many, Host(device="cpu", devices=2)), "they would share the cores"
     monkeypatch.setattr(devices, "launched", lambda: 2)
-    assert devices.is_shared(PAIRS, Host(device="cpu", devices=2))
+    assert devices.is_shared(few, Host(device="cpu", devices=2))
 
 
 @pytest.mark.parametrize("raised", [InputError("no scorer"), Diverged("a score is nan"), None])

@@ -27,10 +27,10 @@ from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
-from workbench.tasks import Examples, Suite, Task, measures
-from workbench.tasks.finetuning import finetune as module
-from workbench.tasks.score import Score, score_name
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks import Examples, Suite, Task
+from workbench.tasks.common import classification as module
+from workbench.tasks.common.contract import Model, Scores, expected, score_name
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.plan import plan
 
 TASKS = TasksSpec(seeds=2)
@@ -52,13 +52,11 @@ class Tuning:
         self.errors: dict[str, BaseException] = {}
         self.done: list[tuple[str, int]] = []
 
-    def __call__(self, encoder: Path, task: Task, spec: TasksSpec, seed: int, *rest: Any) -> Score:
-        self.done.append((task.name, seed))
+    def __call__(self, task: Task, model: Model, host: Host) -> Scores:
+        self.done.append((task.name, model.seed))
         if task.name in self.errors:
             raise self.errors[task.name]
-        values = {"dev": {"accuracy": 50.0}}
-        digest = score_name(task, spec, seed).split("-")[-2]
-        return Score(task.name, "table", "accuracy", seed, 50.0, values, {}, 2, 2, 1, 0.1, {}, "data", digest)
+        return Scores({"dev": {"accuracy": 50.0}}, (2, 2), steps=1)
 
 
 @pytest.fixture
@@ -307,7 +305,7 @@ def test_without_prepared_text_only_the_end_counts(unpointed: RunDir, pairs: Pai
     keep(unpointed, *STEPS)
     end(unpointed)
     found = list(wanted.expected(unpointed))
-    assert found == list(measures.expected(wanted.suite, wanted.tasks))
+    assert found == list(expected(wanted.suite, wanted.tasks))
     assert [(measure.name, seed) for measure, seed, _ in found] == [("toy", 0), ("größe", 0), ("größe", 1)]
     assert not wanted.during_training and wanted.unmeasured(unpointed) == 0
     assert (
@@ -334,7 +332,7 @@ def test_the_scores_of_the_end_come_first_then_those_of_the_points_in_order(
     wanted = Wanted(unpointed.spec().tasks, Suite((pairs, TUNED)), prepared)
     assert [point.step for point in wanted.points(unpointed.spec(), plan_of(unpointed))] == list(STEPS)
     at_end, of_pairs = (
-        [name for *_, name in measures.expected(wanted.suite, wanted.tasks)],
+        [name for *_, name in expected(wanted.suite, wanted.tasks)],
         score_name(pairs, wanted.tasks, 0),
     )
     assert names(wanted, unpointed) == at_end, "no point was kept"

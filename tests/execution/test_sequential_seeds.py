@@ -28,8 +28,8 @@ from workbench.spec.parts import Budget, Special
 from workbench.spec.presets import resolve
 from workbench.store.run_store import ExperimentRecord, RunStore
 from workbench.tasks import Suite
-from workbench.tasks.measures import expected
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.common.contract import expected
+from workbench.tasks.common.examples import Examples, Task
 
 BASE = resolve("nano", {"budget.steps": 4, "tasks.names": "package", "tasks.seeds": 1})
 ROWS = Examples(["a", "b"], None, [0, 1])

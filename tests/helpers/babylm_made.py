@@ -12,7 +12,7 @@ from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed as sealed_file
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
+from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training import plan
 
 

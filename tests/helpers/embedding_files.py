@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.embeddings.embedding_task import Embedding
+from workbench.tasks.embeddings import Embedding
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 

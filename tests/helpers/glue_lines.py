@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Suite
+from workbench.tasks.common.contract import Suite
 
 HEADERS = {
     "SST-2": "sentence\tlabel",

@@ -9,8 +9,8 @@ import numpy as np
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
-from workbench.tasks import measures
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.common.contract import Model, take
+from workbench.tasks.minimal_pairs import PairSet
 
 CPU = Host(device="cpu", threads=1, precision="fp32")
 
@@ -29,4 +29,4 @@ def sentence(random: np.random.Generator) -> str:
 
 
 def scored(run: RunDir, task: PairSet, **changes: Any) -> Any:
-    return measures.take(run.path / "encoder", task, TasksSpec(**changes), 0, CPU)
+    return take(task, Model(run.path / "encoder", TasksSpec(**changes), 0), CPU)

@@ -8,12 +8,12 @@ import pytest
 
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.finetuning import table
+from workbench.tasks import table
 
 
 def refused(path: Path) -> str:
     with pytest.raises(InputError) as caught:
-        table.load(path, TasksSpec())
+        table.read(path, TasksSpec())
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     return str(caught.value)
 

@@ -9,7 +9,7 @@ import squad_made
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.squad.questions import Squad
+from workbench.tasks.squad import Squad
 
 
 def load(name: str, folder: Path | str | None, **words: Any) -> Squad:

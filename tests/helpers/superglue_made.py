@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.common.examples import Examples, Task
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 

@@ -10,8 +10,8 @@ import numpy as np
 from workbench import tasks
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.tagging.tagging_task import Tagging, fingerprinted
-from workbench.tasks.task import Tagged
+from workbench.tasks.common.examples import Tagged
+from workbench.tasks.tagging import Tagging, fingerprinted
 
 SYLLABLES = ("da", "fe", "go", "ni", "tu")
 

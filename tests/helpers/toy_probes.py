@@ -9,10 +9,9 @@ import numpy as np
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.linear import datasets
-from workbench.tasks.linear.problem import LinearProbe, fingerprinted
-from workbench.tasks.task import Tagged
-from workbench.tasks.zero_shot import minimal_pairs
+from workbench.tasks import linear_probe, minimal_pairs
+from workbench.tasks.common.examples import Tagged
+from workbench.tasks.linear_probe import LinearProbe, fingerprinted
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 
@@ -50,7 +49,7 @@ def toy_pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
 
 
 def pairs(paradigms: int = 6) -> LinearProbe:
-    return fingerprinted(datasets.of_pairs(toy_pair_set(paradigms)), SPEC)
+    return fingerprinted(linear_probe.of_pairs(toy_pair_set(paradigms)), SPEC)
 
 
 def conllu(path: Path, count: int, seed: int) -> None:

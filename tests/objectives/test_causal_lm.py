@@ -17,7 +17,7 @@ from workbench.errors import InputError
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.families import FAMILIES
 from workbench.spec.presets import resolve
-from workbench.tasks.finetuning.classifier import load_encoder, reads_last
+from workbench.tasks.common.encoder_folders import load_encoder, reads_last
 from workbench.tensors import Batch
 
 LENGTHS = (24, 24, 17, 9, 3, 24)

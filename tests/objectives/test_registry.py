@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from objective_oracle import NAMES, TINY, build, synthetic, tiny
 
-from workbench import objectives
+from workbench import objectives, registry
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
 from workbench.spec.presets import resolve
@@ -234,7 +234,7 @@ def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monk
     write(tmp_path, name="stranger_idea.py")
     installed(tmp_path, f"half-masked = {value}\nrtd = nothing.of_ours", monkeypatch)
     monkeypatch.delitem(sys.modules, "stranger_idea", raising=False)
-    monkeypatch.setattr(objectives, "_files", {})  # other tests have registered the same text as a file
+    monkeypatch.setattr(registry, "_files", {})  # other tests have registered the same text as a file
 
     (entry,) = [entry for entry in objectives.listing() if entry.name == "half-masked"]
     assert entry.source == "stranger 1.2"
@@ -421,7 +421,7 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     copy.write_text(IDEA)
     objectives.keep_source(spec, copy)
     assert objectives.source_file(spec) == known, "the file that was named here goes first"
-    monkeypatch.setattr(objectives, "_files", {})
+    monkeypatch.setattr(registry, "_files", {})
     objectives.keep_source(spec, tmp_path / "missing.py")
     other = write(tmp_path, IDEA + "\n", "other.py")
     objectives.keep_source(spec, other)

@@ -6,12 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import embedding_files
 import numpy as np
+import pair_runs
 import pytest
+import tagged_made
+import torch
+from causal_folders import build_folder
+from pair_runs import FACTS, SIZES
 
+from workbench import objectives
 from workbench.data import tokenizer
+from workbench.models.export import export, export_heads
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Examples, Task, fingerprinted
+from workbench.spec.presets import resolve
+from workbench.spec.stages import BoundRun
+from workbench.store.run_store import RunDir, RunStore
+from workbench.tasks.common.examples import Examples, Task, fingerprinted
+from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.training.loop import build
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
@@ -68,7 +81,7 @@ def keyword() -> Task:
         return Examples(texts, None, targets)
 
     return fingerprinted(Task("keyword", "table", ("no", "yes"), "accuracy", ("accuracy", "matthews"), 6.0, part(256),
-                       {"dev": part(101), "test": part(50)}, baselines={"majority": 50.0}))  # fmt: skip
+                       {"dev": part(101), "test": part(50)}))  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -83,3 +96,89 @@ def lengths() -> Task:
 
     return fingerprinted(Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
                        {"dev": part(64)}, span=(3.0, 11.0), symmetric=True))  # fmt: skip
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """Return a collection in which each query has the words of one document, and of half of another."""
+    folder = tmp_path / "toys"
+    (folder / "qrels").mkdir(parents=True)
+    documents = embedding_files.texts(60)
+    rows = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(documents)]
+    embedding_files.write(folder / "corpus.jsonl", rows)
+    embedding_files.write(folder / "queries.jsonl", [{"_id": f"q{n}", "text": documents[n]} for n in range(20)])
+    lines = [
+        "query-id\tcorpus-id\tscore",
+        *(f"q{n}\td{n}\t2" for n in range(10)),
+        *(f"q{n}\td{n + 1}\t1" for n in range(10)),
+    ]
+    (folder / "qrels/test.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def make(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that makes a folder with random weights of a family and a tokenizer to match.
+
+    Those with a head are saved as language models; GPT-2's then has no padding token, as it is published.
+    """
+    made: dict[str, Path] = {}
+
+    def build(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = build_folder(encoder, kind, tmp_path_factory.mktemp("causal"))
+        return made[kind]
+
+    return build
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a set of tagged sentences."""
+
+    def made(rule: Callable[[list[str]], list[str]], train: int = 200, most: int = 12) -> Path:
+        path = tmp_path / "toy"
+        path.mkdir()
+        for seed, (part, count) in enumerate((("train", train), ("dev", 20), ("test", 60))):
+            tagged_made.write(path / f"{part}.txt", tagged_made.sentences(count, seed, most), rule)
+        return path
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def toy() -> PairSet:
+    random = np.random.default_rng(0)
+    texts = [pair_runs.sentence(random) for _ in range(80)]
+    return pair_set("toy", "minimal-pairs", texts[:40], texts[40:], {"paradigm": ["a"] * 10 + ["b"] * 30})
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunDir]:
+    """Return a function that makes a finished run of an objective with random weights."""
+    random = np.random.default_rng(1)
+    trained = tokenizer.train([pair_runs.sentence(random) for _ in range(200)], 80)
+    words = tmp_path_factory.mktemp("words")
+    tokenizer.save(trained, words, True)
+    made: dict[tuple[str, str], RunDir] = {}
+
+    def make(name: str, tying: str = "embeddings") -> RunDir:
+        if (name, tying) not in made:
+            given = {"objective": name, "tying": tying, "encoder.vocab": tokenizer.size(trained)} | SIZES
+            given |= {f"data.special.{key}": value for key, value in tokenizer.special(words).model_dump().items()}
+            spec = objectives.with_options(resolve("nano", given))
+            model: Any = build(spec)
+            numbers = torch.Generator().manual_seed(0)
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(torch.randn(weight.shape, generator=numbers) * 0.3)
+            run = RunStore(tmp_path_factory.mktemp("runs")).open(BoundRun(spec))
+            with run.staged("encoder") as folder:
+                export(model.encoder, words, folder, spec, FACTS)
+            with run.staged("heads") as folder:
+                export_heads(model, folder)
+            run.finish(FACTS)
+            made[name, tying] = run
+        return made[name, tying]
+
+    return make

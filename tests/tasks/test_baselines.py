@@ -12,8 +12,8 @@ import pytest
 import sklearn.linear_model
 import sklearn.metrics
 
-from workbench.tasks import baselines
-from workbench.tasks.task import Examples, Tagged, Task, fingerprinted
+from workbench.tasks.common import baselines
+from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
 
 WORDS = [
     "red",
@@ -117,16 +117,15 @@ def test_the_look_up_of_words_takes_steps_in_proportion_to_the_words() -> None:
 
 def test_baselines_are_kept_by_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = made(colours, ("none", "one", "more"))
-    first = baselines.added(task, tmp_path)
-    assert first.baselines == {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
+    first = task.baselines(tmp_path)
+    assert first == {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
     (file,) = (tmp_path / "baselines").iterdir()
     with monkeypatch.context() as patch:
         patch.setattr(baselines, "bag_of_words", lambda task: pytest.fail("computed twice"))
-        assert baselines.added(task, tmp_path) == first
+        assert task.baselines(tmp_path) == first
     file.write_text("[1, 2")  # damaged
-    assert baselines.added(task, tmp_path) == first
-    shorter = fingerprinted(replace(task, baselines={}), rows=50)
-    baselines.added(shorter, tmp_path)
+    assert task.baselines(tmp_path) == first
+    fingerprinted(task, rows=50).baselines(tmp_path)
     assert len(list((tmp_path / "baselines").iterdir())) == 2
 
 

@@ -11,14 +11,14 @@ import pytest
 from workbench.errors import Diverged, InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks import evaluation
-from workbench.tasks.encoder_facts import EncoderFacts
-from workbench.tasks.evaluation import evaluate
-from workbench.tasks.score import Score
-from workbench.tasks.squad.questions import Question, Questions, Squad
-from workbench.tasks.tagging.tagging_task import Tagging
-from workbench.tasks.task import Examples, Measure, Suite, Tagged, Task
-from workbench.tasks.zero_shot.minimal_pairs import pair_set
+from workbench.tasks.common import evaluation
+from workbench.tasks.common.contract import Measure, Model, Score, Suite
+from workbench.tasks.common.encoder_folders import EncoderFacts
+from workbench.tasks.common.evaluation import evaluate
+from workbench.tasks.common.examples import Examples, Tagged, Task
+from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.squad import Question, Questions, Squad
+from workbench.tasks.tagging import Tagging
 
 SPEC = TasksSpec(seeds=2, lr=3e-4, length=128)
 CPU = Host(device="cpu", threads=1)
@@ -37,11 +37,11 @@ class Taking:
         self.asked: list[tuple[Path, str, int]] = []
         self.errors: dict[str, Exception] = {}
 
-    def __call__(
-        self, encoder: Path, measure: Measure, spec: TasksSpec, seed: int, host: Host, step: Any, unfinished: None
-    ) -> Score:
-        self.asked.append((encoder, measure.name, seed))
-        step(1, 2)
+    def __call__(self, measure: Measure, model: Model, host: Host) -> Score:
+        seed = model.seed
+        self.asked.append((model.folder, measure.name, seed))
+        assert model.progress is not None and model.unfinished is None
+        model.progress(1, 2)
         if measure.name in self.errors:
             raise self.errors[measure.name]
         value = 60.0 + 10 * seed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.tasks.metrics import METRICS, measure
+from workbench.tasks.common.metrics import METRICS, measure
 
 LABELS = st.integers(2, 5).flatmap(
     lambda k: st.lists(st.tuples(st.integers(0, k - 1), st.integers(0, k - 1)), min_size=1, max_size=60)

@@ -15,9 +15,13 @@ from workbench.spec.parts import TasksSpec
 from workbench.store import run_directory
 from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
-from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.score import Score, keep, score_digest, score_name
-from workbench.tasks.task import Task, fingerprinted
+from workbench.tasks.common.contract import Measure, Model, Score, Suite, expected, keep, score_digest, score_name, take
+from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
+from workbench.tasks.embeddings import SIMILARITY, Embedding, Similar
+from workbench.tasks.linear_probe import LinearProbe
+from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.squad import Questions, Squad
+from workbench.tasks.tagging import Tagging
 
 SCORE = Score(
     "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",
@@ -84,9 +88,33 @@ def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
 
 
 def test_json_holds_everything_a_report_needs(encoder: Path, keyword: Task) -> None:
-    score = finetune(encoder, replace(keyword, epochs=0.5), SPEC, 1, CPU)
+    score = take(replace(keyword, epochs=0.5), Model(encoder, SPEC, 1), CPU)
     found = json.loads(json.dumps(score.to_json(), allow_nan=False))
     expected = {"format": 1, "task": "keyword", "suite": "table", "metric": "accuracy", "seed": 1, "test_rows": 101}
     assert found.items() >= expected.items()
     assert found["finetune"]["epochs"] == 0.5 and found["finetune"]["lr"] == 3e-3
     assert found["data"] == keyword.fingerprint and len(found["digest"]) == 8 and found["seconds"] > 0
+
+
+# ---- Every kind of measure has its function, and a name for each score that a run should have ----
+
+ROWS = Examples(["a", "b"], None, [0, 1])
+WORDS = Tagged([["a"]], [[0]])
+MEASURES: list[Measure] = [
+    Task("t", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, ROWS, {"dev": ROWS}),
+    Tagging("tag:x", ("A",), 1, "", WORDS, {"test": WORDS}),
+    LinearProbe("linear:x", "texts", ("x", "y"), "accuracy", ("accuracy",), ROWS, {"dev": ROWS}),
+    Embedding("similarity:x", SIMILARITY, {"test": Similar(("a",), ("b",), (1.0,))}),
+    pair_set("pairs:x", "minimal-pairs", ["a"], ["b"], {"paradigm": ["p"]}),
+    Squad("squad1", False, Questions((), ()), {"dev": Questions((), ())}),
+]
+SPEC_MEASURES = TasksSpec(seeds=3)
+
+
+def test_a_run_should_have_a_score_for_each_seed_or_one_where_nothing_is_drawn() -> None:
+    listed = list(expected(Suite(tuple(measure for measure in MEASURES)), SPEC_MEASURES))
+    seeds = {measure.name: [seed for other, seed, _ in listed if other is measure] for measure in MEASURES}
+    assert {name for name, each in seeds.items() if each == [0, 1, 2]} == {"t", "tag:x", "squad1"}
+    assert all(each == [0] for name, each in seeds.items() if name not in ("t", "tag:x", "squad1"))
+    assert [name for *_, name in listed] == [score_name(measure, SPEC_MEASURES, seed) for measure, seed, _ in listed]
+    assert len({name for *_, name in listed}) == len(listed) == 3 * 3 + 3

@@ -12,7 +12,7 @@ from glue_lines import HEADERS, load, rte, write, write_both
 from workbench import tasks
 from workbench.data.tagged_sentences import Sentence
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Examples, Task, fingerprinted, held_out, numbered
+from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out, numbered
 
 
 def test_rows_held_out_come_from_training_and_are_no_longer_learnt(keyword: Task) -> None:

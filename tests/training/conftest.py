@@ -8,7 +8,7 @@ from point_runs import WORDS, spec_of
 from workbench.data.prepare import Prepared
 from workbench.execution import study_runner
 from workbench.tasks import Suite
-from workbench.tasks.zero_shot.minimal_pairs import pair_set
+from workbench.tasks.minimal_pairs import pair_set
 
 
 @pytest.fixture(scope="module")

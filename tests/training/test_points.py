@@ -13,12 +13,14 @@ from point_runs import STEPS, carried_out, spec_of, values
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
 from workbench.execution import one_run, study_runner
+from workbench.spec.host import Host
 from workbench.store import validation
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.store.verify import verify
-from workbench.tasks import Suite, measures
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks import Suite
+from workbench.tasks.common.contract import Model, expected, take
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training import snapshots
 from workbench.training.plan import plan, spent_by
 
@@ -67,7 +69,7 @@ def test_other_words_are_refused_in_a_sentence(text: str) -> None:
 def test_the_setting_is_no_part_of_what_a_run_or_a_score_is(toy: Suite) -> None:
     one, other = spec_of(tasks__at="none"), spec_of(tasks__at="words")
     assert one.name == other.name
-    names = [[name for *_, name in measures.expected(toy, spec.tasks)] for spec in (one, other)]
+    names = [[name for *_, name in expected(toy, spec.tasks)] for spec in (one, other)]
     assert names[0] == names[1]
 
 
@@ -113,15 +115,15 @@ def test_words_are_counted_in_the_prepared_text(
 def test_one_score_of_a_point_fails_alone_and_is_tried_again(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = measures.take
+    real = take
 
-    def fails(encoder: Path, measure: Any, *rest: Any) -> Any:
-        if encoder.parent.name == "00000004":
+    def fails(measure: Any, model: Model, host: Host) -> Any:
+        if model.folder.parent.name == "00000004":
             raise ValueError("no")
-        return real(encoder, measure, *rest)
+        return real(measure, model, host)
 
     with monkeypatch.context() as patch:
-        patch.setattr(measures, "take", fails)
+        patch.setattr(one_run, "take", fails)
         run = carried_out(spec_of(), prepared, toy, tmp_path)
     assert len(values(run)) == 2 and run.state == "trained" and "scoring on toy" in run.note
     assert [path.parent.parent.name for path in run.path.rglob("failures/*.json")] == ["00000004"]

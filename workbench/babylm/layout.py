@@ -26,9 +26,9 @@ from workbench.store import validation
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore, check_outside
-from workbench.tasks import load
-from workbench.tasks.finetuning.babylm_glue import SUITE
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks import minimal_pairs
+from workbench.tasks.babylm_glue import SUITE
+from workbench.tasks.minimal_pairs import PairSet
 
 log = logging.getLogger("workbench")
 
@@ -82,8 +82,7 @@ def undamaged(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
 def _pairs(tasks: TasksSpec) -> dict[str, PairSet]:
     """Return BabyLM's sets of minimal pairs that the experiment selected, by name."""
     names = tuple(name for name in tasks.names if Path(name).name.partition(".jsonl")[0] in SETS)
-    suite = load(tasks.model_copy(update={"names": names or ("none",), "held_out": 0.0}))
-    return {each.name: each for each in suite.tasks if isinstance(each, PairSet)}
+    return {pairs.name: pairs for pairs in minimal_pairs.load(names, tasks.model_copy(update={"held_out": 0.0}))}
 
 
 def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str, Any]]:

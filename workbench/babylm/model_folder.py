@@ -20,14 +20,14 @@ from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import copy_files
 from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.run_directory import RunDir
-from workbench.tasks.zero_shot import scorer
+from workbench.tasks.common import sentence_scorers
 
 HEAD = "detection_head.safetensors"
 
 
 def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
     """Fill `folder` with a revision whose `encoder` and `heads` are in `weights`. Raises InputError."""
-    spec, model = scorer.put_together(weights / "encoder", "cpu")
+    spec, model = sentence_scorers.put_together(weights / "encoder", "cpu")
     language_model = masked_lm(model)
     folder.mkdir(parents=True)
     if language_model is None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.tasks.finetuning.babylm_glue import PREFIX, ROWS
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.babylm_glue import PREFIX, ROWS
+from workbench.tasks.minimal_pairs import PairSet
 
 Predictions = dict[str, dict[str, list[dict[str, Any]]]]
 MLM = ("pll", "generator-pll")  # the scorers that the pipeline calls the backend `mlm`

@@ -218,7 +218,7 @@ def whole_split(paths: Iterable[Path]) -> list[Path]:
     return files
 
 
-# ---- rows of corpora, and of the tables of tasks (`workbench.tasks.rows`) ----
+# ---- rows of corpora, and of the tables of tasks (`workbench.tasks.common.table_files`) ----
 
 
 def json_rows(path: Place, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -37,8 +37,8 @@ from workbench.spec.host import (
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks.task import Measure
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.common.contract import Measure, Model, take
+from workbench.tasks.minimal_pairs import PairSet
 
 if TYPE_CHECKING:
     from workbench.training.distributed import Ranks
@@ -356,11 +356,12 @@ def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSp
     """
     from workbench.training.distributed import ALONE
 
-    if not isinstance(measure, PairSet) or not is_shared(measure, host):
+    shared = measure.shared() if host.devices > 1 else None
+    if shared is None or not is_shared(shared[0], host):
         yield ALONE
         return
     error: Exception | None = None
-    scoring = {"encoder": encoder, "pairs": measure.to_json(), "tasks": tasks.model_dump(mode="json")}
+    scoring = {"encoder": encoder, "pairs": shared[1], "tasks": tasks.model_dump(mode="json")}
     with together(run, host_of_each(host), scoring) as ranks:
         try:
             yield ranks
@@ -370,24 +371,22 @@ def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSp
         raise error
 
 
-def is_shared(pairs: PairSet, host: Host) -> bool:
-    """Return whether several processes score pairs: if they run already, or have a GPU each and enough to do to start.
+def is_shared(items: int, host: Host) -> bool:
+    """Return whether processes share items: if they run already, or have a GPU each and enough to do to start.
 
     Processes that are started on a CPU would share its cores, all of which the first process uses alone.
     """
     if host.devices == 1:
         return False
-    return launched() > 1 or (host.resolved_device().startswith("cuda") and len(pairs.good) >= WORTH)
+    return launched() > 1 or (host.resolved_device().startswith("cuda") and items >= WORTH)
 
 
 def part_of_scoring(run: RunDir, host: Host, given: Mapping[str, Any]) -> Callable[[Ranks], None]:
     """Return the work of this process for pairs that all processes score."""
-    from workbench.tasks.measures import take
-
     pairs, tasks = PairSet.from_json(given["pairs"]), TasksSpec(**given["tasks"])
 
     def work(ranks: Ranks) -> None:
         with contextlib.suppress(InputError, Diverged):  # which the first process raises as well
-            take(run.path / given["encoder"], pairs, tasks, 0, host, ranks=ranks)
+            take(pairs, Model(run.path / given["encoder"], tasks, ranks=ranks), host)
 
     return work

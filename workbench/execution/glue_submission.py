@@ -41,14 +41,13 @@ from workbench.store.lease import Lease
 from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore, check_outside
-from workbench.tasks.finetuning import glue, glue_server
-from workbench.tasks.finetuning.glue import ROWS
-from workbench.tasks.finetuning.glue_server import PARTS, Part
-from workbench.tasks.score import score_digest
-from workbench.tasks.task import Examples, Task
+from workbench.tasks import glue
+from workbench.tasks.common.contract import Model, score_digest
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.glue import PARTS, ROWS, Part
 
 if TYPE_CHECKING:
-    from workbench.tasks.finetuning.unfinished import Unfinished
+    from workbench.tasks.common.fine_tuning import Unfinished
 
 
 WNLI = "WNLI"
@@ -132,7 +131,7 @@ def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) ->
             missing[part.file] = f"{choice.lacking()} on {part.task}"
         elif isinstance(folder, str):
             missing[part.file] = folder
-        elif (rows := glue_server.read(folder, part)) is None:
+        elif (rows := glue.read_part(folder, part)) is None:
             missing[part.file] = f"no {part.path} in {folder}"
         else:
             texts[part.name] = rows
@@ -162,13 +161,13 @@ def _predicted(
                 made.append(repeat(encoder, weights, score, task, spec, parts, host, step))
                 bar.scored(name, score["value"])
             for part, rows in parts.items():
-                outputs = glue_server.averaged([each.outputs[part] for each in made], glue.ROWS[name])
+                outputs = glue.averaged([each.outputs[part] for each in made], glue.ROWS[name])
                 dev = tuple(
                     Dev(score["seed"], score["value"], next(iter(each.values.values()))[score["metric"]])
                     for score, each in zip(scores, made, strict=True)
                 )
                 entry = _entry(PARTS[part], run, rows, scores, chosen, dev)
-                yield part, (entry, glue_server.words_of(outputs, glue.ROWS[name]))
+                yield part, (entry, glue.words_of(outputs, glue.ROWS[name]))
 
 
 def _entry(part: Part, run: RunDir, rows: Examples, scores: list[Score], chosen: str, dev: tuple[Dev, ...]) -> Entry:
@@ -178,7 +177,7 @@ def _entry(part: Part, run: RunDir, rows: Examples, scores: list[Score], chosen:
     how = "one fine-tuned classifier" if len(scores) == 1 else f"mean of the {what} of {len(scores)} classifiers"
     return Entry(
         part.file, part.task, run.run_id, len(rows), how, chosen, first["metric"], dev, first["data"],
-        glue_server.fingerprint(rows), first["finetune"], first.get("code", ""),
+        glue.fingerprint_of_texts(rows), first["finetune"], first.get("code", ""),
     )  # fmt: skip
 
 
@@ -186,15 +185,15 @@ def _majority(
     run: RunDir, parts: Mapping[str, Examples], place: str | None
 ) -> Iterator[tuple[str, tuple[Entry, list[str]]]]:
     """Yield the part of WNLI with the most frequent training label for every row."""
-    suite = glue.load([WNLI], place)
-    for why in suite.missing.values():
+    tasks, missing = glue.read([WNLI], place)
+    for why in missing.values():
         raise InputError(f"--wnli-majority needs WNLI's training rows: {why}")
-    task = next(each for each in suite.tasks if isinstance(each, Task))
+    (task,) = tasks
     counts = Counter(task.train.targets)
     label = task.labels[min(counts, key=lambda each: (-counts[each], each))]
     for name, rows in parts.items():
         how = f"no classifier: the most frequent training label, {label}, for every row"
-        test = glue_server.fingerprint(rows)
+        test = glue.fingerprint_of_texts(rows)
         entry = Entry(f"{name}.tsv", WNLI, run.run_id, len(rows), how, data=task.fingerprint, test=test)
         yield name, (entry, [label] * len(rows))
 
@@ -206,7 +205,7 @@ def _zip(files: Mapping[str, list[str]]) -> bytes:
         for part in (part for part in PARTS.values() if part.file in files):
             info = zipfile.ZipInfo(part.file, DATED)
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            archive.writestr(info, glue_server.tsv(files[part.file]))
+            archive.writestr(info, glue.tsv(files[part.file]))
     return content.getvalue()
 
 
@@ -440,10 +439,10 @@ def task_of(score: Mapping[str, Any], place: str | None) -> tuple[Task, TasksSpe
     name = score["task"]
     settings = {**score["finetune"], "names": name, "glue": place}
     spec = parse_part(TasksSpec, settings, "tasks")
-    suite = glue.load([name], place, spec.rows)
-    for why in suite.missing.values():
+    tasks, missing = glue.read([name], place, spec.rows)
+    for why in missing.values():
         raise InputError(f"{name} cannot be fine-tuned again: {why}; name GLUE's folder with --glue DIR")
-    task = next(each for each in suite.tasks if isinstance(each, Task))
+    (task,) = tasks
     if task.fingerprint != score["data"]:
         raise InputError(
             f"{name}: the rows in {place or glue.HUB} are not those of the recorded score (data fingerprint "
@@ -465,7 +464,7 @@ def repeat(
 
     `weights` is a hash of the encoder's weights. Raises InputError if the score on dev is not reproduced.
     """
-    texts = {name: glue_server.fingerprint(rows) for name, rows in parts.items()}
+    texts = {name: glue.fingerprint_of_texts(rows) for name, rows in parts.items()}
     computed = [host.resolved_device(), host.resolved_precision(), host.threads, host.plain, workbench.__version__]
     key = digest([weights, score["digest"], score["seed"], texts, computed], 16)
     folder = cache_root() / "submissions" / f"{task.name}-{score['seed']}-{key}"
@@ -497,7 +496,7 @@ def _compute_alone(
     host: Host, progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
     """Write the outcome of a fine-tuning to a folder of the cache, unless another process does so in the meantime."""
-    from workbench.tasks.finetuning.unfinished import Unfinished
+    from workbench.tasks.common.fine_tuning import Unfinished
 
     place = cache_root() / "repeating" / folder.name
     waiting = f"another process fine-tunes on {task.name} (seed {seed}); waiting for it"
@@ -519,10 +518,10 @@ def _compute(
     """Write the outcome of a fine-tuning to a folder of the cache, going on from its state."""
     import numpy as np
 
-    from workbench.tasks.finetuning.finetune import finetune_and_predict
+    from workbench.tasks.common.classification import finetune_and_predict
 
     try:
-        score, outputs = finetune_and_predict(encoder, task, parts, spec, seed, host, progress, state)
+        score, outputs = finetune_and_predict(task, parts, Model(encoder, spec, seed, progress, state), host)
     except Diverged as error:
         raise InputError(f"{task.name}: the recorded fine-tuning with seed {seed} diverges here: {error}") from None
     with staged(folder) as draft:

@@ -48,7 +48,7 @@ def write(run: RunDir, out: Path, terms: Terms | None = None, hub_name: str = ""
     The cards state the `terms`, and load each model from the hub if `hub_name` is the name to push them under. Raises
     InputError if the run is damaged or not trained, or its objective has no such part, and OSError.
     """
-    from workbench.tasks.zero_shot.scorer import put_together
+    from workbench.tasks.common.sentence_scorers import put_together
 
     run.check_trained("no model to export")
     check_outside(run.path.parent, out, "--checkpoint")

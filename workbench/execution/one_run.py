@@ -45,15 +45,14 @@ from workbench.store.environment import arithmetic, changes, environment
 from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields, inside
-from workbench.tasks import Measure, Suite
-from workbench.tasks.score import keep
+from workbench.tasks.common.contract import FINE_TUNING, Measure, Model, Suite, expected, keep, take
 from workbench.training.plan import Plan, plan, plan_of, usable
 from workbench.training.snapshots import Point, step_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from workbench.tasks.series import Series
+    from workbench.tasks.common.cost import Series
 
 
 log = logging.getLogger("workbench")
@@ -331,8 +330,7 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
 
     Each score is stored with the run's name and the hash of the encoder that was measured.
     """
-    from workbench.tasks.finetuning.unfinished import Unfinished
-    from workbench.tasks.measures import take
+    from workbench.tasks.common.fine_tuning import Unfinished
 
     run.want(name for _, _, name in wanted.expected(run))
     missing = [each for each in wanted.missing(run) if not _failed(run, each[2], since)]
@@ -354,7 +352,8 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                 state = Unfinished(run, name, digests[place])
                 with scoring_together(run, f"{place}encoder", task, wanted.tasks, host) as ranks:
                     own = host_of_each(host) if ranks.count > 1 else host
-                    score = take(folder, task, wanted.tasks, seed, own, partial(bar.step, task.name), state, ranks)
+                    model = Model(folder, wanted.tasks, seed, partial(bar.step, task.name), state, ranks)
+                    score = take(task, model, own)
                 keep(run, name, score, digests[place])
                 state.delete()
                 run.clear_failure(name)
@@ -397,15 +396,13 @@ class Wanted:
     @property
     def during_training(self) -> bool:
         """Whether some measure may also be taken during training."""
-        from workbench.tasks.price import measured_during_training
-
-        return self.prepared is not None and any(map(measured_during_training, self.suite.tasks))
+        return self.prepared is not None and any(measure.act != FINE_TUNING for measure in self.suite.tasks)
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""
-        from workbench.tasks.series import steps
+        from workbench.tasks.common.cost import schedule_points
 
-        return steps(self.series(spec, plan))
+        return schedule_points(self.series(spec, plan))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield each score that a trained run must have, as its measure, its seed and its name.
@@ -413,8 +410,6 @@ class Wanted:
         The scores of the run's end come first, then those of the points at which its weights were saved. If the
         weights of a point were deleted, only its existing scores are expected.
         """
-        from workbench.tasks.measures import expected
-
         yield from expected(self.suite, self.tasks)
         saved = {step_of(place): place for place in run.points()}
         if not saved or not self.during_training:
@@ -445,7 +440,7 @@ class Wanted:
 
     def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
         """Return the points of each suite of measures in a run with this spec and plan."""
-        from workbench.tasks.series import series
+        from workbench.tasks.common.cost import series
 
         if self.prepared is None:
             return []
@@ -454,8 +449,6 @@ class Wanted:
 
 def _names(series: Series, tasks: TasksSpec) -> list[str]:
     """Return the names of the scores of one point of a series."""
-    from workbench.tasks.measures import expected
-
     return [name for _, _, name in expected(Suite(series.measures), tasks)]
 
 

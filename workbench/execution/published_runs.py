@@ -23,9 +23,8 @@ from workbench.store.atomic import sha256
 from workbench.store.environment import environment
 from workbench.store.run_directory import home_of
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks import Suite
-from workbench.tasks.evaluation import evaluate
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.common.contract import Suite
+from workbench.tasks.common.evaluation import evaluate
 
 
 @dataclass(frozen=True)
@@ -136,14 +135,6 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
         run.write_json("done.json", done | stated)
 
 
-def _check_scored(model: Model, suite: Suite) -> None:
-    """Raise InputError if sentences are to be scored, and the files of the model hold no head for that."""
-    if any(isinstance(task, PairSet) for task in suite.tasks):
-        from workbench.tasks.zero_shot import published_scorer
-
-        published_scorer.load(model.folder, "cpu")
-
-
 def _hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of an encoder and its tokenizer that is read. Raises InputError."""
     progress.say(f"reading {folder}")
@@ -161,7 +152,7 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
     The FLOPs that others spent before are printed. Raises InputError for a setting in `given` that contradicts it.
     """
     from workbench.models import published_pair
-    from workbench.tasks.finetuning.token_batches import check_tokens
+    from workbench.tasks.common.token_rows import check_tokens
 
     assert base.pair is not None
     pair = published_pair.find(base.pair)
@@ -195,7 +186,8 @@ def measure(
     if store is None or model.of_a_run:
         rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, name=model.name)
     else:
-        _check_scored(model, suite)
+        for suite_name in dict.fromkeys(task.suite for task in suite.tasks):  # the measures of a suite need the same
+            next(task for task in suite.tasks if task.suite == suite_name).check(model.folder)
         with opened(store, model, host, flops) as run:
             rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, run, model.name)
     return [{"model": model.name, **row} for row in rows], failed

@@ -278,11 +278,10 @@ def checked_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
 
 def _check_tasks(base: RunSpec, settings: Settings | None, evaluate_at: str | None = None) -> None:
     """Raise InputError if a table that --tasks names is missing, or a setting is given that no chosen task reads."""
-    from workbench.tasks.task_checks import refuse_missing, refuse_unread
+    from workbench.tasks import check_settings
 
     given = overrides_of(spec_settings(settings))
-    refuse_missing(base.tasks.names)
-    refuse_unread(base.tasks, given | ({} if evaluate_at is None else {"tasks.at": evaluate_at}))
+    check_settings(base.tasks, given | ({} if evaluate_at is None else {"tasks.at": evaluate_at}))
 
 
 def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
@@ -403,7 +402,7 @@ def scores_of_encoders(options: EvaluateOptions, own_process: bool = False) -> t
         )
     from workbench.execution import published_runs, study_runner
     from workbench.store.run_store import RunStore
-    from workbench.tasks.measures import expected
+    from workbench.tasks.common.contract import expected
 
     RunStore.check(root)
     models = published_runs.models(names, options.allow_bin)
@@ -455,7 +454,7 @@ def _fine_tuning_options(encoder: Path, options: EvaluateOptions) -> SpecOptions
     the scale of any other follows from its size. Options that are given take precedence.
     """
     from workbench.spec import presets
-    from workbench.tasks.encoder_facts import encoder_facts
+    from workbench.tasks.common.encoder_folders import encoder_facts
 
     settings, scale, tasks = dict(options.set or {}), options.scale, options.tasks
     if scale is not None or "scale" in settings or "recipe" in settings:

@@ -38,8 +38,9 @@ from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
 from workbench.store.run_directory import now
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, of_each, refuse_other_report
-from workbench.tasks import Suite, series
-from workbench.tasks.score import score_digest
+from workbench.tasks import Suite
+from workbench.tasks.common import cost
+from workbench.tasks.common.contract import score_digest
 from workbench.training.plan import plan, plan_from_json
 
 log = logging.getLogger("workbench")
@@ -216,7 +217,7 @@ def _share(session: Session, runs: Sequence[BoundRun]) -> None:
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
     from workbench import cpu
-    from workbench.tasks.zero_shot import scorer
+    from workbench.tasks.common import sentence_scorers
 
     if host.launch is None:
         host.resolved_device()
@@ -229,7 +230,7 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
     for spec in (spec for spec in specs if spec.seed == specs[0].seed):
-        scorer.check(spec)
+        sentence_scorers.check(spec)
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
@@ -246,7 +247,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     check_losses(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
-    if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
+    if sentence := cost.schedule_sentence(points_of(job, prepared, suite), base.tasks.at):
         say(sentence)
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
 
@@ -273,12 +274,14 @@ def check_losses(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) 
 
 
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
-    """Return the number of points during training at which each suite is measured, and their cost (`series.rows`)."""
+    """Return the number of points during training at which each suite is measured, and their cost."""
     wanted = Wanted(job.base.tasks, suite, prepared)
     if not wanted.during_training or not job.specs:
         return []
     arms, _ = bound_runs(job, [spec for spec in job.specs if spec.seed == job.specs[0].seed], prepared)
-    return series.rows(wanted.series(run.spec, run.plan or plan(run.spec)) for run in distinct_runs(arms.values()))
+    return cost.schedule_rows(
+        wanted.series(run.spec, run.plan or plan(run.spec)) for run in distinct_runs(arms.values())
+    )
 
 
 def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[str, Any]]]:
@@ -292,7 +295,7 @@ def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[
     base = bind(job.base, prepared)
     suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
     rows = points_of(job, prepared, suite)
-    return series.sentence(rows, base.tasks.at), rows
+    return cost.schedule_sentence(rows, base.tasks.at), rows
 
 
 def planned_tuning(
@@ -303,7 +306,7 @@ def planned_tuning(
     The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
     """
     from workbench import tasks
-    from workbench.tasks.finetuning import tuning_time
+    from workbench.tasks.common import cost
 
     chosen = tasks.fine_tuned_only(job.base.tasks)
     if not chosen.chosen:
@@ -316,7 +319,7 @@ def planned_tuning(
     named, _ = bound_runs(job, job.specs, prepared)
     runs = distinct_runs(named.values())
     encoders = [*runs, *distinct_runs(map(untrained, runs))]
-    return tuning_time.planned([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
+    return cost.planned_time([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
 
 
 def trained_already(job: Job, prepared: Prepared | None, root: Path) -> set[str]:
@@ -549,7 +552,7 @@ def work(assignment: Assignment) -> bool:
 
 def score(session: Session, run_id: str) -> float | None:
     """Return the mean score of a run, over fine-tuning seeds and then tasks; None if damaged, or if one is missing."""
-    from workbench.tasks.measures import expected
+    from workbench.tasks.common.contract import expected
 
     run, tasks = session.store.get(run_id), session.base.tasks
     if damage := run.damage:

@@ -7,101 +7,40 @@ from Batch to StepLoss, whose losses are means (`tensors.Mean`), and whose attri
 
 from __future__ import annotations
 
-import ast
-import functools
-import hashlib
-import importlib.util
 import json
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
-from importlib.machinery import SourceFileLoader
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError
 from workbench.models.flops import Flops
+from workbench.registry import Plugs
+from workbench.registry import file_of as file_of
 from workbench.spec.parts import CONVENTIONS, Convention, PairKind, Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
-from workbench.store.atomic import user_path
 
 if TYPE_CHECKING:
     from torch import nn
 
     from workbench.models.encoder import Encoder
 
-GROUP = "workbench.objectives"
-LARGEST = 16 << 20  # bytes of the file of an objective
 PARTS = ("Options", "cost", "Objective")
 MOST = 1e100  # operations of one row; a larger number is a mistake, and products with it may overflow a float
-_files: dict[str, Path] = {}  # files of objectives that were given by path in this process, by `name@hash`
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One known objective: its name, the first line of its docstring, and "built in" or the package that it is from."""
-
-    name: str
-    summary: str
-    source: str
-
-
-def listing() -> list[Entry]:
-    """Return every objective of this folder and of installed packages, without importing any."""
-    known = _built_in()
-    here = [Entry(name, _summary(path), "built in") for name, path in known.items()]
-    others = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        if point.name in known:
-            continue
-        path = _module_file(point.value)
-        owner = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-        others.append(Entry(point.name, _summary(path) if path else "", owner))
-    return here + others
-
-
-@functools.cache
-def _built_in() -> dict[str, Path]:
-    """Return the file of each objective of this folder, by the name of the objective."""
-    return {path.stem.replace("_", "-"): path for path in sorted(Path(__file__).parent.glob("[a-z]*.py"))}
+PLUGS = Plugs("objective", "--objective", __name__, Path(__file__).parent, "workbench.objectives", PARTS)
+listing, find = PLUGS.listing, PLUGS.find  # every known objective; the name and the source hash of one
 
 
 def names() -> list[str]:
     """Return the names of all objectives of this folder and of installed packages."""
-    return [entry.name for entry in listing()]
-
-
-def find(word: str) -> tuple[str, str]:
-    """Return the name and source hash of the objective in `--objective`, a known name or a path to a Python file.
-
-    The hash is "" for a built-in objective. Raises InputError for an unknown name or a missing file.
-    """
-    if word.endswith(".py") or "/" in word:
-        path = user_path(word, "--objective")
-        if not path.is_file():
-            raise InputError(f"--objective {word}: there is no such file")
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"--objective {word} has {path.stat().st_size:,} bytes, which no Python file has")
-        source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        name = path.stem.replace("_", "-").lower()
-        _files[f"{name}@{source}"] = path.resolve()
-        return name, source
-    if word in _built_in():
-        return word, ""
-    if word not in names():
-        raise InputError(f"unknown objective {word!r}{suggest(word, names())}")
-    path_of = _module_file(next(p.value for p in entry_points(group=GROUP) if p.name == word))
-    return word, hashlib.sha256(path_of.read_bytes()).hexdigest()[:16] if path_of else word
+    return [*PLUGS.built_in, *PLUGS.installed()]
 
 
 def source_file(spec: RunSpec) -> Path | None:
     """Return the file of an objective that was given by path, to be copied into its run; None for other objectives."""
-    return _files.get(f"{spec.objective}@{spec.source}")
+    return PLUGS.file(spec.objective, spec.source)
 
 
 def keep_source(spec: RunSpec, path: Path) -> None:
@@ -109,32 +48,12 @@ def keep_source(spec: RunSpec, path: Path) -> None:
 
     A copy whose hash differs from that of the spec is not used.
     """
-    if not spec.source or not path.is_file() or path.stat().st_size > LARGEST:
-        return
-    if hashlib.sha256(path.read_bytes()).hexdigest()[:16] == spec.source:
-        _files.setdefault(f"{spec.objective}@{spec.source}", path.resolve())
+    PLUGS.keep(spec.objective, spec.source, path)
 
 
 def load(spec: RunSpec) -> ModuleType:
     """Return the module of the spec's objective. Raises InputError if it cannot be loaded or lacks a required name."""
-    path = source_file(spec)
-    if path is not None:
-        module = _load_file(path, f"workbench_objective_{spec.source}")
-    elif spec.source:
-        point = next((p for p in entry_points(group=GROUP) if p.name == spec.objective), None)
-        if point is None:
-            raise InputError(
-                f"objective {spec.objective!r} is defined in a file that this command does not name; give it with "
-                f"--objective FILE"
-            )
-        with blaming(f"{spec.objective!r} of {point.value}", kind="objective"):
-            module = importlib.import_module(point.module)
-    else:
-        find(spec.objective)
-        module = importlib.import_module(f"{__name__}.{spec.objective.replace('-', '_')}")
-    missing = [part for part in PARTS if not hasattr(module, part)]
-    if missing:
-        raise InputError(f"{file_of(module)} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
+    module = PLUGS.load(spec.objective, spec.source)
     if not (isinstance(module.Options, type) and issubclass(module.Options, Part)):
         raise InputError(
             f"{file_of(module)}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
@@ -205,11 +124,6 @@ def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
     return objective
 
 
-def file_of(module: ModuleType) -> str:
-    """Return the file of a module, or its name if it has no file, for messages."""
-    return module.__file__ or module.__name__
-
-
 def with_options(spec: RunSpec) -> ResolvedSpec:
     """Return the spec with all options of its objective, checked and with defaults; the same for its parent run.
 
@@ -219,7 +133,7 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
         json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits
-    spec = spec.model_copy(update={"options": options})
+    spec = spec.replace(options=options)
     if is_causal(spec):
         spec = _causal(spec)
     elif spec.tasks.lm_weight:
@@ -263,46 +177,3 @@ def _paired(spec: RunSpec, pairs: PairKind) -> RunSpec:
     if spec.data.pairs not in (None, pairs):
         raise InputError(f"data.pairs={spec.data.pairs}: {spec.objective} needs data.pairs={pairs}; leave it out")
     return spec.changed({"data.pairs": pairs})
-
-
-class _SourceAlone(SourceFileLoader):
-    """A loader that neither reads nor writes a compiled copy of a file, since its folder may be that of a run."""
-
-    def path_stats(self, path: str) -> Mapping[str, Any]:
-        """Raise OSError, on which importlib uses the source alone."""
-        raise OSError
-
-
-def _load_file(path: Path, name: str) -> ModuleType:
-    """Return the module in a file, imported under `name`. Raises InputError if the import fails."""
-    if name in sys.modules:
-        return sys.modules[name]
-    module_spec = importlib.util.spec_from_file_location(name, path, loader=_SourceAlone(name, str(path)))
-    assert module_spec is not None and module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module
-    try:
-        with blaming(str(path)):
-            module_spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _module_file(dotted: str) -> Path | None:
-    """Return the file of the module in an entry point's value, without importing it; None if there is none."""
-    try:
-        module_spec = importlib.util.find_spec(dotted.partition(":")[0])
-    except ModuleNotFoundError:
-        return None
-    return Path(module_spec.origin) if module_spec and module_spec.origin else None
-
-
-def _summary(path: Path) -> str:
-    """Return the first line of the docstring in a file; "" if the file cannot be read or parsed."""
-    try:
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    except (SyntaxError, OSError):
-        return ""
-    return text.partition("\n")[0]

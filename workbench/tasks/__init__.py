@@ -1,302 +1,300 @@
-"""Downstream tasks, which measure an encoder: GLUE, SQuAD, tagging, probes, minimal pairs, or a user's own files."""
+"""Downstream tasks, which measure an encoder: the kinds of this folder, of installed packages and in files by path.
+
+A kind of task is one module (`common.contract`). `--tasks` takes the names of all kinds, and `./my_task.py` or
+`./my_task.py:NAME` for the tasks in a file of one's own, whose hash is part of the settings of its scores.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
 
-from workbench.errors import InputError, encodable, suggest
-from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.spec.scoring import PROBES, SQUAD
+from workbench.errors import Diverged, InputError, LeaseLost, RankLost, encodable, suggest
+from workbench.progress import warn_once
+from workbench.registry import Plugs, file_of
+from workbench.spec.parts import TasksSpec
+from workbench.spec.scoring import place_of
+from workbench.spec.user_code import blaming
 from workbench.store.atomic import user_path
-from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
+from workbench.tasks.common.contract import FINE_TUNING, READERS, Cost, HeldOut, Measure, Model, Scores, Suite
+from workbench.tasks.common.examples import Examples, Task
 
-__all__ = ["Examples", "HeldOut", "Measure", "Suite", "Task", "known", "load", "local", "of_corpus"]
-TRAIN_NONE = frozenset({"pairs", "blimp", "sentences", "linear", "embedding"})  # kinds that train no weights
-HeldOut = Callable[[], tuple[DataSpec, Path]]  # returns a corpus and the folder with its prepared text
+__all__ = ["Cost", "Examples", "HeldOut", "Measure", "Model", "Scores", "Suite", "Task", "known", "load"]
+
+PLUGS = Plugs("task", "--tasks", __name__, Path(__file__).parent, "workbench.tasks", ("names", "load"))
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Plug:
+    """A kind of task that was found: its module, and the hash of its file unless it is built in."""
+
+    module: ModuleType
+    source: str = ""
+
+    def call(self, part: str, default: Any, *given: Any) -> Any:
+        """Return a constant of the module, or what a function of this name returns; without either, the default.
+
+        Raises InputError for an error in a file that is not part of the package.
+        """
+        function = getattr(self.module, part, default)
+        if not callable(function):
+            return function
+        if not self.source:
+            return function(*given)
+        with blaming(file_of(self.module), f"{part} raised", "task"):
+            return function(*given)
+
+    @functools.cached_property
+    def names(self) -> dict[str, str]:
+        """The names that the kind has, by their lower case. Raises InputError if the module gives no names."""
+        rows = self.call("names", ())
+        try:
+            return {name.lower(): name for name, _, _, _ in rows}
+        except (TypeError, ValueError, AttributeError):
+            raise InputError(
+                f"task {file_of(self.module)}: names() returns {rows!r:.80}, and must return a list of (name, suite, "
+                f"metric, summary), four texts each"
+            ) from None
+
+
+def _plug(word: str) -> Plug:
+    """Return the kind of task in a file or an installed package. Raises InputError if it cannot be loaded."""
+    name, source = PLUGS.find(word)
+    return Plug(PLUGS.load(name, source), source)
+
+
+def _kinds() -> list[Plug]:
+    """Return the kinds of this folder, then of installed packages; faulty ones are left out with a warning."""
+    kinds = [_plug(name) for name in PLUGS.built_in]
+    for name in PLUGS.installed():
+        try:
+            kind = _plug(name)
+            kind.names  # noqa: B018, raises InputError for names of another form
+            kinds.append(kind)
+        except InputError as error:
+            warn_once(f"{error}; its tasks are left out")
+    return kinds
 
 
 def known() -> list[dict[str, str]]:
     """Return the name, suite, metric and one-line summary of every named task, without reading any data."""
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.finetuning import babylm_glue, glue, probes
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import own_questions, superglue_names
-    from workbench.tasks.tagging import tag_names
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
-
-    rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
-    rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
-    rows += [(name, held_out_pairs.SUITE, "accuracy", summary) for name, summary in held_out_pairs.SUMMARIES.items()]
-    rows += [(each.name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for each in blimp.NAMED.values()]
-    rows += [
-        (babylm_glue.PREFIX + name, babylm_glue.SUITE, "accuracy", row.summary)
-        for name, row in babylm_glue.ROWS.items()
-    ]
-    rows += [
-        *superglue_names.known(),
-        *squad_names.known(),
-        *tag_names.known(),
-        *linear.known(),
-        *own_questions.known(),
-        *embedding_names.known(),
-    ]
-    return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
+    rows = [row for kind in _kinds() for row in kind.call("names", ())]
+    ordered = sorted(rows, key=lambda row: place_of(row[1]))
+    return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in ordered]
 
 
-def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:
-    """Return the measures that `tasks.names` selects (`read`), with their baselines, ready for `measures.take`."""
-    suite = read(tasks, text)
-    return replace(suite, tasks=tuple(_with_baselines(measure, cache) for measure in suite.tasks))
+def _selected(word: str) -> tuple[Plug, tuple[str, ...]]:
+    """Return the kind of task that a word under `--tasks` selects, and its names. Raises InputError without one."""
+    path, found, name = word.rpartition(".py")
+    if found and (not name or name.startswith(":")):
+        kind, wanted = _plug(f"{path}.py"), name[1:]
+        if wanted and wanted.lower() not in kind.names:
+            raise InputError(f"--tasks {word}: {path}.py has no task {wanted!r}{suggest(wanted, kind.names.values())}")
+        return kind, (kind.names[wanted.lower()],) if wanted else tuple(kind.names.values())
+    kinds = _kinds()
+    for kind in kinds:
+        if word.lower() in kind.names or word.lower() in kind.call("groups", ()):  # also if a folder is called so
+            return kind, (kind.names.get(word.lower(), word.lower()),)
+    for kind in kinds:
+        if kind.call("accepts", False, word):
+            return kind, (word,)
+    raise InputError(_unknown(word, kinds))
 
 
-def _with_baselines(measure: Measure, cache: Path | None) -> Measure:
-    """Return a measure with its baselines, which come from the cache if they were computed before."""
-    from workbench.tasks import baselines
-    from workbench.tasks.embeddings import tf_idf
-    from workbench.tasks.embeddings.embedding_task import Embedding
-    from workbench.tasks.linear import word_baselines
-    from workbench.tasks.linear.problem import LinearProbe
-    from workbench.tasks.squad import overlap
-    from workbench.tasks.squad.questions import Squad
-    from workbench.tasks.tagging.tag_scores import with_baselines
-    from workbench.tasks.tagging.tagging_task import Tagging
-
-    if isinstance(measure, Task):
-        return baselines.added(measure, cache)
-    if isinstance(measure, Squad):
-        return overlap.added(measure, cache)
-    if isinstance(measure, LinearProbe):
-        return word_baselines.added(measure, cache)
-    if isinstance(measure, Tagging):
-        return replace(measure, baselines=with_baselines(measure, cache))
-    if isinstance(measure, Embedding):
-        return replace(measure, baselines=tf_idf.baselines(measure, cache))
-    return measure  # minimal pairs have theirs
+def _of(options: TasksSpec) -> dict[str, tuple[Plug, tuple[str, ...]]]:
+    """Return what each word under `--tasks` selects. Raises InputError for an unknown word."""
+    return {word: _selected(word) for word in dict.fromkeys(options.names) if word != NONE}
 
 
-def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
-    """Return the measures that `tasks.names` selects, without the baselines that take long to compute.
+def load(options: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:
+    """Return the measures that `options.names` selects (`read`), after their baselines are computed or in the cache."""
+    suite = read(options, text)
+    for measure in suite.tasks:
+        measure.baselines(cache)
+    return suite
 
-    Names are `none`, `glue`, `babylm`, `probes`, `pairs` or one kind of pairs, `blimp` and its variants, single
-    tasks, substitutes beside GLUE's folders (`QNLI-devsplit`), paths to tables or to minimal pairs, and the names
-    of SuperGLUE and like it (`workbench.tasks.superglue`), of SQuAD (`workbench.tasks.squad.squad_names`), of tagging
-    (`workbench.tasks.tagging.tag_names`), of linear probes (`workbench.tasks.linear.names`) and of embeddings
-    (`workbench.tasks.embeddings.embedding_names`). Tasks of `glue`,
-    `babylm` or `superglue` whose files are absent are listed in `missing`; a task selected by its own name must be
-    available. `text` returns the prepared corpus, from which pairs are made.
-    Raises InputError.
+
+def read(options: TasksSpec, text: HeldOut | None = None) -> Suite:
+    """Return the measures that `options.names` selects, without the baselines that take long to compute.
+
+    Members of a suite whose files are absent are listed in `missing`; a task selected by its own name must be
+    available. `text` returns the prepared corpus, from which pairs are made. Raises InputError.
     """
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.finetuning import babylm_glue, probes, table
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import own_questions, superglue_names
-    from workbench.tasks.tagging import tag_names
-
-    names = list(dict.fromkeys(tasks.names))
-    if not tasks.chosen:
-        return Suite(())
-    if "none" in names:
-        raise InputError(f"--tasks {','.join(names)}: 'none' cannot be combined with other tasks")
-    kinds = [_kind_and_name(name) for name in names]
-    selected: dict[str, list[str]] = defaultdict(list)  # kind of task -> names
-    for kind, name in kinds:
-        selected[kind].append(name)
-
-    loaded, missing = _glue(selected["glue"], tasks)
-    if selected["probes"]:
-        loaded += probes.load(_members(selected["probes"], "probes", PROBES), tasks.rows)
-    babylm, absent = babylm_glue.load(selected["babylm"], tasks.babylm, tasks.rows)
-    loaded, missing = loaded + babylm, missing | absent
-    superglue, absent = superglue_names.load(selected["superglue"], tasks)
-    loaded, missing = loaded + superglue, missing | absent
-    loaded += [own_questions.load(name, tasks) for name in selected["own questions"]]
-    loaded += [table.load(Path(name), tasks) for name in selected["table"]]
-    measures: list[Measure] = [held_out(task, tasks.held_out) for task in loaded]
-    measures += squad_names.load(selected[SQUAD], tasks)
-    measures += tag_names.load(selected["tagging"], tasks)
-    measures += linear.load([probe for name in selected["linear"] for probe in linear.place(name) or []], tasks)
-    measures += embedding_names.load(selected["embedding"], tasks)
+    if options.chosen and NONE in options.names:
+        raise InputError(f"--tasks {','.join(options.names)}: 'none' cannot be combined with other tasks")
+    names: dict[Plug, list[str]] = {}
+    for kind, own in _of(options).values():
+        names.setdefault(kind, []).extend(own)
+    loaded: dict[Plug, list[Measure]] = {}
+    missing: dict[str, str] = {}
     # A text that is not prepared yet takes longest, so whatever else may be absent is looked for before.
-    zero_shot = {name: _pairs(kind, name, tasks, text) for kind, name in kinds if kind in ("blimp", "sentences")}
-    zero_shot |= {name: _pairs(kind, name, tasks, text) for kind, name in kinds if kind == "pairs"}
-    measures += [zero_shot[name] for _, name in kinds if name in zero_shot]
+    for kind in sorted(names, key=lambda kind: kind.call("uses_text", False)):
+        suite = kind.call("load", (), tuple(dict.fromkeys(names[kind])), options, text)
+        missing |= getattr(suite, "missing", {})
+        loaded[kind] = _checked(suite, kind, names[kind]) if kind.source else list(suite)
+    measures = tuple(measure for kind in names for measure in loaded[kind])
     _distinct(measures)
-    return Suite(tuple(measures), missing)
+    return Suite(measures, missing)
 
 
-def _members(names: Iterable[str], suite: str, members: Iterable[str]) -> dict[str, None]:
-    """Return each name once, in order, with the members of a suite instead of its name."""
-    return dict.fromkeys(member for name in names for member in (members if name == suite else [name]))
-
-
-def _glue(names: Sequence[str], tasks: TasksSpec) -> tuple[list[Task], dict[str, str]]:
-    """Return the GLUE tasks that these names select, and those whose files are absent, with the reason.
-
-    Raises InputError if a task selected by its own name is absent, or if all are.
-    """
-    from workbench.tasks.finetuning import glue
-
-    if not names:
-        return [], {}
-    suite = glue.load(_members(names, "glue", glue.ROWS), tasks.glue, tasks.rows)
-    absent = next((name for name in names if name in suite.missing), None)
-    if absent:
-        raise InputError(f"task {absent} is not available: {suite.missing[absent]}")
-    if not suite.tasks:
-        raise InputError(f"no GLUE task was found: {next(iter(suite.missing.values()))}")
-    return [task for task in suite.tasks if isinstance(task, Task)], dict(suite.missing)
-
-
-def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Measure:
-    """Return the minimal pairs that a name selects. Raises InputError."""
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
-
-    if kind == "pairs":
-        if text is None:
-            raise InputError(f"--tasks {name}: these pairs are made from the text of a corpus, and no corpus is given")
-        return held_out_pairs.load(name, *text(), tuning=bool(tasks.held_out))
-    if tasks.held_out:
-        raise InputError(
-            f"--tasks {name}: a search cannot choose settings by the pairs that a report shows; use --tasks pairs"
-        )
-    return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
-
-
-def fine_tuned_only(tasks: TasksSpec) -> TasksSpec:
+def fine_tuned_only(options: TasksSpec) -> TasksSpec:
     """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
-    kinds = {"glue", "probes", "babylm", "superglue", "table", "own questions", "tagging", SQUAD}
-    kinds |= {"embedding"} if tasks.embeddings != "frozen" else set()
-    return _only(tasks, kinds.__contains__)
+    return _only(options, lambda kind: kind.call("trains", False, options))
 
 
-def apart_from_text(tasks: TasksSpec) -> TasksSpec:
-    """Return the settings without the names of tasks that are made from the text of the corpus.
-
-    Raises InputError for an unknown name.
-    """
-    return _only(tasks, lambda kind: kind != "pairs")
+def apart_from_text(options: TasksSpec) -> TasksSpec:
+    """Return the settings without the names of tasks that are made from the text of the corpus. Raises InputError."""
+    return _only(options, lambda kind: not kind.call("uses_text", False))
 
 
-def _only(tasks: TasksSpec, keeps: Callable[[str], bool]) -> TasksSpec:
+def _only(options: TasksSpec, keeps: Callable[[Plug], bool]) -> TasksSpec:
     """Return the settings with the names of the kinds that `keeps` accepts."""
-    names = tuple(name for name in tasks.names if name != "none" and keeps(kind_of(name)))
-    return tasks.model_copy(update={"names": names or ("none",)})
+    names = tuple(word for word, (kind, _) in _of(options).items() if keeps(kind))
+    return options.model_copy(update={"names": names or (NONE,)})
 
 
-def _train_none(tasks: TasksSpec) -> frozenset[str]:
-    """Return the kinds of tasks that train no weights of the encoder under these settings."""
-    return TRAIN_NONE if tasks.embeddings == "frozen" else TRAIN_NONE - {"embedding"}
-
-
-def of_corpus(tasks: TasksSpec) -> bool:
+def of_corpus(options: TasksSpec) -> bool:
     """Return whether any task is made from held-out text of the corpus. Raises InputError for an unknown name."""
-    return any(kind_of(name) == "pairs" for name in tasks.names if name != "none")
+    return any(kind.call("uses_text", False) for kind, _ in _of(options).values())
 
 
-def any_during_training(tasks: TasksSpec) -> bool:
+def any_during_training(options: TasksSpec) -> bool:
     """Return whether any measure is also taken during training. Raises InputError for an unknown name."""
-    kinds = {kind_of(name) for name in tasks.names if name != "none"}
-    return tasks.at != "none" and not kinds.isdisjoint(_train_none(tasks))
+    return options.at != "none" and not all(kind.call("trains", False, options) for kind, _ in _of(options).values())
 
 
-def local(tasks: TasksSpec) -> bool:
+def local(options: TasksSpec) -> bool:
     """Return whether no task has to be downloaded from the hub. Raises InputError for an unknown name."""
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.tagging import tag_names
-
-    kinds = {kind_of(name) for name in tasks.names if name != "none"}
-    glue = "glue" in kinds or any(linear.needs_glue(n) or embedding_names.needs_glue(n) for n in tasks.names)
-    glue = not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
-    blimp = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
-        tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists()
-    )
-    tagging = any(tag_names.needs_hub(name, tasks) for name in tasks.names)
-    return glue and blimp and not tagging and not (SQUAD in kinds and squad_names.needs_hub(tasks))
+    of_kinds = _of(options).values()
+    return not any(kind.call("downloads", False, word, options) for kind, words in of_kinds for word in words)
 
 
-def kind_of(name: str) -> str:
-    """Return the kind of task that a name selects. Raises InputError for an unknown name."""
-    return _kind_and_name(name)[0]
+def check_settings(options: TasksSpec, given: Mapping[str, Any]) -> None:
+    """Raise InputError for the first of the `given` settings that no chosen task reads, and for a table that is absent.
 
-
-def _kind_and_name(name: str) -> tuple[str, str]:
-    """Return the kind of task that a name selects, and the name as that kind's module spells it. Raises InputError."""
-    from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.finetuning import babylm_glue, glue, table
-    from workbench.tasks.linear import names as linear
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import own_questions, superglue_names
-    from workbench.tasks.tagging import tag_names
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
-
-    lower = name.lower()
-    kinds = {"glue": "glue", **dict.fromkeys(("probes", *PROBES), "probes")}
-    kinds |= dict.fromkeys(held_out_pairs.NAMES, "pairs") | dict.fromkeys(blimp.NAMED, "blimp")
-    if lower in kinds:
-        return kinds[lower], lower
-    for suite in (babylm_glue, superglue_names):
-        if lower == suite.SUITE or lower.startswith(suite.PREFIX):
-            suite.names_of(name)  # raises InputError if there is no such task
-            return suite.SUITE, lower
-    recognised = {
-        "embedding": embedding_names.is_embedding, "own questions": own_questions.is_own,
-        "tagging": tag_names.is_tagging, "linear": linear.place,
-    }  # fmt: skip
-    for kind, recognises in recognised.items():
-        if recognises(name):
-            return kind, name
-    if squad := squad_names.place(name):
-        return SQUAD, squad
-    if blimp.holds_pairs(name):
-        return "sentences", name
-    if table.is_table(name):
-        return "table", name
-    if row := glue.row_of(name):  # even if there is a folder of that name here, which is written ./NAME
-        return "glue", row.name
-    if user_path(name, "--tasks").is_dir():
-        return "sentences", name
-    raise InputError(_unknown(name))
-
-
-def _unknown(name: str) -> str:
-    """Return the message for a name that selects no task; with a slash it can only be a path."""
-    from workbench.tasks.finetuning import babylm_glue, glue
-    from workbench.tasks.rows import FORMATS
-    from workbench.tasks.squad import squad_names
-    from workbench.tasks.superglue import superglue_names
-    from workbench.tasks.tagging import tag_names
-    from workbench.tasks.zero_shot import blimp, held_out_pairs
-
-    if user_path(name, "--tasks").is_file():
-        return (
-            f"--tasks {name}: a table ends in {', '.join(FORMATS)}, and sentences of tagged words are named "
-            f"tag:{name}; rename the file, or name it so"
+    Keys without `tasks.` and values that are the default are accepted, and so is `tasks.at=none`, which holds. Tasks in
+    files of one's own read what they say, or any setting if they say nothing.
+    """
+    usual = TasksSpec(at="none" if options.at == "none" else "auto")
+    selected = _of(options).values()
+    read = {setting for kind, words in selected for word in words for setting in kind.call("reads", (), word, options)}
+    if any(kind.source and not hasattr(kind.module, "reads") for kind, _ in selected):
+        return
+    if any_during_training(options):
+        read.add("at")
+    for key in given:
+        part, _, name = key.partition(".")
+        if part != "tasks" or name in ("names", *read) or getattr(options, name) == getattr(usual, name):
+            continue
+        option = f"--evaluate-at {options.at}" if name == "at" else f"--set {key}={given[key]}"
+        raise InputError(
+            f"{option} has no effect on --tasks {','.join(options.names)}: it is a setting of "
+            f"{READERS.get(name, FINE_TUNING)}; leave it out, or name such a task with --tasks"
         )
-    if "/" in name:
-        return f"--tasks {name}: there is no such file or folder"
-    suites = ("none", "glue", babylm_glue.SUITE, superglue_names.SUITE, "probes", "linear")
-    known = [
-        *suites, *glue.ROWS, *PROBES, *held_out_pairs.NAMES, *blimp.NAMED, *tag_names.NAMED, *squad_names.SUMMARIES,
-    ]  # fmt: skip
-    hint = suggest(name, known)
-    paths = "" if hint.endswith("?") else ", or the path of a table or of minimal pairs"
-    return f"--tasks names an unknown task {name!r}{hint}{paths}"
 
 
-def _distinct(tasks: list[Measure]) -> None:
+def _unknown(word: str, kinds: Sequence[Plug]) -> str:
+    """Return the message for a name that selects no task; with a slash it can only be a path."""
+    from workbench.tasks.common.table_files import FORMATS
+
+    if user_path(word, "--tasks").is_file():
+        return (
+            f"--tasks {word}: a table ends in {', '.join(FORMATS)}, and sentences of tagged words are named "
+            f"tag:{word}; rename the file, or name it so"
+        )
+    if "/" in word:
+        return f"--tasks {word}: there is no such file or folder"
+    groups = [group for kind in kinds for group in kind.call("groups", ())]
+    hint = suggest(word, dict.fromkeys([NONE, *groups, *(name for kind in kinds for name in kind.names.values())]))
+    paths = "" if hint.endswith("?") else ", or the path of a table, of minimal pairs, or of a task's file"
+    return f"--tasks names an unknown task {word!r}{hint}{paths}"
+
+
+def _distinct(measures: Sequence[Measure]) -> None:
     """Raise InputError if two measures have the same name, or one has a name that no record can contain."""
-    names = [task.name for task in tasks]
+    names = [measure.name for measure in measures]
     if invalid := next((name for name in names if not encodable(name)), ""):
         raise InputError(
             f"the task {invalid!r} is called after a file or folder whose name is not valid UTF-8; rename it"
         )
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated:
+    if repeated := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"two tasks have the name {repeated!r}; rename one of the files")
+
+
+# ---- measures of files that are not part of the package ----
+
+TEXTS = ("name", "suite", "metric", "fingerprint", "act")
+RETURNS: dict[str, Any] = {
+    "seeds": int, "settings": Mapping, "baselines": Mapping, "cost": Cost, "measure": Scores, "reading": tuple,
+    "check": object, "shared": object,
+}  # fmt: skip
+
+
+def _checked(suite: Any, kind: Plug, names: Sequence[str]) -> list[Measure]:
+    """Return measures whose settings hold the hash of their file. Raises InputError if they are not measures."""
+    file = file_of(kind.module)
+    if not isinstance(suite, Iterable):
+        raise InputError(f"task {file}: load() returns {suite!r:.80}, and must return a list of measures")
+    with blaming(file, "load raised", "task"):  # as a generator may
+        measures = list(suite)
+    if not measures:
+        raise InputError(f"task {file}: load() returns no measure for {', '.join(names)}")
+    for measure in measures:
+        for part in (*TEXTS, *RETURNS):
+            member = getattr(measure, part, None)
+            is_text, is_method = isinstance(member, str) and bool(member), callable(member)
+            if not (is_text if part in TEXTS else is_method):
+                what = "a text" if part in TEXTS else "a method"
+                raise InputError(
+                    f"task {file}: load() returns a {type(measure).__name__} without {what} `{part}`; write a subclass "
+                    f"of workbench.tasks.Measure, which has defaults for most"
+                )
+    return [cast(Measure, _OfFile(measure, file, kind.source)) for measure in measures]
+
+
+class _OfFile:
+    """A measure whose settings hold the hash of its file, and whose errors are one sentence that names the file."""
+
+    def __init__(self, measure: Any, file: str, source: str) -> None:
+        self._measure, self._file, self._source = measure, file, source
+
+    def __getattr__(self, part: str) -> Any:
+        value = getattr(self._measure, part)
+        return functools.partial(self._call, part, value) if part in RETURNS else value
+
+    def _call(self, part: str, method: Callable[..., Any], *given: Any) -> Any:
+        """Return what a method returns. Raises InputError if it fails, or if its result is not as in the contract."""
+        doing = f"{part}() of {self._measure.name}"
+        try:
+            with blaming(self._file, f"{doing} raised", "task"):
+                result = method(*given)
+        except InputError as error:
+            if isinstance(error.__cause__, (Diverged, LeaseLost, RankLost)):
+                raise error.__cause__ from None
+            raise
+        if not isinstance(result, RETURNS[part]):
+            wanted = RETURNS[part].__name__
+            raise InputError(f"task {self._file}: {doing} returns {result!r:.60}, and must return a {wanted}")
+        if part == "measure":
+            self._check_scores(result, doing)
+        return {**result, "source": self._source} if part == "settings" else result
+
+    def _check_scores(self, scores: Scores, doing: str) -> None:
+        """Raise InputError if the headline metric is not among the values, and Diverged if a value is not finite."""
+        first = next(iter(scores.values.values()), {})
+        if self._measure.metric not in first:
+            raise InputError(
+                f"task {self._file}: {doing} has no value of {self._measure.metric!r} in the first part of its scores"
+            )
+        for part, values in scores.values.items():
+            for name, value in values.items():
+                if not isinstance(value, (int, float)):
+                    raise InputError(f"task {self._file}: {doing} has the value {value!r:.40} for {name} of {part}")
+                if not math.isfinite(value):
+                    raise Diverged(f"{doing} is {value} for {name} of {part}")

@@ -81,7 +81,7 @@ class Snapshots:
 # `--evaluate-at` (tasks.at) has four kinds of values. `log:N` takes N points at equal distances on a logarithmic axis,
 # from 1 % of the run's compute on; the end of training, which every run has, is one more. `words` is BabyLM's
 # schedule: after 1, 2, ... 10, 20, ... 100, 200, ... 1,000 million words. `auto` takes log:6, or fewer points if their
-# scores would cost too much compute (see `workbench.tasks.series`). `none` takes none.
+# scores would cost too much compute (see `workbench.tasks.common.cost`). `none` takes none.
 #
 # The points depend only on a spec and its plan, so that every command and every worker process computes the same ones.
 

@@ -31,8 +31,8 @@ def test_processes_make_the_same_bytes(book: Path, tmp_path: Path, sliced: Small
 COMMAND = """
 import sys
 from workbench.data import tokenizer
-from workbench.data.slices import cutting
-tokenizer.SAMPLE, cutting.SLICE = 200_000, 20_000
+from workbench.data import preprocessing
+tokenizer.SAMPLE, preprocessing.SLICE = 200_000, 20_000
 from workbench.cli import main
 sys.argv = ["workbench", "data", "prepare", "--corpus", sys.argv[1], "--workers", "2", "--json",
             "--set", "encoder.vocab=800", "--set", "batch.size=4", *sys.argv[2:]]

@@ -18,7 +18,7 @@ from workbench.models.corruption import mask_for_generator
 from workbench.models.export import WEIGHTS, export_heads
 from workbench.models.ngram_generators import Ngrams, count_pairs, count_words
 from workbench.rng import row_keys, uniform
-from workbench.tasks.zero_shot.scorer import _fill
+from workbench.tasks.common.sentence_scorers import _fill
 from workbench.tensors import Batch, Corruption
 
 VOCAB = 40

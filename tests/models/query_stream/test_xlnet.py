@@ -12,7 +12,7 @@ from transformers import AutoModel, XLNetModel
 
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
-from workbench.tasks.finetuning.classifier import Classifier, is_causal, load_encoder, reads_last
+from workbench.tasks.common.encoder_folders import Classifier, is_causal, load_encoder, reads_last
 from workbench.training.optimizer import exempt
 
 XLNET: dict[str, Any] = {"encoder.family": "xlnet", "encoder.embedding": 32}

@@ -359,7 +359,11 @@ def _selected(scores: list[dict[str, Any]], names: Any) -> list[dict[str, Any]]:
     suites = {*texts}
     if any("." in text or "/" in text or text.startswith(PATH_PREFIXES) for text in texts):
         suites |= {*FROM_PATHS}
-    return [score for score in scores if score["task"] in texts or score["suite"] in suites]
+    of_files = any(".py" in text for text in texts)  # scores of tasks in files of one's own hold the file's hash
+    return [
+        score for score in scores
+        if score["task"] in texts or score["suite"] in suites or (of_files and "source" in score["finetune"])
+    ]  # fmt: skip
 
 
 def _agrees(score: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:

@@ -1,0 +1,281 @@
+"""The contract of a kind of task, which every kind passes: ours, and one in a file of a stranger."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import tasks
+from workbench.errors import Diverged, InputError
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.presets import resolve
+from workbench.tasks.common.contract import FINE_TUNING, Cost, Model, Suite, expected, score_digest, take
+
+HOST = Host(device="cpu", threads=1, precision="fp32")
+OWN = Path(__file__).parents[2] / "examples/own_task.py"
+SPEC = TasksSpec(length=32, batch=8, epochs=0.1, seeds=2)
+SIZES = resolve("nano", {"encoder.positions": 48})
+
+
+def jsonl(path: Path, *rows: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def word(number: int) -> str:
+    return " ".join(("bada", "kefe", "lofe", "nida", "tuba")[(number // 5**place) % 5] for place in range(3))
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return a word under --tasks for each kind that needs no corpus, and write its data into an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    labelled = [{"text": word(n), "label": "ab"[n % 2], "split": "train" if n < 40 else "test"} for n in range(60)]
+    jsonl(tmp_path / "own.jsonl", *labelled)
+    for part, start in (("train", 0), ("dev", 30)):
+        rows = "".join(f"{n}\t{n % 2}\t\t{word(n)}\n" for n in range(start, start + 30))
+        (tmp_path / "glue/CoLA").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"glue/CoLA/{part}.tsv").write_text(rows)
+    for part in ("train", "val"):
+        jsonl(tmp_path / f"sg/RTE/{part}.jsonl", *(
+            {"premise": word(n), "hypothesis": word(n + 7), "label": ("entailment", "not_entailment")[n % 2]}
+            for n in range(30)
+        ))  # fmt: skip
+    for part in ("train", "valid"):
+        jsonl(tmp_path / f"lm/rte.{part}.jsonl", *(
+            {"sentence1": word(n), "sentence2": word(n + 3), "label": n % 2} for n in range(30)
+        ))  # fmt: skip
+    for part in ("train", "test"):
+        lines = "".join(f"bada A\nkefe {'AB'[n % 2]}\n\n" for n in range(20))
+        (tmp_path / f"tags.{part}.iob2").write_text(lines)
+    questions = [
+        {"id": f"q{n}", "question": "kefe", "answers": [{"text": "bada", "answer_start": 0}]} for n in range(4)
+    ]
+    articles = [
+        {"title": f"t{n}", "paragraphs": [{"context": f"bada {word(n)}", "qas": [
+            {**each, "id": f"{each['id']}-{n}"} for each in questions
+        ]}]} for n in range(12)
+    ]  # fmt: skip
+    (tmp_path / "squad").mkdir()
+    (tmp_path / "squad/dev-v1.1.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    jsonl(tmp_path / "pairs/one.jsonl", *(
+        {"sentence_good": word(n), "sentence_bad": word(n + 9)} for n in range(20)
+    ))  # fmt: skip
+    jsonl(tmp_path / "similar.jsonl", *(
+        {"sentence1": word(n), "sentence2": word(n + 5), "similarity": n % 4} for n in range(20)
+    ))  # fmt: skip
+    shutil.copy(OWN, tmp_path / "own_task.py")
+    return {
+        "glue": "CoLA", "superglue": "superglue:rte", "babylm_glue": "babylm:rte", "table": "own.jsonl",
+        "tagging": "tag:tags.train.iob2", "squad": "squad1-devsplit", "linear_probe": "linear:own.jsonl",
+        "embeddings": "similarity:similar.jsonl", "minimal_pairs": "./pairs", "stranger": "./own_task.py",
+    }  # fmt: skip
+
+
+def options(*names: str, **more: Any) -> TasksSpec:
+    places = {"glue": "glue", "superglue": "sg", "babylm": "lm", "squad": "squad"}
+    return SPEC.model_copy(update={"names": tuple(names), **places, **more})
+
+
+ENCODED = (
+    "glue", "superglue", "babylm_glue", "table", "tagging", "squad", "linear_probe", "embeddings", "stranger",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*ENCODED, "minimal_pairs"])
+def test_every_kind_keeps_the_contract(kind: str, words: dict[str, str], encoder: Path) -> None:
+    """A measure has names, settings that JSON holds, a price, baselines, and a score with its headline metric."""
+    word = words[kind]
+    chosen = options(word)
+    (measure,) = tasks.load(chosen).tasks
+    (again,) = tasks.read(chosen).tasks
+    assert score_digest(again, chosen) == score_digest(measure, chosen), "loading twice gives the same scores"
+    assert json.loads(json.dumps(measure.settings(chosen))) is not None
+    price = measure.cost(SIZES, chosen, encoder)
+    assert isinstance(price, Cost) and price.flops > 0 and (price.steps > 0) is (measure.act == FINE_TUNING)
+    assert tasks.fine_tuned_only(chosen).chosen is (measure.act == FINE_TUNING)
+    assert tasks.any_during_training(chosen) is (measure.act != FINE_TUNING)
+    assert measure.baselines() and all(-100 <= value <= 100 for value in measure.baselines().values())
+    assert measure.seeds(chosen) == (2 if measure.act == FINE_TUNING else 1) and tasks.local(chosen)
+    names = [name for *_, name in expected(Suite((measure,)), chosen)]
+    assert len(set(names)) == measure.seeds(chosen)
+    if kind != "minimal_pairs":  # whose encoder needs a head
+        score = take(measure, Model(encoder, chosen), HOST)
+        assert score.value == next(iter(score.values.values()))[measure.metric] and -100 <= score.value <= 100
+        assert (score.task, score.suite, score.finetune) == (measure.name, measure.suite, measure.settings(chosen))
+        json.dumps(score.to_json())
+
+
+@pytest.mark.parametrize("kind", [*ENCODED[:-1], "minimal_pairs"])
+def test_one_kind_alone_accepts_a_word(kind: str, words: dict[str, str]) -> None:
+    word = words[kind]
+    kinds = {plug.module.__name__.rpartition(".")[2] for plug in tasks._kinds()
+             if word.lower() in plug.names or plug.call("accepts", False, word)}  # fmt: skip
+    assert kinds == {kind}
+
+
+def test_the_word_for_a_suite_goes_before_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for word in ("glue", "superglue", "babylm", "probes", "linear", "pairs", "squad1", "CoLA", "RTE-my"):
+        Path(word).mkdir()
+        assert tasks._selected(word)[0] != tasks._selected(f"./{word}")[0], word
+
+
+# ---- files of strangers ----
+
+
+def test_a_file_is_chosen_whole_or_by_name_and_its_hash_is_part_of_its_scores(words: dict[str, str]) -> None:
+    Path("two.py").write_text(
+        OWN.read_text().replace('return [("odd', 'return [("other", "s", "accuracy", ""), ("odd', 1)
+    )
+    digests = []
+    for chosen in (options("./own_task.py"), options("own_task.py:Odd-One-Out"), options("./two.py:odd-one-out")):
+        (measure,) = tasks.load(chosen).tasks
+        assert measure.name == "odd-one-out" and measure.baselines() == {"chance": pytest.approx(100 / 3)}
+        digests.append(score_digest(measure, chosen))
+    assert digests[0] == digests[1] != digests[2]
+    both = tasks.read(options("own.jsonl", "./own_task.py", "superglue:rte"))
+    assert [measure.name for measure in both] == ["own", "odd-one-out", "superglue:rte"]
+    assert not Path("__pycache__").exists(), "nothing is written beside the file"
+
+
+def test_a_stranger_has_defaults_for_what_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "least.py"
+    path.write_text(
+        "from workbench.tasks import Measure, Cost, Scores\n"
+        "def names(): return [('least', 'mine', 'score', 'nothing')]\n"
+        "class Least(Measure):\n"
+        "    name, suite, metric, act, fingerprint = 'least', 'mine', 'score', 'counting', 'x'\n"
+        "    def cost(self, spec, options, tokenizer): return Cost(1)\n"
+        "    def measure(self, model, host): return Scores({'all': {'score': 7.0}}, (0, 1))\n"
+        "def load(names, options, text): return [Least()]\n"
+    )
+    chosen = TasksSpec(names=(str(path),))
+    (measure,) = tasks.load(chosen).tasks
+    score = take(measure, Model(tmp_path, chosen), HOST)
+    assert (score.value, score.baselines, measure.seeds(chosen)) == (7.0, {}, 1)
+    assert list(score.finetune) == ["source"] and len(score.finetune["source"]) == 16
+
+
+FILE = """from workbench.tasks import Measure, Cost, Scores
+def names(): return NAMES
+class Own(Measure):
+    name, suite, metric, act, fingerprint = 'own', 'mine', 'score', 'counting', 'x'
+    def cost(self, spec, options, tokenizer): return COST
+    def measure(self, model, host): return FOUND
+    def baselines(self, cache=None): return BASELINES
+def load(names, options, text): return LOADED
+"""
+USUAL = {
+    "NAMES": "[('own', 'mine', 'score', 'x')]", "COST": "Cost(1)", "FOUND": "Scores({'all': {'score': 1.0}}, (0, 1))",
+    "BASELINES": "{}", "LOADED": "[Own()]",
+}  # fmt: skip
+FAULTS: list[tuple[dict[str, str], str]] = [
+    ({"NAMES": "['own']"}, r"names\(\) returns \['own'\], and must return a list of \(name, suite, metric, summary\)"),
+    ({"NAMES": "3"}, r"names\(\) returns 3, and must"),
+    ({"NAMES": "1 / 0"}, r"line 2: names raised ZeroDivisionError"),
+    ({"LOADED": "[3]"}, r"load\(\) returns a int without a text `name`; write a subclass of workbench.tasks.Measure"),
+    ({"LOADED": "Own()"}, r"load\(\) returns <.*Own object.*>, and must return a list of measures"),
+    ({"LOADED": "undefined"}, r"line 8: load raised NameError: name 'undefined' is not defined"),
+    ({"LOADED": "(1 / 0 for _ in 'ab')"}, r"line 8: load raised ZeroDivisionError"),
+    ({"LOADED": "[]"}, r"load\(\) returns no measure for own"),
+    ({"BASELINES": "[]"}, r"baselines\(\) of own returns \[\], and must return a Mapping"),
+    ({"COST": "5"}, r"cost\(\) of own returns 5, and must return a Cost"),
+    ({"FOUND": "{}"}, r"measure\(\) of own returns \{\}, and must return a Scores"),
+    ({"FOUND": "Scores({'all': {'other': 1.0}}, (0, 1))"}, r"measure\(\) of own has no value of 'score' in the first"),
+    ({"FOUND": "Scores({'all': {'score': 'high'}}, (0, 1))"}, r"measure\(\) of own has the value 'high' for score"),
+    ({"FOUND": "model.nothing"}, r"line 6: measure\(\) of own raised AttributeError: .*no attribute 'nothing'"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), FAULTS, ids=lambda each: str(each)[:40])
+def test_a_faulty_file_is_refused_in_a_sentence(
+    changed: dict[str, str], message: str, tmp_path: Path, encoder: Path
+) -> None:
+    text = FILE
+    for part, value in (USUAL | changed).items():
+        text = text.replace(part, value)
+    path = tmp_path / "größe.py"
+    path.write_text(text)
+    chosen = TasksSpec(names=(str(path),))
+    with pytest.raises(InputError, match=rf"(?s)^task {re.escape(str(path))}.*{message}") as refused:
+        (measure,) = tasks.load(chosen).tasks
+        measure.cost(SIZES, chosen, encoder)
+        take(measure, Model(encoder, chosen), HOST)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_value_that_is_not_finite_diverges(tmp_path: Path) -> None:
+    path = tmp_path / "nan.py"
+    text = FILE
+    for part, value in (USUAL | {"FOUND": "Scores({'all': {'score': float('nan')}}, (0, 1))"}).items():
+        text = text.replace(part, value)
+    path.write_text(text)
+    chosen = TasksSpec(names=(str(path),))
+    with pytest.raises(Diverged, match=r"measure\(\) of own is nan for score of all"):
+        take(tasks.read(chosen).tasks[0], Model(tmp_path, chosen), HOST)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("./nowhere.py", r"^--tasks \./nowhere\.py: there is no such file$"),
+        ("own_task.py:odd-one-oat", r"own_task\.py has no task 'odd-one-oat'; did you mean 'odd-one-out'\?"),
+        ("broken.py", r"broken\.py, line 1: SyntaxError"),
+        ("empty.py", r"empty\.py has no names and no load; a task needs names, load"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_refused(word: str, message: str, words: dict[str, str]) -> None:
+    Path("broken.py").write_text("def names(:\n")
+    Path("empty.py").write_text("")
+    with pytest.raises(InputError, match=message):
+        tasks.read(options(word))
+
+
+def test_a_kind_of_an_installed_package_is_found_by_its_names(
+    words: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    package = tmp_path / "site"
+    (package / "odd_tasks-1.0.dist-info").mkdir(parents=True)
+    (package / "odd_tasks-1.0.dist-info/METADATA").write_text("Name: odd-tasks\nVersion: 1.0\n")
+    (package / "odd_tasks-1.0.dist-info/entry_points.txt").write_text("[workbench.tasks]\nodd = odd_tasks\n")
+    shutil.copy(OWN, package / "odd_tasks.py")
+    monkeypatch.syspath_prepend(str(package))
+    chosen = options("ODD-one-out")
+    (measure,) = tasks.load(chosen).tasks
+    (by_path,) = tasks.load(options("./own_task.py")).tasks
+    assert score_digest(measure, chosen) == score_digest(by_path, chosen), "the same file, the same scores"
+    assert "odd-one-out" in [row["name"] for row in tasks.known()]
+    (package / "odd_tasks.py").write_text("raise ValueError('broken')\n")
+    monkeypatch.delitem(sys.modules, "odd_tasks")
+    assert [measure.name for measure in tasks.read(options("own.jsonl"))] == ["own"], "others go on"
+    assert re.search(r"odd_tasks.*ValueError: broken; its tasks are left out", caplog.text)
+
+
+def test_a_setting_is_refused_only_if_a_task_says_what_it_reads(words: dict[str, str]) -> None:
+    tasks.check_settings(options("./own_task.py"), {"tasks.folds": 5})
+    Path("own_task.py").write_text(OWN.read_text() + "\n\ndef reads(word, options):\n    return ['length']\n")
+    with pytest.raises(InputError, match=r"--set tasks.folds=5 has no effect on --tasks ./own_task.py"):
+        tasks.check_settings(options("./own_task.py", folds=5), {"tasks.folds": 5})
+    tasks.check_settings(options("./own_task.py", length=16), {"tasks.length": 16})
+
+
+def test_nothing_asks_for_the_type_of_a_measure() -> None:
+    package = Path(tasks.__file__).parents[1]
+    names = "PairSet|Tagging|Squad|LinearProbe|Embedding|Task"
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in package.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(rf"isinstance\([^)]*[ (|](?:{names})\b", line)
+    ]
+    assert found == []

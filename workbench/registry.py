@@ -1,0 +1,182 @@
+"""Plug-ins of one kind: the files of a built-in folder, an entry-point group of installed packages, and files by path.
+
+Objectives and kinds of tasks are found in this way, each by its name or by a path to a Python file. The hash of a file
+is part of the identity of what it computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from workbench.errors import InputError, suggest
+from workbench.spec.user_code import blaming
+from workbench.store.atomic import user_path
+
+LARGEST = 16 << 20  # bytes of the file of a plug-in
+_files: dict[str, Path] = {}  # files that were given by path in this process, by `name@hash`
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One known plug-in: its name, the first line of its docstring, and "built in" or the package that it is from."""
+
+    name: str
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Plugs:
+    """All plug-ins of a kind.
+
+    `kind` is the noun of messages, `option` is the option of the command line that names one, `package` and `folder`
+    hold the built-in ones, `group` is the entry-point group, and `parts` are the names that each module must have.
+    """
+
+    kind: str
+    option: str
+    package: str
+    folder: Path
+    group: str
+    parts: Sequence[str]
+
+    @functools.cached_property
+    def built_in(self) -> dict[str, Path]:
+        """The file of each plug-in of the built-in folder by its name; files that begin with _ are parts of others."""
+        return {path.stem.replace("_", "-"): path for path in sorted(self.folder.glob("[a-z]*.py"))}
+
+    def installed(self) -> dict[str, EntryPoint]:
+        """Return the entry points of installed packages by name, apart from names that are built in."""
+        points = sorted(entry_points(group=self.group), key=lambda point: point.name)
+        return {point.name: point for point in points if point.name not in self.built_in}
+
+    def listing(self) -> list[Entry]:
+        """Return every plug-in of the built-in folder and of installed packages, without importing any."""
+        here = [Entry(name, _summary(path), "built in") for name, path in self.built_in.items()]
+        others = []
+        for point in self.installed().values():
+            path = _module_file(point.value)
+            owner = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+            others.append(Entry(point.name, _summary(path) if path else "", owner))
+        return here + others
+
+    def find(self, word: str) -> tuple[str, str]:
+        """Return the name and the source hash of a plug-in that is given by its name or by a path to a Python file.
+
+        The hash is "" for a built-in one. Raises InputError for an unknown name or a missing file.
+        """
+        if word.endswith(".py") or "/" in word:
+            path = user_path(word, self.option)
+            if not path.is_file():
+                raise InputError(f"{self.option} {word}: there is no such file")
+            if path.stat().st_size > LARGEST:
+                raise InputError(f"{self.option} {word} has {path.stat().st_size:,} bytes, which no Python file has")
+            source, name = hash_of(path), path.stem.replace("_", "-").lower()
+            _files[f"{name}@{source}"] = path.resolve()
+            return name, source
+        if word in self.built_in:
+            return word, ""
+        installed = self.installed()
+        if word not in installed:
+            raise InputError(f"unknown {self.kind} {word!r}{suggest(word, [*self.built_in, *installed])}")
+        path_of = _module_file(installed[word].value)
+        return word, hash_of(path_of) if path_of else word
+
+    def file(self, name: str, source: str) -> Path | None:
+        """Return the file of a plug-in that was given by path; None for any other."""
+        return _files.get(f"{name}@{source}")
+
+    def keep(self, name: str, source: str, path: Path) -> None:
+        """Use the copy at `path` as the file of a plug-in, unless one was given by path or its hash differs."""
+        if source and path.is_file() and path.stat().st_size <= LARGEST and hash_of(path) == source:
+            _files.setdefault(f"{name}@{source}", path.resolve())
+
+    def load(self, name: str, source: str) -> ModuleType:
+        """Return the module of a plug-in. Raises InputError if it cannot be loaded or lacks a required name."""
+        path = self.file(name, source)
+        if path is not None:
+            module = _load_file(path, f"workbench_{self.kind}_{source}", self.kind)
+        elif source:
+            point = self.installed().get(name)
+            if point is None:
+                raise InputError(
+                    f"{self.kind} {name!r} is defined in a file that this command does not name; give it with "
+                    f"{self.option} FILE"
+                )
+            with blaming(f"{name!r} of {point.value}", kind=self.kind):
+                module = importlib.import_module(point.module)
+        else:
+            self.find(name)
+            module = importlib.import_module(f"{self.package}.{name.replace('-', '_')}")
+        if missing := [part for part in self.parts if not hasattr(module, part)]:
+            article = "an" if self.kind[0] in "aeiou" else "a"
+            raise InputError(
+                f"{file_of(module)} has no {' and no '.join(missing)}; {article} {self.kind} needs "
+                f"{', '.join(self.parts)}"
+            )
+        return module
+
+
+def hash_of(path: Path) -> str:
+    """Return 16 hex digits of the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def file_of(module: ModuleType) -> str:
+    """Return the file of a module, or its name if it has no file, for messages."""
+    return module.__file__ or module.__name__
+
+
+class _SourceAlone(SourceFileLoader):
+    """A loader that neither reads nor writes a compiled copy of a file, since its folder may be that of a run."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        """Raise OSError, on which importlib uses the source alone."""
+        raise OSError
+
+
+def _load_file(path: Path, name: str, kind: str) -> ModuleType:
+    """Return the module in a file, imported under `name`. Raises InputError if the import fails."""
+    if name in sys.modules:
+        return sys.modules[name]
+    module_spec = importlib.util.spec_from_file_location(name, path, loader=_SourceAlone(name, str(path)))
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module
+    try:
+        with blaming(str(path)):
+            module_spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _module_file(dotted: str) -> Path | None:
+    """Return the file of the module in an entry point's value, without importing it; None if there is none."""
+    try:
+        module_spec = importlib.util.find_spec(dotted.partition(":")[0])
+    except ModuleNotFoundError:
+        return None
+    return Path(module_spec.origin) if module_spec and module_spec.origin else None
+
+
+def _summary(path: Path) -> str:
+    """Return the first line of the docstring in a file; "" if the file cannot be read or parsed."""
+    try:
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    except (SyntaxError, OSError):
+        return ""
+    return text.partition("\n")[0]

@@ -1,0 +1,392 @@
+"""Measurement of a frozen encoder by a linear probe: a readout of each layer's states, and one of all layers together.
+
+The headline is the readout of all layers' states side by side: it can weight layers freely, and the problem stays
+convex. The results of single layers are reported beside it and select nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench import cpu
+from workbench.cpu import layers
+from workbench.errors import Diverged, InputError
+from workbench.rng import seed_of
+from workbench.signals import heed
+from workbench.spec.host import Host
+from workbench.tasks import linear_probe
+from workbench.tasks.common.contract import Model, Scores, items_of
+from workbench.tasks.common.encoder_folders import load_frozen
+from workbench.tasks.common.examples import Examples, Tagged
+from workbench.tasks.common.token_rows import Pieces, Splitter, by_length, check_ids, open_splitter, windows
+from workbench.tasks.linear_probe import STRENGTHS, LinearProbe
+
+MIXED = "mixed"
+
+Array = Any  # a numpy array
+
+
+def probe(task: LinearProbe, trial: Model, host: Host) -> Scores:
+    """Fit the readouts on the states of an encoder and score them; nothing is drawn at random.
+
+    Raises InputError for a folder without an encoder and for too few rows, Diverged for states that are not finite.
+    """
+    from threadpoolctl import threadpool_limits
+
+    device = host.resolved_device()
+    cpu.prepare(host.threads, host.plain, device)
+    reader = open_reader(trial.folder, trial.options.length, device)
+    train = _features(reader, task.train, task.kind)
+    tests = {part: _features(reader, rows, task.kind) for part, rows in task.tests.items()}
+    steps = len(train) + 1
+    results: dict[str, dict[str, Any]] = {}
+    with threadpool_limits(host.threads):  # of matrix products outside torch
+        for step, (name, inputs, test_inputs) in enumerate(_views(train, tests), 1):
+            results[name] = _layer(task, inputs, test_inputs, name == MIXED, trial.options.control)
+            if trial.progress is not None:
+                trial.progress(step, steps)
+    first = next(iter(task.tests))
+    mixed, items = results[MIXED]["values"], results[MIXED].pop("items", {})
+    values = dict(mixed)
+    values |= {f"{first}, layer {name}": each["values"][first] for name, each in results.items() if name != MIXED}
+    counts = task.train.count(), task.tests[first].count()
+    return Scores(values, counts, {"layers": results, **items})
+
+
+# ---- features ----
+
+
+def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
+    """Return features (layers, N, F) of texts, of words, or of differences between sentences.
+
+    The texts u and v of a pair are read separately; their features are u, v, |u - v| and u * v, as in InferSent
+    (Conneau et al. 2017).
+    """
+    from workbench.tasks.common.token_rows import text_pieces, word_pieces
+
+    if isinstance(rows, Tagged):
+        return picked_states(reader, *word_pieces(reader.splitter, rows.words))
+    place: dict[str, int] = {}  # each different text is read once
+    for text in (*rows.first, *(rows.second or [])):
+        place.setdefault(text, len(place))
+    state_means = mean_states(reader, text_pieces(reader.splitter, list(place)))
+    first = state_means[:, [place[text] for text in rows.first]]
+    if rows.second is None:
+        return first
+    second = state_means[:, [place[text] for text in rows.second]]
+    if kind == "pairs":
+        return first - second
+    return np.concatenate([first, second, np.abs(first - second), first * second], axis=-1)
+
+
+def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, dict[str, Array]]]:
+    """Yield the name and features of each layer, 0 being the embeddings, and then of all layers side by side."""
+    for layer in range(len(train)):
+        yield str(layer), train[layer], {part: each[layer] for part, each in tests.items()}
+    yield MIXED, np.concatenate(list(train), -1), {part: np.concatenate(list(x), -1) for part, x in tests.items()}
+
+
+# ---- readouts ----
+
+
+def _layer(
+    task: LinearProbe, train: Array, tests: dict[str, Array], mixed: bool = False, control: bool = False
+) -> dict[str, Any]:
+    """Return what a score's file holds on one layer, or on all layers together if they are `mixed`."""
+    held = _held(task)
+    balanced = task.metric == "matthews"  # this metric gives rare labels the weight of frequent ones
+    read = read_out(train, _targets(task, task.train), held, list(tests.values()), task.kind == "pairs", balanced)
+    values = {
+        part: linear_probe.points(task, task.tests[part], guess)
+        for part, guess in zip(tests, read.predicted, strict=True)
+    }
+    results = {"values": values, **_choice(read)}
+    first = next(iter(tests))
+    if task.kind == "pairs":
+        results["paradigms"] = linear_probe.by_paradigm(task, task.tests[first], read.predicted[0])
+    if mixed and task.metric == "accuracy" and task.kind != "words":
+        results["items"] = _items(task, task.tests[first], read.predicted[0])
+    if mixed and control and task.kind == "words":
+        results["control"] = _control(task, train, tests[first], held, values[first]["accuracy"])
+    return results
+
+
+def _items(task: LinearProbe, rows: Examples | Tagged, predicted: Array) -> dict[str, str]:
+    """Return the fact on each test row: whether it was predicted rightly, or of pairs the share of a win."""
+    right = predicted if task.kind == "pairs" else predicted == np.asarray(rows.targets)
+    return items_of([float(value) for value in right])
+
+
+def _choice(read: Readout) -> dict[str, Any]:
+    """Return which penalty was chosen, and by which losses."""
+    return {"strength": read.strength, "held_out_losses": list(read.losses), "converged": read.converged}
+
+
+def _held(task: LinearProbe) -> Array:
+    """Return a mask (N,) of the training rows that choose the penalty."""
+    marks = linear_probe.held(task)
+    if isinstance(task.train, Tagged):
+        return np.repeat(marks, [len(words) for words in task.train.words])
+    return np.array(marks)
+
+
+def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
+    """Return the label numbers (N,); differences of sentences get 0 and 1 in turn.
+
+    `Regression` negates the differences with 0, so the numbers change nothing, and both labels occur.
+    """
+    if task.kind == "pairs":
+        return np.arange(len(rows)) % 2
+    if isinstance(rows, Tagged):
+        return np.array([target for targets in rows.targets for target in targets])
+    return np.array(rows.targets)
+
+
+def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy: float) -> dict[str, Any]:
+    """Return the accuracy on a control task, and the selectivity, which is the accuracy on tags minus it.
+
+    In the control task (Hewitt and Liang 2019) a word has the same tag wherever it stands. A hash of the word draws
+    it from the tags of the training rows, so that a readout can only learn it word by word.
+    """
+    tags = _targets(task, task.train)
+    drawn = [_drawn(task, rows, tags) for rows in (task.train, next(iter(task.tests.values())))]
+    read = read_out(train, drawn[0], held, [test])
+    reached = 100 * float((read.predicted[0] == drawn[1]).mean())
+    return {"accuracy": reached, "selectivity": accuracy - reached, **_choice(read)}
+
+
+def _drawn(task: LinearProbe, rows: Examples | Tagged, tags: Array) -> Array:
+    """Return the control task's tag numbers (N,) of the words in `rows`."""
+    assert isinstance(rows, Tagged)
+    words = [word for words in rows.words for word in words]
+    of_word = {word: tags[seed_of(0, "linear", "control", task.name, word) % len(tags)] for word in set(words)}
+    return np.array([of_word[word] for word in words])
+
+
+# ---- logistic regression ----
+# A fifth of the training rows, chosen by a hash of their content, is set aside. Of five strengths, the one with the
+# lowest cross-entropy on these rows is taken, and the regression is fitted again on all training rows. Test rows are
+# only predicted. The problem is convex and the fit starts from zero, so nothing is random.
+
+MOST_STEPS = 500  # of L-BFGS
+TOLERANCE = 1e-4  # largest entry of the mean loss's gradient at the end of the last fit
+ROUGH = 1e-3  # the same while the strength is chosen, where it changes the losses by about 0.01 at most
+CONSTANT = 1e-6  # a feature whose deviation is at most this share of its largest value is constant up to rounding
+LEAST = 1e-12  # probability of a label that no row of the fit has
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Predictions (N,) for each test part, the strength that was chosen, and whether the final fit converged.
+
+    `losses` are the cross-entropies on the rows set aside, in the order of STRENGTHS.
+    """
+
+    predicted: list[Array]
+    strength: float
+    losses: tuple[float, ...]
+    converged: bool
+
+
+def read_out(
+    train: Array, targets: Array, held: Array, tests: Sequence[Array], pairs: bool = False, balanced: bool = False
+) -> Readout:
+    """Fit a readout on `train` (N, F) and predict every array in `tests`.
+
+    `held` (N,) marks the rows that choose the strength. If `balanced`, rows are weighted so that all labels count
+    alike. With `pairs` the features are differences, right sentence minus wrong one: there is no intercept, and a
+    prediction is 1 if the difference is on the right side, 0.5 on the boundary, 0 on the wrong side. Raises
+    InputError for too few rows.
+    """
+    if held.all() or not held.any() or len(set(targets[~held].tolist())) < 2:
+        raise InputError(
+            f"{len(targets):,} rows to train on are too few or too alike for a linear probe, which sets "
+            f"a fifth of them aside to choose its penalty"
+        )
+    scale = _scale(train, pairs)
+    scaled = scale(train)
+    weights = _balance(targets) if balanced else np.ones(len(targets))
+    losses, chosen = [], Regression(pairs, ROUGH)
+    for strength in STRENGTHS:  # each fit starts from the one before
+        chosen.fit(scaled[~held], targets[~held], strength, weights[~held])
+        losses.append(chosen.loss(scaled[held], targets[held], weights[held]))
+    strength = STRENGTHS[int(np.argmin(losses))]
+    final = Regression(pairs)
+    final.fit(scaled, targets, strength, weights)
+    return Readout([final.predict(scale(part)) for part in tests], strength, tuple(losses), final.converged)
+
+
+def _scale(train: Array, pairs: bool) -> Any:
+    """Return a function that scales every feature to mean 0 and standard deviation 1 on the training rows.
+
+    The mean of differences is not subtracted, because their zero is where two sentences are the same.
+    """
+    mean = np.zeros(train.shape[1], dtype=np.float64) if pairs else train.mean(0, dtype=np.float64)
+    spread = np.sqrt(((train - mean) ** 2).mean(0, dtype=np.float64))
+    spread[spread <= CONSTANT * np.abs(train).max(0)] = 1.0
+    return lambda rows: ((rows - mean) / spread).astype(np.float32)
+
+
+def _balance(targets: Array) -> Array:
+    """Return weights (N,) with mean 1 under which all labels count alike."""
+    places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
+    weights: Array = len(targets) / (len(counts) * counts[places])
+    return weights
+
+
+class Regression:
+    """Logistic regression of scikit-learn; each fit starts from the last one while the labels stay the same."""
+
+    def __init__(self, pairs: bool, tolerance: float = TOLERANCE) -> None:
+        from sklearn.linear_model import LogisticRegression
+
+        self.pairs, self.converged = pairs, True
+        self.model: Any = LogisticRegression(
+            solver="lbfgs", tol=tolerance, max_iter=MOST_STEPS, fit_intercept=not pairs, warm_start=True
+        )
+
+    def fit(self, rows: Array, targets: Array, strength: float, weights: Array = None) -> None:
+        """Minimise the cross-entropy of labels (N,), each row with its weight, plus the penalty.
+
+        Raises Diverged if the weights are not finite.
+        """
+        import numpy as np
+        from sklearn.exceptions import ConvergenceWarning
+
+        self.model.set_params(C=strength)
+        # numpy once warned of an invalid value in a matrix product here, which could not be repeated. It matters only
+        # if the weights are not finite, which is checked below.
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.model.fit(self._signed(rows, targets), targets, weights)
+        if not np.isfinite(self.model.coef_).all():
+            raise Diverged("the weights of a linear readout are not finite")
+        self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
+
+    def _signed(self, rows: Array, targets: Array) -> Array:
+        """Return the differences, negated where the target is 0.
+
+        The loss stays the same, and scikit-learn gets rows of both labels, which it needs.
+        """
+        import numpy as np
+
+        if not self.pairs:
+            return rows
+        signs = np.where(targets == 1, 1, -1).astype(rows.dtype)[:, None]
+        return rows.multiply(signs).tocsr() if hasattr(rows, "multiply") else rows * signs
+
+    def loss(self, rows: Array, targets: Array, weights: Array = None) -> float:
+        """Return the weighted mean cross-entropy of labels (N,)."""
+        import numpy as np
+
+        probabilities = self.model.predict_proba(self._signed(rows, targets)).astype(np.float64)
+        column = {label: place for place, label in enumerate(self.model.classes_.tolist())}
+        likelihoods = [
+            row[column[t]] if t in column else 0.0 for row, t in zip(probabilities, targets.tolist(), strict=True)
+        ]
+        return float(np.average(-np.log(np.maximum(likelihoods, LEAST)), weights=weights))
+
+    def predict(self, rows: Array) -> Array:
+        """Return labels (N,), or for pairs 1, 0.5 and 0 as in `read_out`."""
+        import numpy as np
+
+        if self.pairs:
+            return (np.sign(rows @ self.model.coef_[0].astype(np.float32)) + 1) / 2
+        return self.model.predict(rows)
+
+
+# ---- hidden states ----
+# Rows of similar length share a batch, everything is float32, and on a CPU an ELECTRA is computed by the kernels of
+# training. Texts that are longer than a row are read in windows that overlap by half; the state of a piece (a subword)
+# is taken from the window in which it has context on both sides.
+# Shapes: R rows, L positions, D width, N states that are returned.
+
+TOKENS = 8192  # tokens of a batch, padding included
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Frozen encoder with its tokenizer."""
+
+    model: Any
+    splitter: Splitter
+    device: str
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the encoder."""
+        return self.splitter.folder
+
+    @property
+    def layers(self) -> int:
+        """Return the number of layers whose states are read; the embeddings count as the first."""
+        return int(self.model.config.num_hidden_layers) + 1
+
+
+def open_reader(folder: Path, length: int, device: str) -> Reader:
+    """Load an encoder folder to read rows of at most `length` tokens. Raises InputError."""
+    model = load_frozen(folder, device)
+    splitter = open_splitter(folder, model.config, length, "a linear probe")
+    return Reader(model, splitter, device)
+
+
+def mean_states(reader: Reader, rows: Pieces) -> Any:
+    """Return the mean state of each row's pieces: float32 (layers, R, D)."""
+    return _states(reader, rows, [np.full(len(ids), number) for number, ids in enumerate(rows)], len(rows))
+
+
+def picked_states(reader: Reader, rows: Pieces, picks: Pieces) -> Any:
+    """Return the states of the pieces at the positions `picks` of each row, row after row: float32 (layers, N, D)."""
+    count, indices = 0, []
+    for ids, places in zip(rows, picks, strict=True):
+        target = np.full(len(ids), -1)
+        target[places] = np.arange(count, count + len(places))
+        indices.append(target)
+        count += len(places)
+    return _states(reader, rows, indices, count)
+
+
+def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
+    """Return the mean over pieces of the states with the same index: float32 (layers, `count`, D).
+
+    `indices` holds the index of each piece, -1 for a piece whose state is not used.
+    """
+    from scipy.sparse import csr_matrix
+
+    data, places = windows(reader.splitter, rows, indices)
+    check_ids(reader.folder, {"": data}, reader.model.get_input_embeddings().num_embeddings)
+    states_of: Any = None
+    weights = 1 / np.bincount(np.concatenate([p[p >= 0] for p in indices]), minlength=count)
+    for batch in by_length(data.lengths, TOKENS):
+        heed()
+        inputs, _ = data.batch(batch, reader.device)
+        states = _forward(reader.model, inputs)
+        if states_of is None:
+            states_of = np.zeros((len(states), count, states[0].shape[-1]), dtype=np.float32)
+        width = inputs["input_ids"].shape[1]
+        columns = np.concatenate([place * width + places[window][0] for place, window in enumerate(batch)])
+        targets, at = np.unique(np.concatenate([places[window][1] for window in batch]), return_inverse=True)
+        shape = (len(targets), len(batch) * width)
+        mean = csr_matrix((weights[targets][at].astype(np.float32), (at, columns)), shape=shape)
+        for layer, state in enumerate(states):
+            states_of[layer, targets] += mean @ state.float().flatten(0, 1).cpu().numpy()
+    if not np.isfinite(states_of).all():
+        raise Diverged(f"{reader.folder}: the encoder's states are not all finite numbers", 0)
+    return states_of
+
+
+def _forward(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
+    """Return the states (B, L, D) that enter the first layer, and those that leave each layer."""
+    ids, attention = inputs["input_ids"], inputs.get("attention_mask")
+    with torch.inference_mode():
+        if layers.can(model, ids):
+            return layers.every_state(model, ids, attention)
+        return list(model(input_ids=ids, attention_mask=attention, output_hidden_states=True).hidden_states)

@@ -1,0 +1,170 @@
+"""Fine-tuning of one encoder to tag words, and its scores.
+
+A word is read at its first piece, as in the released code and BERT (Devlin et al. 2019, section 5.3), or at its last
+piece in a causal encoder, whose first pieces do not see the rest of the word. The other pieces have no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.errors import Diverged
+from workbench.spec.host import Host
+from workbench.tasks.common.contract import Model, Scores
+from workbench.tasks.common.cost import step_count
+from workbench.tasks.common.encoder_folders import has_segments, is_causal, load_encoder, states
+from workbench.tasks.common.fine_tuning import fit, setting
+from workbench.tasks.common.token_rows import (
+    Encoded,
+    Splitter,
+    aligned,
+    by_length,
+    check_ids,
+    open_splitter,
+    pieces_of_words,
+    shuffled,
+    unknown,
+    windows,
+)
+from workbench.tasks.tagging import Tagging, by_type, columns, points
+from workbench.tensors import to_device
+
+TEST_TOKENS = 8192  # most tokens of a test batch, padding included
+
+
+class Tagger(nn.Module):
+    """An encoder with dropout and one linear layer on the state of each word, as in the released code."""
+
+    def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+        self.segments = has_segments(encoder)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(encoder.config.hidden_size, outputs)  # type: ignore[union-attr, arg-type]
+        nn.init.xavier_uniform_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, inputs: dict[str, Tensor], places: Tensor) -> Tensor:
+        """Return outputs (words, labels) of the words at these places (words,) of all positions of inputs (B, L)."""
+        hidden = states(self.encoder, self.segments, inputs).flatten(0, 1)
+        outputs: Tensor = self.head(self.dropout(hidden[places]))
+        return outputs
+
+
+def tag(task: Tagging, trial: Model, host: Host) -> Scores:
+    """Fine-tune a copy of an encoder on tagged sentences and score it.
+
+    Everything random is a function of (seed, task). Raises InputError for a folder without an encoder, and Diverged if
+    the loss or an output is NaN or infinite.
+    """
+    encoder, spec = trial.folder, trial.options
+    with setting(task.name, trial.seed, host, trial.unfinished) as where:
+        model = Tagger(load_encoder(encoder, spec.dropout, where.device), task.known, spec.dropout).to(where.device)
+        config = model.encoder.config
+        splitter, last = open_splitter(encoder, config, spec.length, "tagging"), is_causal(config)
+        sentences = {"train": task.train, **task.tests}
+        parts = {part: word_windows(splitter, rows.words, last) for part, rows in sentences.items()}
+        tokens = {part: data.rows for part, data in parts.items()}
+        check_ids(encoder, tokens, model.encoder.get_input_embeddings().num_embeddings)
+        train, targets = parts["train"], torch.tensor([t for each in task.train.targets for t in each])
+        steps = step_count(len(train.rows), task.settings(spec)["epochs"], spec)
+
+        def loss_of(rows: Any) -> Tensor:
+            inputs, places, words = train.batch(rows, where.device)
+            with where.autocast():
+                outputs = model(inputs, places)
+            wanted = targets[torch.from_numpy(words)].to(where.device)
+            return nn.functional.cross_entropy(outputs.float(), wanted, reduction="sum" if spec.sum_loss else "mean")
+
+        order = shuffled(train.rows.lengths, spec.batch, where.order())
+        earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
+        with where.autocast():
+            predicted = {part: predict(model, parts[part], where.device, task.name) for part in task.tests}
+
+    values = {part: points(task, task.tests[part], numbers) for part, numbers in predicted.items()}
+    first = next(iter(values))
+    rows = task.train.count(), parts[first].count
+    files = {f".{part}.conll": columns(task, task.tests[part], numbers) for part, numbers in predicted.items()}
+    effort = where.effort(steps, earlier)
+    return effort.scores(values, rows, _details(task, parts, predicted[first], last), files)
+
+
+def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:
+    """Return the most probable label of each word (words,). Raises Diverged if an output is NaN or infinite."""
+    predicted = np.full(data.count, -1)
+    with torch.inference_mode():
+        for rows in by_length(data.rows.lengths, TEST_TOKENS):
+            inputs, places, words = data.batch(rows, device)
+            outputs = model(inputs, places).float()
+            if not torch.isfinite(outputs).all():
+                raise Diverged(f"the outputs after fine-tuning on {name} are not finite")
+            predicted[words] = outputs.argmax(1).cpu().numpy()
+    assert (predicted >= 0).all(), "a word was read in no window"
+    return predicted
+
+
+def _details(task: Tagging, parts: Mapping[str, WordWindows], predicted: Any, last: bool) -> dict[str, Any]:
+    """Return what a score holds besides its metrics; F1 by type is that of the first test part."""
+    empty = sum(data.empty for data in parts.values())
+    without = f"{empty:,} of the words have no pieces in this tokenizer and are read as the unknown token"
+    return {
+        "scheme": task.scheme,
+        "scorer": task.scorer,
+        "types": by_type(task, task.tests[next(iter(task.tests))], predicted),
+        "read_at": f"{'last' if last else 'first'} piece of each word",
+        "sentences": {part: len(rows) for part, rows in {"train": task.train, **task.tests}.items()},
+        "windows": {part: len(data.rows) for part, data in parts.items()},
+        "words_without_pieces": {part: data.empty for part, data in parts.items()},
+        "notes": [*task.notes, *([without] if empty else [])],
+    }
+
+
+# ---- sentences of words in windows ----
+
+
+@dataclass(frozen=True)
+class WordWindows:
+    """R rows of token ids in which W words are read, each at one position of one row.
+
+    `places` holds for each row the positions at which words are read, and the numbers of these words, 0 to W - 1 in
+    the order of the text. `empty` is the number of words without pieces, which are read as the unknown token.
+    """
+
+    rows: Encoded
+    places: list[tuple[Any, Any]]
+    count: int
+    empty: int
+
+    def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor, Any]:
+        """Return the inputs (B, L) of the encoder by name, where the words of these rows are, and their numbers.
+
+        The places are indices (words of the batch,) into the positions of all rows (B * L,), row after row.
+        """
+        inputs, _ = self.rows.batch(rows, device)
+        width = inputs["input_ids"].shape[1]
+        flat = np.concatenate([line * width + self.places[row][0] for line, row in enumerate(rows)])
+        return inputs, to_device(torch.from_numpy(flat), device), np.concatenate([self.places[row][1] for row in rows])
+
+
+def word_windows(splitter: Splitter, sentences: Sequence[Sequence[str]], last: bool) -> WordWindows:
+    """Return sentences as rows. A word is read at its first piece, or with `last` at its last one."""
+    vocabulary = sorted({word for words in sentences for word in words})
+    known = pieces_of_words(splitter, vocabulary)
+    rows, firsts = aligned(known, sentences, unknown(splitter))
+    indices, count = [], 0
+    for row, first in zip(rows, firsts, strict=True):
+        index = np.full(len(row), -1)
+        index[np.append(first[1:], len(row)) - 1 if last else first] = np.arange(count, count + len(first))
+        indices.append(index)
+        count += len(first)
+    data, places = windows(splitter, rows, indices)
+    used = [row for row, (positions, _) in enumerate(places) if len(positions)]
+    empty = sum(not known[word] for words in sentences for word in words)
+    kept = Encoded([data.ids[row] for row in used], None, data.targets[used], data.pad)
+    return WordWindows(kept, [places[row] for row in used], count, empty)

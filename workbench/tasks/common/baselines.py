@@ -1,0 +1,226 @@
+"""Baselines that need no encoder: the most frequent label, logistic regression on words, and a look-up of words.
+
+Reports show them beside every score. Both are values of the task's own metric, times 100, and are cached on disk
+under the task's fingerprint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from workbench.progress import counted
+from workbench.store.atomic import cache_root
+from workbench.store.cache import read_entry, write_entry
+from workbench.tasks.common.examples import Examples, Tagged, Task, headline
+
+VERSION = 1  # increase it when the computation of a baseline changes
+FEATURES = 50_000  # at most, the most frequent ones
+ROWS = 20_000  # training rows at most; more would take longer than training the encoders of the demo
+WEIGHTS = 2_000_000  # features times labels at most
+MOST_STEPS = 200
+STRENGTH = 10.0  # scikit-learn's C, the weight of the summed loss against the penalty, for rows of norm 1
+WORD = re.compile(r"[^\W_]+|[^\w\s]")
+
+
+def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
+    """Return the baselines of a task, which come from the cache if they were computed before."""
+
+    def compute() -> dict[str, float]:
+        constant = {"all-right": headline(task, _all_right)} if task.metric == "f1a_em" else {}
+        return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
+
+    return cached(f"{task.fingerprint}-{VERSION}", compute, cache)
+
+
+def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | None) -> dict[str, float]:
+    """Return the baselines that the cache holds under a name; if it has none, they are computed and kept there.
+
+    The name begins with the fingerprint of the task; without a fingerprint nothing is cached.
+    """
+    if name.startswith("-"):
+        return compute()
+    path = (cache or cache_root()) / "baselines" / f"{name}.json"
+    values: dict[str, float] | None = read_entry(path)
+    if values is None:
+        values = compute()
+        write_entry(path, values)
+    return values
+
+
+def majority(task: Task) -> float:
+    """Return the score of giving every row the shares of the training labels as its outputs; 0 in a regression.
+
+    They predict the most frequent label, or with several labels a row those that more than half of the rows have. In a
+    choice it is the place at which the right answer is most often.
+    """
+    return 0.0 if task.regression else headline(task, _frequencies)  # a constant correlates with nothing
+
+
+def _frequencies(task: Task) -> Any:
+    """Return outputs (N, labels) for the test rows that are the same for each: log-odds, or shares, of the labels."""
+    import numpy as np
+
+    targets = task.array(task.train)
+    if task.choice:
+        counts = Counter(place for rows in task.units(task.train) for place, row in enumerate(rows) if targets[row])
+        return np.array([[counts[p]] for rows in task.units(_headline(task)) for p in range(len(rows))], np.float64)
+    shares = targets.mean(0) if task.multilabel else np.bincount(targets, minlength=len(task.labels)) / len(targets)
+    return np.tile(shares - 0.5 if task.multilabel else shares, (len(_headline(task)), 1))
+
+
+def _all_right(task: Task) -> Any:
+    """Return outputs (N, 2) for the test rows that call every answer right."""
+    import numpy as np
+
+    return np.tile([0.0, 1.0], (len(_headline(task)), 1))
+
+
+def bag_of_words(task: Task) -> float:
+    """Return the score of a linear model on bags of words.
+
+    Features are single words and pairs of neighbouring words; for two texts, those of each text and those that both
+    share. Feature vectors of rows have norm 1. The loss is the cross-entropy of a softmax, of a sigmoid for each label
+    with several labels a row, of a softmax over the answers of a question in a choice, or the squared error in a
+    regression, with an L2 penalty. At most 20,000 training rows are used. Two marked spans count as a second text.
+    """
+    return headline(task, _linear)
+
+
+def _linear(task: Task) -> Any:
+    """Return the outputs (N, labels) of a linear model on bags of words for the test rows."""
+    import numpy as np
+
+    train, test = task.train, _headline(task)
+    if len(train) > ROWS:
+        units = task.units(train)
+        kept = ROWS * len(units) // len(train)  # questions, or rows, evenly spread
+        step = len(units) / kept
+        train = train.take([row for i in range(kept) for row in units[int(i * step)]])
+    outputs = task.outputs
+    known = vocabulary(train, max(1000, min(FEATURES, WEIGHTS // outputs)))
+    inputs, targets = matrix(train, known), task.array(train)
+    if task.regression:
+        low, high = task.span
+        targets = (np.asarray(train.targets, dtype=np.float64)[:, None] - low) / (high - low)
+    elif task.choice:
+        targets = targets[:, None].astype(np.float64)
+    elif not task.multilabel:
+        targets = np.eye(outputs)[targets]
+    return matrix(test, known) @ _fit(inputs, targets, task.kind, [rows[0] for rows in task.units(train)])
+
+
+def by_word(train: Tagged, test: Tagged) -> tuple[Any, Any]:
+    """Return two predictions (words,) for tagged sentences: the most frequent tag, and the most frequent of each word.
+
+    A word that does not occur in training gets the most frequent tag of all. Of equally frequent tags, the one with
+    the smallest number is taken.
+    """
+    import numpy as np
+
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for words, targets in zip(train.words, train.targets, strict=True):
+        for word, target in zip(words, targets, strict=True):
+            counts[word][target] += 1
+    most = _most(Counter(target for targets in train.targets for target in targets))
+    of_word = {word: _most(targets) for word, targets in counts.items()}
+    looked_up = np.array([of_word.get(word, most) for words in test.words for word in words])
+    return np.full(test.count(), most), looked_up
+
+
+def _most(counts: Counter[int]) -> int:
+    """Return the most frequent target; of equally frequent ones, the smallest."""
+    return min(counts, key=lambda target: (-counts[target], target))
+
+
+def _headline(task: Task) -> Examples:
+    return next(iter(task.tests.values()))
+
+
+def _features(first: str, second: str | None) -> set[str]:
+    one = _grams(first)
+    if second is None:
+        return one
+    two = _grams(second)
+    return {"1" + w for w in one} | {"2" + w for w in two} | {"=" + w for w in one & two}
+
+
+def _grams(text: str) -> set[str]:
+    words = WORD.findall(text.lower())
+    return {*words, *(" ".join(pair) for pair in pairwise(words))}
+
+
+def _rows(examples: Examples) -> list[set[str]]:
+    second: list[str] | list[None] = examples.second or [None] * len(examples)
+    if examples.spans is not None:
+        marked = zip(examples.first, examples.spans, strict=True)
+        second = [" ".join(text[start:end] for start, end in spans) for text, spans in marked]
+    return [_features(a, b) for a, b in zip(examples.first, second, strict=True)]
+
+
+def vocabulary(examples: Examples, most: int) -> dict[str, int]:
+    """Return the column of each feature that occurs in two rows or more, at most `most`; column 0 is the constant."""
+    counts: Counter[str] = Counter()
+    for row in _rows(examples):
+        counts.update(row)
+    frequent = sorted((word for word, count in counts.items() if count > 1), key=lambda word: (-counts[word], word))
+    return {word: column for column, word in enumerate(frequent[:most], 1)}
+
+
+def matrix(examples: Examples, known: dict[str, int]) -> Any:
+    """Return a sparse matrix (rows, 1 + features): a column of ones, then each row's features, scaled to norm 1."""
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    columns = [sorted(known[word] for word in row if word in known) for row in _rows(examples)]
+    values = np.concatenate([[1.0, *(len(row) ** -0.5 for _ in row)] for row in columns])
+    ends = np.cumsum([0, *(1 + len(row) for row in columns)])
+    return csr_matrix((values, [c for row in columns for c in (0, *row)], ends), shape=(len(columns), 1 + len(known)))
+
+
+def _fit(inputs: Any, targets: Any, kind: str, starts: list[int] | None = None) -> Any:
+    """Return the weights (features, outputs) that minimise the loss with its penalty, by L-BFGS from zero.
+
+    The loss is that of a task of this kind (`Task.kind`). The weight of the constant is not penalised. In a choice,
+    `starts` are the first rows of the questions.
+    """
+    import numpy as np
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    starts = list(range(len(targets))) if starts is None else starts
+    rows, shape = len(starts), (inputs.shape[1], targets.shape[1])
+    question = np.repeat(np.arange(rows), np.diff([*starts, len(targets)]))
+    penalty = np.full(shape, 1 / (STRENGTH * rows))
+    penalty[0] = 0.0
+    transposed = inputs.T.tocsr()
+
+    def loss(flat: Any) -> tuple[float, Any]:
+        weights = flat.reshape(shape)
+        scores = inputs @ weights
+        if kind == "classification":
+            scores = scores - scores.max(1, keepdims=True)
+            logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+            value, error = -(targets * logs).sum() / rows, np.exp(logs) - targets
+        elif kind == "choice":
+            scores = scores - np.maximum.reduceat(scores, starts)[question]
+            logs = scores - np.log(np.add.reduceat(np.exp(scores), starts))[question]
+            value, error = -(targets * logs).sum() / rows, np.exp(logs) - targets
+        elif kind == "multilabel":
+            value = (np.logaddexp(0, scores) - targets * scores).sum() / rows
+            error = expit(scores) - targets
+        else:
+            error = scores - targets
+            value = (error**2).sum() / 2 / rows
+        value += (penalty * weights**2).sum() / 2
+        return float(value), (transposed @ error / rows + penalty * weights).ravel()
+
+    start: Any = np.zeros(shape).ravel()
+    steps = counted(range(MOST_STEPS), f"fitting a bag of words, {shape[1]:,} outputs, steps")
+    more: Any = {"options": {"maxiter": MOST_STEPS, "gtol": 1e-5}, "callback": lambda _: next(steps, None)}
+    result: Any = minimize(loss, start, jac=True, method="L-BFGS-B", **more)
+    return result.x.reshape(shape)

@@ -1,0 +1,411 @@
+"""Fine-tuning of one encoder to label texts, and its scores."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench import objectives
+from workbench.cpu import functions
+from workbench.data import hugging_face
+from workbench.errors import Diverged, InputError
+from workbench.models.export import WEIGHTS
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.store.run_directory import home_of
+from workbench.tasks.common.contract import Model, Progress, Scores, items_of
+from workbench.tasks.common.cost import step_count
+from workbench.tasks.common.encoder_folders import Classifier, has_segments, is_causal, load_encoder, row_length, states
+from workbench.tasks.common.examples import PART, Examples, Task, of_folds, over_folds
+from workbench.tasks.common.fine_tuning import Effort, Setting, fit, setting
+from workbench.tasks.common.metrics import judged
+from workbench.tasks.common.token_rows import (
+    Encoded,
+    by_length,
+    check_ids,
+    doubled,
+    encode,
+    encode_marked,
+    encode_rows,
+    shuffled,
+)
+
+TEST_TOKENS = 8192  # most tokens of a test batch, padding included
+
+
+def finetune(task: Task, model: Model, host: Host) -> Scores:
+    """Fine-tune a copy of an encoder (Hugging Face layout) on a task and score it, over all folds if there are any.
+
+    Everything random is a function of (seed, task). Raises InputError for a folder without an encoder, and Diverged if
+    the loss or an output is NaN or infinite.
+    """
+    return _over_folds(task, model, host) if task.folds else finetune_and_predict(task, {}, model, host)[0]
+
+
+def finetune_and_predict(
+    task: Task, unlabelled: Mapping[str, Examples], model: Model, host: Host
+) -> tuple[Scores, dict[str, Any]]:
+    """Fine-tune as `finetune` does; return the scores, and the outputs (N, labels) for each part without labels."""
+    outputs, effort = _fitted(task, unlabelled, model, host)
+    labelled = {part: outputs[part] for part in task.tests}
+    values = {part: points(task, labelled[part], rows, model.seed) for part, rows in task.tests.items()}
+    first = next(iter(labelled.values()))
+    details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
+    details |= {"predicted": first.argmax(1).tolist()} if task.predictions == "numbers" else {}
+    details |= _items(task, first, task.array(next(iter(task.tests.values()))))
+    files: dict[str, str] = {}
+    for part, rows in task.tests.items():
+        files |= prediction_files(task, part, rows, labelled[part])
+    scores = effort.scores(values, _rows(task), details, files)
+    return scores, {part: outputs[part] for part in unlabelled}
+
+
+def _over_folds(task: Task, model: Model, host: Host) -> Scores:
+    """Fine-tune once for each fold, and score all folds together (`tasks.common.examples`)."""
+    outputs, efforts, parts = list[Any](), list[Effort](), list(of_folds(task))
+    for number, part in enumerate(parts):
+        state, progress = model.unfinished, model.progress
+        if state is not None:
+            state = replace(state, score=f"{Path(state.score).stem}-fold{number}.json")
+        if progress is not None:
+            progress = partial(_of_all, progress, number, len(parts))
+        each, effort = _fitted(part, {}, replace(model, unfinished=state, progress=progress), host)
+        outputs.append(each[PART])
+        efforts.append(effort)
+        if state is not None:
+            state.delete()
+    if not all(np.isfinite(each).all() for each in outputs):
+        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {model.seed}) are not finite")
+    targets = [part.array(part.tests[PART]) for part in parts]
+    values = {PART: {name: 100 * value for name, value in over_folds(task, outputs, targets).items()}}
+    details = {"folds": len(parts), **({"notes": list(task.notes)} if task.notes else {})}
+    details |= _items(task, np.concatenate(outputs), np.concatenate(targets))
+    peak = max(each.peak_memory_bytes for each in efforts)
+    effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
+    of_row = [number for number, fold in enumerate(task.folds) for _ in fold]
+    files = prediction_files(task, PART, task.tests[PART], np.concatenate(outputs), of_row)
+    return effort.scores(values, _rows(task), details, files)
+
+
+def _items(task: Task, outputs: Any, targets: Any) -> dict[str, str]:
+    """Return the fact on each test row of a classification by accuracy: whether it was predicted rightly."""
+    if task.kind != "classification" or task.metric != "accuracy":
+        return {}
+    return items_of((outputs.argmax(1) == targets).tolist())
+
+
+def _rows(task: Task) -> tuple[int, int]:
+    """Return how many rows or questions are trained on, and how many the first test part has."""
+    return len(task.units(task.train)), len(task.units(next(iter(task.tests.values()))))
+
+
+def _of_all(progress: Progress, number: int, count: int, step: int, steps: int) -> None:
+    """Report a step of one of `count` fine-tunings as a step of all of them."""
+    progress(number * steps + step, count * steps)
+
+
+def _fitted(
+    task: Task, unlabelled: Mapping[str, Examples], trial: Model, host: Host
+) -> tuple[dict[str, Any], Effort]:  # fmt: skip
+    """Fine-tune; return the outputs (N, labels) for the task's tests and the parts without labels, and the effort."""
+    encoder, spec, unfinished = trial.folder, trial.options, trial.unfinished
+    with setting(task.name, trial.seed, host, unfinished) as where:
+        model = _classifier(encoder, task, spec, where)
+        learned = doubled(task) if spec.doubled and task.symmetric else task
+        length = row_length(encoder, model.encoder.config, spec.length)
+        parts = (encode if learned.train.spans is None else encode_marked)(encoder, learned, length)
+        parts = parts | {part: encode_rows(encoder, rows, length) for part, rows in unlabelled.items()}
+        check_ids(encoder, parts, model.encoder.get_input_embeddings().num_embeddings)
+        train, units = parts["train"], learned.units(learned.train)
+        steps = step_count(len(units), task.settings(spec)["epochs"], spec)
+
+        def loss_of(numbers: Any) -> Tensor:
+            rows = [row for number in numbers for row in units[number]]
+            inputs, targets = train.batch(rows, where.device)
+            with where.autocast():
+                hidden = model.states(inputs)
+                outputs = model.classify(hidden, inputs)
+                language = model.language(hidden, inputs) if model.language is not None else None
+            if task.choice:
+                loss = choice_loss(outputs.float(), targets, [len(units[number]) for number in numbers], spec.sum_loss)
+            else:
+                loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
+            if language is not None:
+                loss = loss + spec.lm_weight * language * (len(targets) if spec.sum_loss else 1)
+            return loss
+
+        lengths = train.lengths
+        longest = np.array([lengths[rows].max() for rows in units])
+        order = shuffled(longest, spec.batch, where.order())
+        earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
+        with where.autocast():
+            outputs = {part: predict(model, data, where.device) for part, data in parts.items() if part != "train"}
+        return outputs, where.effort(steps, earlier)
+
+
+def _classifier(folder: Path, task: Task, spec: TasksSpec, where: Setting) -> Classifier | SpanPairClassifier:
+    """Return the encoder of a folder with a new head for a task, on the device."""
+    encoder = load_encoder(folder, spec.dropout, where.device)
+    kind = Classifier if task.train.spans is None else SpanPairClassifier
+    model = kind(encoder, task.outputs, spec.dropout)
+    if spec.lm_weight:
+        model.language = LanguageLoss(encoder, folder)
+    return model.to(where.device)
+
+
+def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tensor:
+    """Return the loss of a batch: cross-entropy of outputs (B, labels), or squared error of outputs (B, 1).
+
+    The targets (B,) of a regression are scaled to the range 0 to 1. With several labels a row, targets (B, labels), it
+    is the mean over labels of the binary cross-entropy of a sigmoid. The loss is the mean over the batch, or its sum
+    with `total`, as in the released code.
+    """
+    reduction = "sum" if total else "mean"
+    if task.regression:
+        low, high = task.span
+        return nn.functional.mse_loss(outputs[:, 0], (targets - low) / (high - low), reduction=reduction)
+    if task.multilabel:
+        loss = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction=reduction)
+        return loss / len(task.labels) if total else loss
+    return nn.functional.cross_entropy(outputs, targets, reduction=reduction)
+
+
+def choice_loss(outputs: Tensor, targets: Tensor, sizes: list[int], total: bool) -> Tensor:
+    """Return the cross-entropy of a softmax over the answers of each question: its mean over questions, or its sum.
+
+    The outputs (N, 1) and the targets (N,), 1 for the right answer and else 0, are those of all answers; `sizes` (Q,)
+    are the numbers of answers of the questions, one after another.
+    """
+    logs = torch.cat([torch.log_softmax(part, 0) for part in outputs[:, 0].split(sizes)])
+    loss = -(logs * targets).sum()
+    return loss if total else loss / len(sizes)
+
+
+def predict(model: Classifier | SpanPairClassifier, data: Encoded, device: str) -> Any:
+    """Return the outputs (N, labels), float32, in the order of the data."""
+    outputs = np.zeros((len(data), model.head.out_features), dtype=np.float32)
+    with torch.inference_mode():
+        for rows in by_length(data.lengths, TEST_TOKENS):
+            inputs, _ = data.batch(rows, device)
+            outputs[rows] = model(inputs).float().cpu().numpy()
+    return outputs
+
+
+def points(task: Task, outputs: Any, rows: Examples, seed: int) -> dict[str, float]:
+    """Return the metrics of the outputs (N, labels) for these rows times 100.
+
+    Raises Diverged if an output is NaN or infinite.
+    """
+    if not np.isfinite(outputs).all():
+        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
+    values = judged(task.kind, task.metrics, outputs, task.array(rows), rows.groups)
+    return {name: 100 * value for name, value in values.items()}
+
+
+# ---- the auxiliary loss of language modelling ----
+# Radford et al. 2018, "Improving language understanding by generative pre-training", section 3.2: the loss of the task
+# plus `tasks.lm_weight`, 0.5 there, times the loss of the language model.
+# B rows, L positions, D width of the encoder, E width of its token table.
+
+NAMES = ("dense.weight", "dense.bias", "norm.weight", "norm.bias", "bias")  # of the head of `causal-lm`
+
+
+class LanguageLoss(nn.Module):
+    """The head with which an encoder predicted next tokens in pre-training, and its loss.
+
+    For an encoder of ours, this is the head of its run, with its weights. Published causal models whose output layer is
+    their token table need no weights. Raises InputError for an encoder that is not causal, or whose head is not known.
+    """
+
+    def __init__(self, encoder: Any, folder: Path) -> None:
+        super().__init__()
+        self.table: nn.Embedding = encoder.get_input_embeddings()
+        vocabulary, width = self.table.weight.shape
+        if not is_causal(encoder.config):
+            raise InputError(
+                f"tasks.lm_weight: {folder} holds an encoder whose positions see later ones, so it cannot be trained "
+                f"to predict the next token; set tasks.lm_weight=0"
+            )
+        weights = _head_of_run(folder)
+        self.transform: nn.Module | None = None
+        if weights:
+            dense, norm = nn.Linear(encoder.config.hidden_size, width), nn.LayerNorm(width, eps=1e-12)
+            self.transform = nn.Sequential(dense, nn.GELU(), norm)
+            self.bias = nn.Parameter(weights["bias"].clone())
+            dense.load_state_dict({"weight": weights["dense.weight"], "bias": weights["dense.bias"]})
+            norm.load_state_dict({"weight": weights["norm.weight"], "bias": weights["norm.bias"]})
+        elif (
+            encoder.config.model_type in hugging_face.CAUSAL
+            and getattr(encoder.config, "tie_word_embeddings", False)
+            and width == encoder.config.hidden_size
+        ):
+            self.register_buffer("bias", torch.zeros(vocabulary), persistent=False)
+        else:
+            raise InputError(
+                f"tasks.lm_weight: {folder} has no head that predicts the next token: neither that of a causal-lm run, "
+                f"nor a token table that is also the output layer, as in GPT-2; set tasks.lm_weight=0"
+            )
+
+    def forward(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        """Return the mean over rows () of each row's mean loss, over every real token that follows another.
+
+        hidden (B, L, D) are the states of inputs, tensors (B, L). As in the released code (openai/
+        finetune-transformer-lm, `train.py`), special tokens are predicted too.
+        """
+        ids, attention = inputs["input_ids"], inputs.get("attention_mask")
+        real = torch.ones_like(ids) if attention is None else attention
+        counted = (real[:, 1:] * real[:, :-1]).float()
+        weights = counted / counted.sum(1, keepdim=True).clamp(min=1)
+        features = hidden[:, :-1] if self.transform is None else self.transform(hidden[:, :-1])
+        loss = functions.guess(
+            features.flatten(0, 1), self.table.weight, self.bias, ids[:, 1:].flatten(), weights.flatten()
+        ).loss
+        return loss.value
+
+
+def _head_of_run(folder: Path) -> dict[str, Tensor]:
+    """Return the weights of the head of causal LM in the run of an encoder's folder; none if there is no such head."""
+    from safetensors.torch import load_file
+
+    run, place = home_of(folder)
+    heads = folder.parent / "heads"
+    if not (run.path / "spec.json").is_file() or not (heads / WEIGHTS).is_file():
+        return {}
+    objectives.keep_source(spec := run.spec(), run.path / "objective.py")
+    if not objectives.is_causal(spec):  # its head, if it has one of these names, fills masks
+        return {}
+    run.check_heads(place)
+    tensors = load_file(heads / WEIGHTS)
+    return {name: tensors[f"head.{name}"] for name in NAMES} if all(f"head.{name}" in tensors for name in NAMES) else {}
+
+
+# ---- the classifier of two marked spans ----
+
+
+class SpanPairClassifier(nn.Module):
+    """One linear layer on the states of two spans, each a mean weighted by a softmax of one linear layer.
+
+    This is how SuperGLUE's baseline reads WSC (Wang et al. 2019, section 4.1; the pooling is that of Lee et al. 2017).
+    In a causal encoder the states of a span depend only on the text before them.
+    """
+
+    def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+        self.segments = has_segments(encoder)
+        self.language: nn.Module | None = None  # predicts the next token, if that is trained too (`language_loss`)
+        self.dropout = nn.Dropout(dropout)
+        width = int(encoder.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.attention = nn.Linear(width, 1)
+        self.head = nn.Linear(2 * width, outputs)
+        for layer in (self.attention, self.head):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return outputs (B, labels) of input tensors (B, L) with `spans` (B, 2, 2)."""
+        return self.classify(self.states(inputs), inputs)
+
+    def states(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return the last hidden states (B, L, D) of input tensors (B, L)."""
+        return states(self.encoder, self.segments, inputs)
+
+    def classify(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        """Return outputs (B, labels) of the states (B, L, D), at `spans` (B, 2, 2) of the inputs."""
+        outputs: Tensor = self.head(self.dropout(self.pooled(hidden, inputs["spans"]).flatten(1)))
+        return outputs
+
+    def pooled(self, hidden: Tensor, spans: Tensor) -> Tensor:
+        """Return the state of each span (B, 2, D) of the states (B, L, D); a span is its first position and its end."""
+        positions = torch.arange(hidden.shape[1], device=hidden.device)
+        inside = (positions >= spans[..., :1]) & (positions < spans[..., 1:])  # (B, 2, L)
+        scores = self.attention(hidden).transpose(1, 2).float()  # (B, 1, L)
+        weights = torch.softmax(scores.masked_fill(~inside, -torch.inf), dim=-1)
+        return weights.to(hidden.dtype) @ hidden
+
+
+# ---- predictions in CSV ----
+# A line has the row's texts, what is right (`gold`), what was predicted, and a column for each output: of a
+# classification the probability of each label, else the output itself, which a regression has from 0 to 1. Numbers are
+# 32-bit floats, written so that reading them gives the same floats, and in a regression the same doubles. Several
+# labels of a row are separated by `|`, or are a JSON list if that is part of a label.
+
+SEPARATOR = "|"  # of the labels of a row that has several
+MOST = 1_000_000  # outputs in a file, beyond which it has only what was predicted
+
+
+def prediction_files(task: Task, part: str, rows: Examples, outputs: Any, folds: Sequence[int] = ()) -> dict[str, str]:
+    """Return {ending: content} of the predictions of a user's table, from outputs (N, labels); {} for other tasks.
+
+    `folds` are the numbers of the folds in which the rows were tested, if they were.
+    """
+    if task.predictions != "csv":
+        return {}
+    target = io.StringIO(newline="")
+    writer = csv.writer(target, lineterminator="\n")
+    columns = _prediction_columns(task, rows, outputs, folds)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return {f".{part}.csv": target.getvalue()}
+
+
+def _prediction_columns(task: Task, rows: Examples, outputs: Any, folds: Sequence[int]) -> dict[str, Sequence[Any]]:
+    """Return the columns of the file by their names."""
+    import numpy as np
+    from scipy.special import softmax
+
+    columns: dict[str, Sequence[Any]] = {"text": rows.first}
+    if rows.second is not None:
+        columns["pair"] = rows.second
+    if rows.groups is not None:
+        columns["question"] = rows.groups
+    if folds:
+        columns["fold"] = folds
+    columns |= {"gold": _named(task, rows.targets), "predicted": _named(task, _predicted(task, outputs))}
+    if outputs.size > MOST:
+        return columns
+    if task.kind == "classification":
+        names, scores = [f"probability of {label}" for label in task.labels], softmax(outputs, axis=1)
+    else:
+        names, scores = [f"output for {label}" for label in task.labels], outputs
+    named = zip(names if len(names) == scores.shape[1] else ["output"], scores.T, strict=True)
+    number = float if task.kind == "regression" else np.float32
+    return columns | {name: [str(number(score)) for score in column] for name, column in named}
+
+
+def _predicted(task: Task, outputs: Any) -> list[Any]:
+    """Return the prediction for each row, in the form of `Examples.targets`.
+
+    It is None for the rows of a choice, since they are answers to one question, of which only one can be right.
+    """
+    if task.kind == "choice":
+        return [None] * len(outputs)
+    if task.kind == "regression":
+        low, high = task.span
+        return [low + (high - low) * output for output in outputs[:, 0].tolist()]
+    if task.kind == "multilabel":
+        return [row.nonzero()[0].tolist() for row in outputs > 0]
+    targets: list[Any] = outputs.argmax(1).tolist()
+    return targets
+
+
+def _named(task: Task, targets: Sequence[Any]) -> list[Any]:
+    """Return targets as a table has them: the names of labels, or numbers."""
+    if task.kind in ("regression", "choice"):
+        return ["" if target is None else target for target in targets]
+    if task.kind == "multilabel":
+        join: Callable[[list[str]], str] = (
+            json.dumps if any(SEPARATOR in label for label in task.labels) else SEPARATOR.join
+        )
+        return [join([task.labels[label] for label in target]) for target in targets]
+    return [task.labels[target] for target in targets]

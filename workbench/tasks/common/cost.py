@@ -1,0 +1,345 @@
+"""Cost of measuring an encoder: FLOPs by which `auto` chooses points during training, and the time of fine-tuning here.
+
+The FLOPs are the same for every objective, so that all arms of an experiment are scored at the same points. They follow
+from numbers of tokens and are never timed, so every worker and every machine computes the same. Lengths of training
+rows are those of at most SAMPLE rows, evenly spread. They are approximate: words and texts that are tokenized apart in
+fine-tuning are counted together here, and the tokens of padding, which are few in batches by length, are not.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench.errors import plural
+from workbench.models import flops
+from workbench.progress import clock
+from workbench.spec.host import Host, cores, threads_for_each
+from workbench.spec.parts import EncoderSpec, TasksSpec, size_in_words
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import ResolvedSpec
+from workbench.tasks.common.contract import FINE_TUNING, Cost, Measure, Suite
+from workbench.training import snapshots
+from workbench.training.plan import Plan
+from workbench.training.snapshots import Point
+
+SPECIAL = 2  # [CLS] and [SEP] of each text
+SAMPLE = 1000  # rows whose lengths are counted
+BACKWARD = 2  # times the products of a forward pass
+
+Rows = list[list[int]]  # for each example the tokens of each of its rows
+T = TypeVar("T")
+_counted: dict[tuple[str, str, int], Counter[int]] = {}
+
+
+# ---- the cost of one score ----
+
+
+def text_lengths(fingerprint: str, texts: Iterable[str], limit: int, tokenizer: Path) -> Counter[int]:
+    """Return how many different texts have each number of tokens, at most `limit`; each measure is counted once."""
+    key = (fingerprint, str(tokenizer), limit)
+    if key not in _counted:
+        counts = pieces_of(tokenizer, list(dict.fromkeys(texts)))
+        _counted[key] = Counter(min(limit, SPECIAL + max(1, count)) for count in counts)
+    return _counted[key]
+
+
+def reading_cost(
+    fingerprint: str, texts: Iterable[str], spec: RunSpec, options: TasksSpec, tokenizer: Path
+) -> int:  # fmt: skip
+    """Return the FLOPs of reading every different text once."""
+    lengths = text_lengths(fingerprint, texts, min(options.length, spec.encoder.positions), tokenizer)
+    return sum(count * flops.encoder(spec.encoder, length).matmul for length, count in lengths.items())
+
+
+@functools.lru_cache(4)
+def _tokenizer(folder: str) -> Any:
+    from workbench.data.tokenizer import fast
+
+    return fast(Path(folder))
+
+
+def pieces_of(tokenizer: Path, texts: Sequence[str]) -> list[int]:
+    """Return the number of tokens of each text, without special ones, by the tokenizer in a folder."""
+    return [len(each.ids) for each in _tokenizer(str(tokenizer)).encode_batch(texts, add_special_tokens=False)]
+
+
+def step_count(rows: int, epochs: float, options: TasksSpec) -> int:
+    """Return the number of steps of fine-tuning on this many training rows, at least 1."""
+    return max(1, round(epochs * math.ceil(rows / options.batch)))
+
+
+def tuning_cost(
+    measure: Measure, spec: RunSpec, options: TasksSpec, tokenizer: Path, train: Sequence[list[str]],
+    tests: Iterable[Sequence[list[str]]], rows_of: Callable[[list[int]], list[int]] | None = None, *,
+    windows: bool = False, repeats: int = 1, folds: int = 0, passes: int = 1,
+) -> Cost:  # fmt: skip
+    """Return the cost of one fine-tuning on examples, each a list of texts, and of reading the test examples.
+
+    An example is what a batch counts: a row, a question with all its answers, or a pair of texts; with `windows` each
+    window of an example is counted. `rows_of` gives the tokens of the rows of an example from the pieces of its texts,
+    by default one row for each text. Each example is trained on `repeats` times an epoch. A step and a test read their
+    rows in `passes`.
+    """
+    limit = min(options.length, spec.encoder.positions)
+
+    def count(examples: Sequence[list[str]]) -> Rows:
+        some = _some(examples)
+        pieces = iter(pieces_of(tokenizer, [text for texts in some for text in texts]))
+        read = rows_of or (lambda counts: [min(limit, max(1, each) + SPECIAL) for each in counts])
+        return [read([next(pieces) for _ in texts]) for texts in some]
+
+    trained, number = count(train), len(train) * repeats
+    if windows:
+        number = round(number * sum(map(len, trained)) / len(trained))
+        trained = [[length] for rows in trained for length in rows]
+    share = (folds - 1) / folds if folds else 1
+    epochs = float(measure.settings(options)["epochs"])
+    steps = step_count(round(number * share), epochs, options) * max(1, folds)
+    tested = [example for part in tests for example in part]
+    step = (1 + BACKWARD) * options.batch * _mean_forward(spec.encoder, trained)
+    reading = passes * len(tested) * _mean_forward(spec.encoder, count(tested))
+    lengths = [length for rows in trained for length in rows]
+    return Cost(steps * step + reading, steps, passes, lengths)
+
+
+def _some(examples: Sequence[T]) -> list[T]:
+    """Return at most SAMPLE examples, evenly spread."""
+    step = max(1.0, len(examples) / SAMPLE)
+    return [examples[int(place * step)] for place in range(min(len(examples), SAMPLE))]
+
+
+def _mean_forward(encoder: EncoderSpec, examples: Rows) -> float:
+    """Return the mean FLOPs of reading one of the examples."""
+    total = sum(flops.encoder(encoder, length).matmul for rows in examples for length in rows)
+    return total / max(1, len(examples))
+
+
+# ---- the points of training at which measures are taken ----
+# Only measures that train no weights of the encoder are taken: zero-shot pairs, linear probes and embeddings. Those of
+# one suite share their points, because a report shows their mean. `auto` goes from the cheapest suite to the most
+# expensive one and gives each the longest of SERIES whose cost, added to that of the suites before it, is within SHARE
+# of the run's training FLOPs.
+
+SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
+SERIES = (6, 3, 2)  # numbers of points that `auto` tries; the points of each are a part of those before it
+
+
+@dataclass(frozen=True)
+class Series:
+    """Measures of one suite and their points.
+
+    `each` is the cost of one point, as a share of the run's training FLOPs.
+    """
+
+    suite: str
+    measures: tuple[Measure, ...]
+    points: tuple[Point, ...]
+    each: float
+
+    @property
+    def share(self) -> float:
+        """Return the cost of all points, as a share of the run's training FLOPs."""
+        return self.each * len(self.points)
+
+
+def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer: Path) -> list[Series]:
+    """Return the points of each suite that can be measured during training, the cheapest suite first.
+
+    A suite may get no points. Raises InputError if the schedule `words` is chosen and the words of the corpus are
+    not counted.
+    """
+    suites: dict[str, list[Measure]] = {}
+    for measure in suite.tasks:
+        if measure.act != FINE_TUNING:
+            suites.setdefault(measure.suite, []).append(measure)
+    if not suites or plan.steps == plan.first or tasks.at == "none" or tasks.held_out:
+        return []  # a search compares the scores at the ends of its runs
+    whole = (plan.steps - plan.first) * plan.flops_per_step["matmul"]
+    costs = {name: sum(m.cost(spec, tasks, tokenizer).flops for m in measures) for name, measures in suites.items()}
+    each = {name: cost / whole for name, cost in costs.items()}
+    made, spent = [], 0.0
+    for name in sorted(suites, key=lambda name: (each[name], name)):
+        chosen = _chosen(spec, plan, tasks.at, each[name], SHARE - spent)
+        spent += each[name] * len(chosen)
+        made.append(Series(name, tuple(suites[name]), tuple(chosen), each[name]))
+    return made
+
+
+def _chosen(spec: RunSpec, plan: Plan, setting: str, each: float, left: float) -> list[Point]:
+    """Return the points of a suite; `each` is the cost of one, and `auto` may spend at most `left`."""
+    if setting == "words":
+        return snapshots.word_points(spec, plan)
+    convention = spec.budget.convention
+    if setting != "auto":
+        return snapshots.log_points(plan, snapshots.count_of(setting), convention)
+    candidates = (snapshots.log_points(plan, count, convention) for count in SERIES)
+    return next((one for one in candidates if one and len(one) * each <= left), [])
+
+
+def schedule_points(series_of_suites: Iterable[Series]) -> list[Point]:
+    """Return every point at which some suite is measured, in the order of training."""
+    return sorted({point for one in series_of_suites for point in one.points}, key=lambda point: point.step)
+
+
+def schedule_rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
+    """Return for each suite how many points the runs of an experiment get, and the largest cost of a run.
+
+    `one_point` and `all_points` are shares of a run's training FLOPs.
+    """
+    by_suite: dict[str, list[Series]] = {}
+    for one in (one for run in runs for one in run):
+        by_suite.setdefault(one.suite, []).append(one)
+    return [
+        {
+            "suite": suite, "least_points": min(len(one.points) for one in several),
+            "most_points": max(len(one.points) for one in several), "one_point": max(one.each for one in several),
+            "all_points": max(one.share for one in several),
+        }
+        for suite, several in by_suite.items()
+    ]  # fmt: skip
+
+
+def schedule_sentence(suites: Sequence[Mapping[str, Any]], setting: str) -> str:
+    """Return a sentence on the `rows` of a setting of --evaluate-at; "" if nothing can be measured during training."""
+    taken = [
+        f"{row['suite']} at {_span(row['least_points'], row['most_points'])} "
+        f"(at most {_percent(row['all_points'])} of a run's compute)"
+        for row in suites
+        if row["most_points"]
+    ]
+    left = [f"{row['suite']} (one costs {_percent(row['one_point'])})" for row in suites if not row["most_points"]]
+    parts = [", ".join(taken)] if taken else []
+    if left and setting == "auto":
+        parts.append(
+            f"no point of {' or '.join(left)} fits into {_percent(SHARE)} of a run's compute "
+            "(--evaluate-at log:6 takes 6 points whatever they cost)"
+        )
+    elif left:
+        parts.append(f"none, because the run ends before the first point of --evaluate-at {setting}")
+    return f"scores during training: {'; '.join(parts)}" if parts else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:,.0f} %"
+
+
+def _span(least: int, most: int) -> str:
+    """Return `1 point`, `6 points` or `1 to 2 points`."""
+    return plural(most, "point") if least == most else f"{least} to {most} points"
+
+
+# ---- the time of fine-tuning here ----
+# A classifier over an encoder of the run's widths is trained for a few steps on made-up rows, once on short and once
+# on long ones; its time is a linear function of the matrix products of a step. An encoder of more than DEEP layers is
+# timed with DEEP of them.
+
+DEEP = 4  # layers
+TRIES = 3  # steps, of which the fastest counts: other processes may disturb some
+ENOUGH = 1.0  # seconds of steps, after which no further step is timed
+MOST = {"cpu": 4e11, "cuda": 6e13}  # FLOPs of a timed step; with more, it has fewer rows
+SHORT = 16  # tokens of the rows of the first timing
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The time of a step: `step` seconds, and `product` more for each FLOP in matrix products."""
+
+    step: float
+    product: float
+
+
+def planned_time(
+    encoders: Sequence[ResolvedSpec], suite: Suite, options: TasksSpec, tokenizer: Path, host: Host, workers: int
+) -> tuple[str, list[dict[str, Any]]]:
+    """Return the time of all fine-tunings of some encoders, as a sentence and as a row for each size and task."""
+    sizes: dict[str, list[ResolvedSpec]] = {}
+    for spec in encoders:
+        sizes.setdefault(spec.encoder.model_dump_json(), []).append(spec)
+    if workers > 1:
+        host = replace(host, threads=host.threads or threads_for_each(workers))
+    rows, each, total = list[dict[str, Any]](), dict[str, float](), 0.0
+    for alike in sizes.values():
+        costs = [task.cost(alike[0], options, tokenizer) for task in suite.tasks]
+        for task, cost, seconds in zip(suite.tasks, costs, tuning_seconds(alike[0], costs, options, host), strict=True):
+            size = size_in_words(alike[0].encoder.layers, alike[0].encoder.hidden)
+            count = len(alike) * task.seeds(options)
+            rows.append({"task": task.name, "encoder": size, "steps": cost.steps, "seconds": seconds, "times": count})
+            total += count * seconds
+            each[task.name] = max(seconds, each.get(task.name, 0.0))
+    total /= min(workers, len(encoders))
+    shares = ", ".join(f"{name} {clock(seconds)}" for name, seconds in each.items())
+    missing = f"; without {', '.join(suite.missing)}, which are not there" if suite.missing else ""
+    return (
+        f"fine-tuning time for {plural(len(encoders), 'encoder')}, untrained ones included: about {clock(total)} here "
+        f"(a few steps timed; one fine-tuning takes {shares}){missing}"
+    ), rows
+
+
+def tuning_seconds(spec: ResolvedSpec, costs: Sequence[Cost], options: TasksSpec, host: Host) -> list[float]:
+    """Return the seconds that one fine-tuning at each cost takes here, reading its tests included."""
+    lengths = sorted(length for cost in costs for length in cost.lengths) or [2 * SHORT]
+    middle = max(2 * SHORT, lengths[len(lengths) * 3 // 4])
+    speed = measured(spec, options, host, (SHORT, min(middle, spec.encoder.positions)))
+    return [cost.steps * cost.passes * speed.step + speed.product * cost.flops for cost in costs]
+
+
+def measured(spec: ResolvedSpec, tasks: TasksSpec, host: Host, lengths: Sequence[int]) -> Speed:
+    """Return the speed of the fine-tuner here with an encoder of a spec, by steps with rows of two lengths."""
+    device = host.resolved_device()
+    precision = host.resolved_precision(spec.encoder.hidden)
+    host = replace(host, device=device, precision=precision, threads=host.threads or cores())
+    layers = min(DEEP, spec.encoder.layers)
+    sizes = {"layers": layers, "dropout": tasks.dropout, "attention_dropout": tasks.dropout}
+    shallow = spec.changed({f"encoder.{name}": value for name, value in sizes.items()})
+    most = MOST.get(device.partition(":")[0], MOST["cpu"])
+    works, seconds = list[float](), list[float]()
+    for length in lengths:
+        row = (1 + BACKWARD) * flops.encoder(shallow.encoder, length).matmul
+        rows = max(1, min(tasks.batch, int(most / row)))
+        works.append(float(rows * row))
+        seconds.append(_timed(shallow, tasks, host, rows, length))
+    product = max(0.0, (seconds[1] - seconds[0]) / (works[1] - works[0]))
+    start = max(0.0, seconds[1] - product * works[1])
+    return Speed(start * spec.encoder.layers / layers, product)
+
+
+def _timed(spec: ResolvedSpec, tasks: TasksSpec, host: Host, rows: int, length: int) -> float:
+    """Return the seconds of a step of fine-tuning on made-up rows: the fastest of a few, after one that warms up."""
+    import torch
+    from torch import nn
+
+    from workbench import cpu
+    from workbench.models.encoder import build_encoder
+    from workbench.tasks.common.encoder_folders import Classifier
+    from workbench.tasks.common.fine_tuning import layerwise_optimizer
+
+    cpu.prepare(host.threads, host.plain, host.device)
+    autocast = torch.autocast(host.device.partition(":")[0], torch.bfloat16, enabled=host.precision == "bf16")
+    taken = list[float]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Classifier(build_encoder(spec).model, 2, tasks.dropout).to(host.device).train()
+        optimizer = layerwise_optimizer(model, tasks)
+        ids = torch.randint(spec.encoder.vocab, (rows, length)).to(host.device)
+        real = torch.ones_like(ids)
+        real[0, -1] = 0
+        labels = torch.zeros(rows, dtype=torch.int64, device=host.device)
+        inputs = {"input_ids": ids, "attention_mask": real}
+        while len(taken) <= TRIES and sum(taken[1:]) < ENOUGH and (not taken or taken[0] < 5 * ENOUGH):
+            begun = time.perf_counter()
+            with autocast:
+                outputs = model(inputs)
+            nn.functional.cross_entropy(outputs.float(), labels).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), tasks.clip, foreach=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            next(model.parameters()).flatten()[0].item()  # waits for the device
+            taken.append(time.perf_counter() - begun)
+    return min(taken[1:] or taken)

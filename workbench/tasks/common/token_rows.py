@@ -1,0 +1,423 @@
+"""Token ids of the texts of a task, and their batches, each padded to its longest row."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.data import hugging_face
+from workbench.data.tokenizer import load_published_tokenizer
+from workbench.errors import InputError
+from workbench.progress import counted
+from workbench.rng import seed_of
+from workbench.tasks.common.encoder_folders import row_length
+from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted
+from workbench.tensors import to_device
+
+POOL = 16  # number of batches whose rows are sorted by length together
+PIECE, CHARACTERS = 1000, 1 << 20  # rows and characters in one call of a tokenizer
+_CACHED = 16  # tasks whose ids are cached between calls
+_memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """N rows of token ids with [CLS] and [SEP], each of its own length.
+
+    `types` are the segment ids of each row, None if the model has no segments. `pad` is the id of the padding token.
+    `spans` (N, 2, 2) are the first positions and the ends of two spans of tokens, None if no spans are marked.
+    """
+
+    ids: list[Any]  # arrays (length,) int64
+    types: list[Any] | None
+    targets: Any  # (N,) int64, float64 in a regression, (N, labels) float32 with several labels a row
+    pad: int
+    spans: Any = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> Any:
+        """The number of tokens of each row, an array (N,)."""
+        return np.array([len(ids) for ids in self.ids])
+
+    def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the inputs of the model by name, and the targets of these rows, those of a regression as float32.
+
+        Inputs of the encoder are tensors (B, longest); `spans` (B, 2, 2) are for a head.
+        """
+        lengths = [len(self.ids[i]) for i in rows]
+        shape = (len(rows), max(lengths))
+        ids, types = np.full(shape, self.pad), np.zeros(shape, dtype=np.int64)
+        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            ids[place, :length] = self.ids[row]
+            if self.types is not None:
+                types[place, :length] = self.types[row]
+        inputs = {"input_ids": ids}
+        if min(lengths) < shape[1]:  # padding is on the right, also if the tokenizer pads on the left
+            inputs["attention_mask"] = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+        if self.types is not None:
+            inputs["token_type_ids"] = types
+        if self.spans is not None:
+            inputs["spans"] = self.spans[rows]
+        tensors = {name: to_device(torch.from_numpy(array), device) for name, array in inputs.items()}
+        targets = torch.from_numpy(self.targets[rows])
+        return tensors, to_device(targets.float() if targets.is_floating_point() else targets, device)
+
+
+def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
+    """Return the encoded parts of a task, "train" first, from a cache if they were encoded before.
+
+    Rows are truncated to `length` tokens, the longer text of a pair first. Raises InputError for a folder without a
+    usable tokenizer.
+    """
+    files = hugging_face.check_tokenizer_folder(folder)
+    content = b"\0".join(files[name].read_bytes() for name in sorted(files))
+    key = (hashlib.sha256(content).hexdigest(), task.fingerprint, length)
+    if not task.fingerprint or key not in _memory:
+        parts = {"train": task.train, **task.tests}
+        while len(_memory) >= _CACHED:
+            _memory.pop(next(iter(_memory)))
+        tokenizer = load_published_tokenizer(folder)
+        _memory[key] = {
+            part: _encode(tokenizer, rows, task.array(rows), length, folder) for part, rows in parts.items()
+        }
+    return _memory[key]
+
+
+def encode_rows(folder: Path, rows: Examples, length: int) -> Encoded:
+    """Return rows without labels as token ids; their targets are all 0. Nothing is cached."""
+    return _encode(load_published_tokenizer(folder), rows, np.zeros(len(rows), dtype=np.int64), length, folder)
+
+
+def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
+    """Raise InputError if a token id, padding included, is not in the encoder's vocabulary of `vocabulary` entries."""
+    for data in parts.values():
+        check_tokens(folder, [*data.ids, [data.pad]], vocabulary)
+
+
+def check_tokens(folder: Path, rows: Iterable[Any], vocabulary: int) -> None:
+    """Raise InputError if a token id in some rows is not in the encoder's vocabulary of `vocabulary` entries."""
+    ends = (id for ids in rows if len(ids) for id in (np.min(ids), np.max(ids)))
+    wrong = next((int(id) for id in ends if not 0 <= id < vocabulary), None)
+    if wrong is not None:
+        raise InputError(
+            f"{folder}: the tokenizer gives the id {wrong}, and the encoder has ids 0 to {vocabulary - 1}; tokenizer "
+            f"and encoder do not belong together"
+        )
+
+
+def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folder: Path) -> Encoded:
+    """Return examples as rows of at most `length` token ids."""
+    apart = _separator(tokenizer) if examples.second is not None else None
+    room = length - (apart is not None)
+    rows: list[list[int]] = []
+    segments: list[list[int]] = []
+    for part, characters in pieces(examples, folder):
+        work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
+        encoding = hugging_face.in_time(work, characters, folder)
+        ids = encoding["input_ids"]
+        if apart is not None:
+            ids = [_separated(row, encoding.sequence_ids(number), apart) for number, row in enumerate(ids)]
+        rows += ids
+        segments += encoding.get("token_type_ids") or []
+    types = segments if apart is None and segments and "token_type_ids" in tokenizer.model_input_names else None
+    empty = [
+        next((i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id) if i is not None), 0)
+    ]
+    return Encoded(
+        [np.array(ids or empty, dtype=np.int64) for ids in rows],
+        None if types is None else [np.array(row or [0], dtype=np.int64) for row in types],
+        targets,
+        tokenizer.pad_token_id or 0,
+    )
+
+
+def pieces(examples: Examples, folder: Path) -> Iterator[tuple[Examples, int]]:
+    """Yield the examples in order in pieces, each with its number of characters, and report progress if it takes long.
+
+    A piece has at most PIECE rows and about CHARACTERS characters; the tokenizer in `folder` is named in the report.
+    """
+    cuts: list[tuple[range, int]] = []
+    start = characters = 0
+    for row, first in enumerate(examples.first):
+        characters += len(first) + (len(examples.second[row]) if examples.second is not None else 0)
+        if row + 1 - start == PIECE or characters > CHARACTERS or row + 1 == len(examples):
+            cuts.append((range(start, row + 1), characters))
+            start, characters = row + 1, 0
+    for rows, size in counted(cuts, f"{folder}: encoding texts, in pieces"):
+        yield examples.take(list(rows)), size
+
+
+def _separator(tokenizer: Any) -> int | None:
+    """Return the id of a token to put between the texts of a pair; None if the tokenizer adds special tokens itself.
+
+    The tokenizer of GPT-2, for example, adds none.
+    """
+    if not tokenizer.is_fast or tokenizer.num_special_tokens_to_add(pair=True):
+        return None
+    end: int | None = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    return end
+
+
+def _separated(ids: list[int], texts: list[int | None], apart: int) -> list[int]:
+    """Return the ids of a pair with the token `apart` before the first token of the second text."""
+    start = texts.index(1) if 1 in texts else len(ids)
+    return [*ids[:start], apart, *ids[start:]]
+
+
+def doubled(task: Task) -> Task:
+    """Return the task with each training pair in both orders, as the released code trains MRPC and STS-B."""
+    rows = task.train
+    assert rows.second is not None
+    targets = [*rows.targets, *rows.targets]
+    both = Examples(rows.first + rows.second, rows.second + rows.first, targets)
+    return fingerprinted(replace(task, train=both))
+
+
+def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:
+    """Yield the row numbers of each batch of `size` rows of these lengths (N,), without end, each row once an epoch.
+
+    The rows of a batch have similar lengths: the shuffled rows of 16 batches are sorted by length and cut into batches,
+    and the batches of the epoch are shuffled.
+    """
+    epoch = 0
+    while True:
+        random = np.random.default_rng(seed_of(seed, "epoch", epoch))
+        order = random.permutation(len(lengths))
+        pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
+        pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
+        batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
+        yield from (batches[i] for i in random.permutation(len(batches)))
+        epoch += 1
+
+
+def by_length(lengths: Any, tokens: int) -> Iterator[Any]:
+    """Yield the row numbers of each batch of rows of these lengths (N,), every row once, the longest rows first.
+
+    A batch has at most `tokens` tokens, padding included, or a single row.
+    """
+    order = np.argsort(lengths, kind="stable")[::-1]
+    start = 0
+    while start < len(order):
+        size = max(1, tokens // lengths[order[start]])
+        yield order[start : start + size]
+        start += size
+
+
+# ---- pieces (subwords) ----
+# Each word is tokenized by itself, in the form that it has after a blank. So fast and slow tokenizers give the same
+# alignment, and no piece belongs to two words.
+
+SHORTEST = 4  # pieces of text that a row must hold; an encoder with fewer positions cannot be used
+LEAD = "a"  # text before a word when it is tokenized, so that it follows a blank
+REFUSED = "holds a tokenizer that cannot read this task's texts"
+
+Pieces = list[Any]  # arrays (pieces,) int64 of a text, without special tokens
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """The tokenizer of a folder. `before` and `after` are the special tokens around a text."""
+
+    folder: Path
+    tokenizer: Any
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    room: int  # pieces of text in a row
+
+
+def open_splitter(folder: Path, config: Any, length: int, use: str) -> Splitter:
+    """Return the tokenizer of an encoder's folder, for rows of at most `length` tokens.
+
+    `config` holds the encoder's settings; `use` names what needs the rows in the message. Raises InputError.
+    """
+    return splitter(folder, load_published_tokenizer(folder), row_length(folder, config, length), use)
+
+
+def splitter(folder: Path, tokenizer: Any, length: int, use: str) -> Splitter:
+    """Return the tokenizer of a folder, for rows of exactly this many tokens at most. Raises InputError."""
+    with hugging_face.refusing(folder, REFUSED):
+        before, after = _frame(tokenizer)
+    room = length - len(before) - len(after)
+    if room < SHORTEST:
+        raise InputError(
+            f"{folder}: {room} pieces of a text fit into a row, and {use} needs {SHORTEST}; "
+            f"try a larger --set tasks.length="
+        )
+    return Splitter(folder, tokenizer, before, after, room)
+
+
+def _frame(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the special tokens that a tokenizer puts before and after a text."""
+    bare, whole = (list(tokenizer(LEAD, add_special_tokens=special)["input_ids"]) for special in (False, True))
+    for start in range(len(whole) - len(bare) + 1):
+        if bare and whole[start : start + len(bare)] == bare:
+            return tuple(whole[:start]), tuple(whole[start + len(bare) :])
+    return (), ()
+
+
+def text_pieces(splitter: Splitter, texts: Sequence[str]) -> Pieces:
+    """Return the pieces of each text, cut to one row, as in fine-tuning; at least one piece each."""
+    ids_of_texts = _ids(splitter, list(texts))
+    return [np.array(ids[: splitter.room] or [unknown(splitter)], dtype=np.int64) for ids in ids_of_texts]
+
+
+def word_pieces(splitter: Splitter, sentences: Sequence[Sequence[str]]) -> tuple[Pieces, Pieces]:
+    """Return the pieces of each sentence, and the position of each word's first piece.
+
+    A word without pieces is read as the unknown token.
+    """
+    known = pieces_of_words(splitter, sorted({word for words in sentences for word in words}))
+    return aligned(known, sentences, unknown(splitter))
+
+
+def pieces_of_words(splitter: Splitter, words: list[str]) -> dict[str, list[int]]:
+    """Return the pieces of each word in the form that it has after a blank; a word may have none."""
+    lead = _ids(splitter, [LEAD])[0]
+    after, alone = _ids(splitter, [f"{LEAD} {word}" for word in words]), _ids(splitter, words)
+    pieces_of = {}
+    for word, ids, bare in zip(words, after, alone, strict=True):
+        pieces = ids[len(lead) :] if ids[: len(lead)] == lead else bare
+        pieces_of[word] = pieces or bare
+    return pieces_of
+
+
+def aligned(
+    known: Mapping[str, list[int]], sentences: Sequence[Sequence[str]], instead: int
+) -> tuple[Pieces, Pieces]:  # fmt: skip
+    """Return the pieces of each sentence from those of its words, and the position of each word's first piece.
+
+    `instead` is the piece of a word that has none.
+    """
+    rows, firsts = [], []
+    for words in sentences:
+        parts = [known[word] or [instead] for word in words]
+        rows.append(np.array([piece for part in parts for piece in part], dtype=np.int64))
+        firsts.append(np.cumsum([0, *map(len, parts)])[:-1])
+    return rows, firsts
+
+
+def _ids(splitter: Splitter, texts: list[str]) -> list[list[int]]:
+    """Return the token ids of each text, without special tokens.
+
+    Raises InputError for a tokenizer that takes too long.
+    """
+    work = partial(splitter.tokenizer, texts, add_special_tokens=False, verbose=False)
+    ids: list[list[int]] = hugging_face.in_time(work, sum(map(len, texts)), splitter.folder)["input_ids"]
+    return ids
+
+
+def unknown(splitter: Splitter) -> int:
+    """Return the id that stands for a text or word without pieces."""
+    tokenizer = splitter.tokenizer
+    ids = (tokenizer.unk_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id)
+    return next((i for i in ids if i is not None), 0)
+
+
+# ---- windows ----
+
+
+def windows(splitter: Splitter, rows: Pieces, indices: Pieces) -> tuple[Encoded, list[tuple[Any, Any]]]:
+    """Return the rows as windows with special tokens, and which states of each are used.
+
+    `indices` holds the index of each piece of a row, -1 for a piece whose state is not used. For each window there are
+    the positions of the states, and the index of each. Every index is in one window.
+    """
+    ids, places = [], []
+    for row, target in zip(rows, indices, strict=True):
+        for start, first, last in cuts(len(row), splitter.room):
+            window = row[start : start + splitter.room]
+            ids.append(np.concatenate([splitter.before, window, splitter.after]).astype(np.int64))
+            used = np.arange(first, last)[target[first:last] >= 0]
+            places.append((used - start + len(splitter.before), target[used]))
+    pad = splitter.tokenizer.pad_token_id or 0
+    return Encoded(ids, None, np.zeros(len(ids), dtype=np.int64), pad), places
+
+
+def cuts(pieces: int, room: int) -> list[tuple[int, int, int]]:
+    """Return the start of each window, and the first piece and the end of the pieces whose states are taken from it.
+
+    Windows begin half a row apart. States are taken from the middle half of a window, and at the ends of a text
+    also from beyond it.
+    """
+    half, quarter = room // 2, room // 4
+    starts = [0]
+    while starts[-1] + room < pieces:
+        starts.append(starts[-1] + half)
+    firsts = [0, *(start + quarter for start in starts[1:])]
+    return list(zip(starts, firsts, [*firsts[1:], pieces], strict=True))
+
+
+# ---- texts with two marked spans ----
+# The text is cut at blanks and at the ends of the spans, and each part is tokenized by itself, so that fast and slow
+# tokenizers give the same alignment (`workbench.tasks.common.token_rows`). Of a text that is longer than a row, the
+# pieces that are nearest to a span are kept, so that both spans are always read.
+
+
+def encode_marked(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
+    """Return the parts of a task whose rows have spans, "train" first, as rows of at most `length` token ids.
+
+    Raises InputError for a folder without a usable tokenizer, or rows that are too short.
+    """
+    reader = splitter(folder, load_published_tokenizer(folder), length, "a task of marked spans")
+    parts = {"train": task.train, **task.tests}
+    return {part: _marked(reader, rows, task.array(rows)) for part, rows in parts.items()}
+
+
+def _marked(reader: Splitter, examples: Examples, targets: Any) -> Encoded:
+    """Return examples with spans as rows of token ids."""
+    assert examples.spans is not None
+    parts = [parts_of(text, spans) for text, spans in zip(examples.first, examples.spans, strict=True)]
+    words = [[text[start:end] for start, end in row] for text, row in zip(examples.first, parts, strict=True)]
+    known = pieces_of_words(reader, sorted({word for row in words for word in row}))
+    pieces, firsts = aligned(known, words, unknown(reader))
+    rows, places = [], []
+    for ids, first, row, spans in zip(pieces, firsts, parts, examples.spans, strict=True):
+        ends = np.append(first, len(ids))
+        inside = [_pieces_in(span, row, ends) for span in spans]
+        kept = nearest(len(ids), inside, reader.room)
+        rows.append(np.concatenate([reader.before, ids[kept], reader.after]).astype(np.int64))
+        places.append(len(reader.before) + np.searchsorted(kept, np.array(inside)))
+    spans_of_rows = np.array(places, dtype=np.int64).reshape(-1, 2, 2)
+    return Encoded(rows, None, targets, reader.tokenizer.pad_token_id or 0, spans_of_rows)
+
+
+def parts_of(text: str, spans: Spans) -> list[Span]:
+    """Return the words of a text, cut where a span begins or ends, each by its first character and its end."""
+    borders = sorted({border for span in spans for border in span})
+    parts = []
+    for word in re.finditer(r"\S+", text):
+        inner = [border for border in borders if word.start() < border < word.end()]
+        ends = [word.start(), *inner, word.end()]
+        parts += list(pairwise(ends))
+    return parts
+
+
+def _pieces_in(span: Span, parts: list[Span], ends: Any) -> Span:
+    """Return the first piece and the end of the pieces of a span; `ends` (parts + 1,) bounds those of the parts."""
+    within = [number for number, (start, end) in enumerate(parts) if span[0] <= start and end <= span[1]]
+    return int(ends[within[0]]), int(ends[within[-1] + 1])
+
+
+def nearest(count: int, spans: list[Span], room: int) -> Any:
+    """Return the indices of at most `room` of `count` pieces, in order: those of the spans, then the nearest to one."""
+
+    def distance(piece: int) -> tuple[int, int]:
+        inside = [piece - start for start, end in spans if start <= piece < end]
+        if inside:
+            return 0, min(inside)
+        return 1, min(start - piece if piece < start else piece - end + 1 for start, end in spans)
+
+    return np.array(sorted(sorted(range(count), key=distance)[:room]), dtype=np.int64)

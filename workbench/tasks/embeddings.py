@@ -1,0 +1,483 @@
+"""Pairs of sentences with their similarity, or queries with their relevant documents, as plain data.
+
+With `tasks.embeddings=contrastive` (mean pooling) or `contrastive-cls`, the encoder is fine-tuned before it is
+measured, with the loss of sentence-transformers that LOSSES names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.data.formats import delimited_rows, json_rows
+from workbench.data.streams import lines, packed_or_not
+from workbench.errors import InputError, plural
+from workbench.progress import warn_once
+from workbench.rng import seed_of
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.scoring import TESTED
+from workbench.store.atomic import user_path
+from workbench.tasks import glue, table
+from workbench.tasks.common import table_files
+from workbench.tasks.common.baselines import cached
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import reading_cost, tuning_cost
+from workbench.tasks.common.examples import Examples
+from workbench.tasks.common.table_files import FORMATS, Line, checked_text, first_of
+
+if TYPE_CHECKING:
+    from workbench.tasks.common.encoder_folders import EncoderFacts
+
+VERSION = 1  # increase it when the computation of a score changes
+POOLINGS = ("mean", "cls")  # the headline is the score by the first
+SIMILARITY, RETRIEVAL = "similarity", "retrieval"  # suites
+LOSSES = {SIMILARITY: "CoSENTLoss", RETRIEVAL: "MultipleNegativesRankingLoss"}
+SCALE = 20.0  # by which both losses multiply cosines, sentence-transformers' default
+EPOCHS = 3.0
+USED = (
+    "embeddings", "lr", "layer_decay", "extra_decay", "weight_decay", "warmup", "batch", "length", "dropout", "clip",
+    "overlap", "bias_correction", "rows",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Similar:
+    """N pairs of sentences and how similar their meanings are, in any unit."""
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    targets: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def texts(self) -> Iterator[str]:
+        """Yield every sentence."""
+        yield from (*self.first, *self.second)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the pairs of sentences."""
+        return list(zip(self.first, self.second, strict=True))
+
+    def take(self, rows: Sequence[int]) -> Similar:
+        """Return the pairs with these numbers."""
+        first, second = (tuple(side[row] for row in rows) for side in (self.first, self.second))
+        return Similar(first, second, tuple(self.targets[row] for row in rows))
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """Queries and documents by their ids, and for each query the grade of each relevant document, above 0.
+
+    A grade may be that of a document which is not in the collection; it counts as never found.
+    """
+
+    queries: Mapping[str, str]
+    documents: Mapping[str, str]
+    grades: Mapping[str, Mapping[str, float]]
+
+    def __len__(self) -> int:
+        return len(self.grades)
+
+    def texts(self) -> Iterator[str]:
+        """Yield every text that is read: the queries with relevant documents, and all documents."""
+        yield from (self.queries[query] for query in self.grades)
+        yield from self.documents.values()
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return each query with each of its relevant documents that the collection has."""
+        return [(self.queries[query], self.documents[document]) for query, document in self._places()]
+
+    def take(self, rows: Sequence[int]) -> Relevant:
+        """Return the collection with the relevance of the pairs with these numbers alone."""
+        places = self._places()
+        grades: dict[str, dict[str, float]] = {}
+        for query, document in (places[row] for row in rows):
+            grades.setdefault(query, {})[document] = self.grades[query][document]
+        return replace(self, grades=grades)
+
+    def _places(self) -> list[tuple[str, str]]:
+        """Return the ids of the pairs."""
+        return [(query, each) for query, grades in self.grades.items() for each in grades if each in self.documents]
+
+
+@dataclass(frozen=True)
+class Embedding(Measure):
+    """Measure of an encoder's embeddings, frozen or fine-tuned on `train`.
+
+    The headline metric is computed on the first of `tests`. `notes` are sentences on what is odd about the data.
+    """
+
+    name: str
+    suite: str
+    tests: Mapping[str, Similar | Relevant]
+    notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    train: Similar | Relevant | None = None
+
+    @property
+    def act(self) -> str:  # type: ignore[override]
+        """What one measurement is called."""
+        return "embedding" if self.train is None else FINE_TUNING
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        """The headline metric."""
+        return "spearman" if self.suite == SIMILARITY else "ndcg_10"
+
+    def texts(self) -> list[str]:
+        """Return every text that is read to test, once."""
+        return list(dict.fromkeys(text for part in self.tests.values() for text in part.texts()))
+
+    def settings(self, options: TasksSpec) -> dict[str, Any]:
+        """Return every setting that changes a score."""
+        if self.train is None:
+            return {"length": options.length, "poolings": list(POOLINGS), "version": VERSION}
+        return {name: getattr(options, name) for name in USED} | {
+            "epochs": options.epochs or EPOCHS, "loss": LOSSES[self.suite], "scale": SCALE, "version": VERSION,
+        }  # fmt: skip
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return what chance gives, and tf-idf vectors of words."""
+
+        def compute() -> dict[str, float]:
+            from workbench.tasks import _embedding_vectors
+
+            return _embedding_vectors.word_baselines(next(iter(self.tests.values())))
+
+        return cached(f"{self.fingerprint}-tf-idf-{VERSION}", compute, cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of reading every text, or of one fine-tuning with a test before and after it."""
+        if self.train is None:
+            return Cost(reading_cost(self.fingerprint, self.texts(), spec, options, tokenizer))
+        train = [list(pair) for pair in self.train.pairs()]
+        tests = [[[text] for text in part.texts()] for part in self.tests.values()]
+        return tuning_cost(self, spec, options, tokenizer, train, tests, passes=2)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Score the embeddings of an encoder as it is, or of a copy that is fine-tuned first."""
+        from workbench.tasks import _embedding_vectors
+
+        compute = _embedding_vectors.embed if self.train is None else _embedding_vectors.tune_and_embed
+        return compute(self, model, host)
+
+    def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
+        """Return how many tokens of each text are read."""
+        length = min(options.length, facts.longest or options.length)
+        return f"texts of pairs cut to {length} tokens, each one embedding", {"length": length}
+
+
+def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
+    """Return the task with at most `rows` training pairs, the same ones every time, and with its fingerprint.
+
+    The fingerprint is 16 hex digits of a hash over everything that decides a score.
+    """
+    if task.train is not None and rows is not None and rows < (count := len(task.train.pairs())):
+        import numpy as np
+
+        chosen = np.random.default_rng(seed_of(0, "rows", task.name)).permutation(count)[:rows]
+        task = replace(task, train=task.train.take(sorted(chosen.tolist())))
+    sha = hashlib.sha256(json.dumps([task.name, task.suite]).encode())
+    for name, part in {**task.tests, **({} if task.train is None else {"train": task.train})}.items():
+        content = [part.first, part.second, part.targets] if isinstance(part, Similar) else [
+            list(part.queries.items()), list(part.documents.items()),
+            [(query, list(grades.items())) for query, grades in part.grades.items()],
+        ]  # fmt: skip
+        sha.update(json.dumps([name, content]).encode())
+    return replace(task, fingerprint=sha.hexdigest()[:16])
+
+
+# ---- names ----
+
+STS = "STS-B"
+NAMED = f"{SIMILARITY}:{STS}"
+NUMBERS = ("relatedness_score", "similarity", *table.LABELS)  # usual names of the column of numbers
+LEAST = 3  # pairs, below which no correlation says anything
+
+
+def names() -> list[Name]:
+    """Return the name or form of each task, its suite, metric and summary."""
+    return [
+        (
+            f"{SIMILARITY}:{STS}",
+            SIMILARITY,
+            "spearman",
+            "how similar two sentences are, by the cosine of their embeddings, frozen or fine-tuned",
+        ),
+        (
+            f"{SIMILARITY}:FILE",
+            SIMILARITY,
+            "spearman",
+            "the same, from a table of your own with two texts and a number",
+        ),
+        (f"{RETRIEVAL}:DIR", RETRIEVAL, "ndcg_10", "which documents answer a query, by embeddings; a folder as BEIR's"),
+    ]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word names a table of similar sentences, or a collection for retrieval."""
+    return word.lower().startswith((f"{SIMILARITY}:", f"{RETRIEVAL}:"))
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that embeddings read."""
+    more = {*table.COLUMNS} if table.is_table(word) else {"glue"} if word == NAMED else set()
+    return {"embeddings", "length", "held_out", *more, *({*TUNING, "rows"} if trains(options) else ())}
+
+
+def trains(options: TasksSpec) -> bool:
+    """Return whether encoders are fine-tuned before their embeddings are measured."""
+    return options.embeddings != "frozen"
+
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether a word selects a task of GLUE, whose files are downloaded."""
+    return word == NAMED and glue.downloads(word, options)
+
+
+def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Embedding]:
+    """Return the tasks of these names. Raises InputError."""
+    if spec.held_out:
+        raise InputError(
+            f"--tasks {words[0]}: a search cannot choose settings by the rows that a report shows; use --tasks pairs"
+        )
+    if trains(spec):
+        from workbench.tasks import _embedding_vectors as vectors
+
+        vectors.check_installed(spec)
+    tasks = [fingerprinted(_task(word, spec), spec.rows) for word in words]
+    for task in tasks:
+        if task.suite == RETRIEVAL and task.train is not None:  # raises InputError if its pairs make no batch
+            next(vectors.apart(task.train.pairs(), spec.batch, 0))
+    for task in tasks:
+        for note in task.notes:
+            warn_once(f"{task.name}: {note}")
+    return tasks
+
+
+def _task(name: str, spec: TasksSpec) -> Embedding:
+    suite, _, rest = name.partition(":")
+    if name == NAMED:
+        return _sts(spec)
+    path = user_path(rest, "--tasks") if rest else None
+    if suite.lower() == RETRIEVAL:
+        if path is None or not path.is_dir():
+            raise InputError(f"--tasks {name}: give a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
+        collection, notes = read(path, trains(spec))
+        training = collection.pop("train", None)
+        notes += _asked_before(training, collection) if training is not None else []
+        return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=training)
+    if path is None or not path.is_file() or not table.is_table(path.name):
+        raise InputError(f"--tasks {name}: give {STS}, or a table ({', '.join(FORMATS)}) of two texts and a number")
+    parts, notes = _of_table(path, spec)
+    train = parts.pop("train", None)
+    return Embedding(f"{SIMILARITY}:{table.task_title(path)}", SIMILARITY, parts, tuple(notes), train=train)
+
+
+def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
+    """Return a sentence on the queries to test on whose text is trained on; [] if there are none."""
+    known = {train.queries[query] for query in train.grades}
+    asked = {query for part in parts.values() for query in part.grades}
+    again = sorted(query for query in asked if train.queries[query] in known)
+    if not again:
+        return []
+    return [
+        f"of the {len(asked):,} queries to test on, {len(again):,} {'has' if len(again) == 1 else 'have'} the text of "
+        f"one to train on, so the score is partly one of memory: {first_of(again)}"
+    ]
+
+
+def _sts(spec: TasksSpec) -> Embedding:
+    """Return STS-B with its dev part, from GLUE's folder. Raises InputError."""
+    task = glue.read_one(STS, spec.glue, NAMED)
+    parts = {part: _as_pairs(rows) for part, rows in task.tests.items()}
+    return Embedding(NAMED, SIMILARITY, parts, train=_as_pairs(task.train) if trains(spec) else None)
+
+
+def _as_pairs(rows: Examples) -> Similar:
+    return Similar(tuple(rows.first), tuple(rows.second or ()), tuple(rows.targets))
+
+
+def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str]]:
+    """Return the parts of a table, those to test on first, and sentences on what is odd about it. Raises InputError.
+
+    Without training, they are the rows to test on if it or the files beside it have some, else all of its rows.
+    """
+    files, spec = table.siblings(path), table.with_columns(path, spec, NUMBERS)
+    lines = [line for part, file in files.items() for line in table.lines_of(file, spec, part, NUMBERS)]
+    if trains(spec):
+        sides = table.parts_of(lines, "regression", path, None)
+        ordered = {part: sides[part] for part in (*TESTED, "train") if part in sides}
+        again = table_files.repeated(sides)
+        return {part: _similar(path, part, rows) for part, rows in ordered.items()}, [again] if again else []
+    tested = [part for part in TESTED if any(line.part == part for line in lines)]
+    parts = {part: [line for line in lines if line.part == part] for part in tested} or {"all": lines}
+    return {part: _similar(path, part, rows) for part, rows in parts.items()}, []
+
+
+def _similar(path: Path, part: str, rows: Sequence[Line]) -> Similar:
+    """Return rows of a table as pairs. Raises InputError unless they are pairs with numbers that vary."""
+    targets = []
+    for line in rows:
+        if len(line.texts) != 2:
+            raise InputError(
+                f"{path} has one column of texts, and similarity needs two; name the other: --set tasks.pair="
+            )
+        number = table_files.number_of(line.label)
+        if number is None or not math.isfinite(number):
+            raise InputError(f"{line.where}: label {line.label!r} is not a number, as similarity needs")
+        targets.append(number)
+    if len(rows) < LEAST or len(set(targets)) < 2:
+        fault = f"{len(rows)} pairs" if len(rows) < LEAST else "the same number in every row"
+        raise InputError(f"{path} has {fault} in part {part!r}, and a correlation needs {LEAST} pairs that differ")
+    return Similar(tuple(line.texts[0] for line in rows), tuple(line.texts[1] for line in rows), tuple(targets))
+
+
+# ---- a collection for retrieval in BEIR's layout ----
+# DIR/corpus.jsonl     {"_id": "d1", "title": "...", "text": "..."}, or corpus.tsv with a header of these names
+#     DIR/queries.jsonl    {"_id": "q1", "text": "..."}, or queries.tsv
+#     DIR/qrels/test.tsv   query-id, corpus-id, score, with a header; or qrels/dev.tsv, or qrels.tsv
+#     DIR/qrels/train.tsv  the same of queries to train on, read only where embeddings are fine-tuned
+#
+# Files may be packed. Raises InputError that names file and line for a row that cannot be used; what can be used and
+# is odd is counted and named in sentences.
+
+IDS = ("_id", "id")
+RELEVANCE = ("query-id", "corpus-id", "score")
+Found = dict[str, list[str]]  # what is odd -> where
+FATES = (("counts as never found", "scored"), ("is not trained on", "trained on"))  # of odd rows, by part
+
+
+def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list[str]]:
+    """Return the parts of a collection, `test` first, and sentences on what is odd about it. Raises InputError.
+
+    With `trained`, the last part is `train`.
+    """
+    faults: Found = {}
+    documents = _texts(_file(folder, "corpus"), faults)
+    queries = _texts(_file(folder, "queries"), faults)
+    files = {part: path for part in TESTED if (path := packed_or_not(folder / "qrels" / f"{part}.tsv"))}
+    alone = packed_or_not(folder / "qrels.tsv")
+    if not files and alone is None:
+        raise InputError(f"{folder} has no qrels/test.tsv, qrels/dev.tsv or qrels.tsv, which say what is relevant")
+    if files and alone is not None:
+        warn_once(f"{alone} is not read, but the files in {folder / 'qrels'}")
+    named = files or {"test": alone} if alone is not None else files
+    if trained:
+        named |= {"train": _training(folder)}
+    parts = {
+        part: Relevant(queries, documents, _grades(path, queries, documents, faults, FATES[part == "train"]))
+        for part, path in named.items()
+    }
+    return parts, [(f"{plural(len(places), 'row')} {what}: {first_of(places)}") for what, places in faults.items()]
+
+
+def _file(folder: Path, name: str) -> Path:
+    """Return the file of texts of this name. Raises InputError if there is none."""
+    table = packed_or_not(folder / f"{name}.jsonl", folder / f"{name}.tsv")
+    if table is None:
+        raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
+    return table
+
+
+def _training(folder: Path) -> Path:
+    """Return the file of the relevance to train on. Raises InputError if there is none."""
+    table = packed_or_not(folder / "qrels/train.tsv")
+    if table is None:
+        raise InputError(
+            f"{folder} has no qrels/train.tsv, with the relevant documents of queries to train on; without it, leave "
+            f"out tasks.embeddings, which measures the frozen encoder"
+        )
+    return table
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield ("line 7", {column: value}) for each row of JSON lines or of a TSV file with a header."""
+    if ".jsonl" in path.name:
+        yield from json_rows(path, lines(path))
+        return
+    rows = delimited_rows(path, lines(path), "\t")
+    header = [name.strip() for name in next(rows, ("", []))[1]]
+    for where, fields in rows:
+        if len(fields) != len(header):
+            raise InputError(f"{path}, {where}: {len(fields)} fields where the header has {len(header)}")
+        yield where, dict(zip(header, fields, strict=True))
+
+
+def _texts(path: Path, faults: Found) -> dict[str, str]:
+    """Return the texts of a file by their ids, a title before its text. Raises InputError."""
+    texts: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for line, columns in _rows(path):
+        where = f"{path}, {line}"
+        id = next((columns[name] for name in IDS if columns.get(name) not in (None, "")), None)
+        if id is None or isinstance(id, (bool, float, list, dict)):
+            raise InputError(f"{where}: there is no '_id'; each row needs one, and a 'text'")
+        if str(id) in texts:
+            raise InputError(f"{where}: the id {id} occurs twice, first in {first[str(id)]}; remove one of the two")
+        title = checked_text(columns.get("title") or "", "title", where)
+        text = f"{title} {checked_text(columns.get('text'), 'text', where)}".strip()
+        if not text:
+            faults.setdefault("with an empty text", []).append(where)
+        texts[str(id)], first[str(id)] = text, where
+    if not texts:
+        raise InputError(f"{path} holds no rows")
+    return texts
+
+
+def _grades(
+    path: Path, queries: Mapping[str, str], documents: Mapping[str, str], faults: Found, fates: tuple[str, str]
+) -> dict[str, dict[str, float]]:
+    """Return the grade above 0 of each relevant document by query. Raises InputError.
+
+    `fates` say what becomes of documents that are not there, and what queries without relevant ones are not.
+    """
+    unknown, alone = fates
+    graded: dict[str, dict[str, float]] = {}
+    place: dict[str, str] = {}
+    for line, columns in _rows(path):
+        where = f"{path}, {line}"
+        lacking = [name for name in RELEVANCE if name not in columns]
+        if lacking:
+            raise InputError(
+                f"{where}: there is no column {lacking[0]!r}; qrels have {', '.join(RELEVANCE)} in a header"
+            )
+        query, document, grade = str(columns["query-id"]), str(columns["corpus-id"]), _number(columns["score"], where)
+        if query not in queries:
+            faults.setdefault("about a query that is not in the queries, and is left out", []).append(where)
+            continue
+        if document not in documents:
+            faults.setdefault(f"about a document that is not in the corpus, and {unknown}", []).append(where)
+        given = graded.setdefault(query, {})
+        if document in given:
+            faults.setdefault(
+                "about a query and a document that an earlier row has, of which the last counts", []
+            ).append(where)
+        given[document] = grade
+        place.setdefault(query, where)
+    relevant = {query: {d: grade for d, grade in each.items() if grade > 0} for query, each in graded.items()}
+    for query in (query for query, each in relevant.items() if not each):
+        faults.setdefault(f"about a query without any relevant document, which is not {alone}", []).append(place[query])
+    scored = {query: each for query, each in relevant.items() if each}
+    if not scored:
+        raise InputError(f"{path} has no relevant document (a score above 0) of any query")
+    return scored
+
+
+def _number(value: Any, where: str) -> float:
+    """Return a grade. Raises InputError if it is not a number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{where}: score {value!r:.40} is not a number")
+    return number

@@ -1,0 +1,406 @@
+"""Rows of a linear probe as plain data: texts with a label, sentences with a tag on each word, or minimal pairs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.data import tagged_sentences, tagged_sets
+from workbench.errors import InputError, plural, suggest
+from workbench.rng import seed_of
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.scoring import LINEAR, PATH_PREFIXES, PROBES
+from workbench.store.atomic import user_path
+from workbench.tasks import glue, minimal_pairs, probes, table
+from workbench.tasks.common import baselines
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import reading_cost
+from workbench.tasks.common.examples import Examples, Tagged, Task, numbered
+from workbench.tasks.common.metrics import gold_tags, measure, micro, span_hits, tags_of
+from workbench.tasks.minimal_pairs import PairSet
+
+PREFIX = "linear:"
+VERSION = 1  # increase it when the computation of linear probes changes
+ROWS = 20_000  # texts, words or pairs to train on at most; more hardly improve the readout
+ITERATIONS = 100  # of L-BFGS that one fit of a readout is counted as
+SLOWER = 10  # times as slow as products of matrices: a readout multiplies by vectors, limited by memory bandwidth
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
+HELD = 5  # one training row in so many is set aside to choose the penalty
+
+
+@dataclass(frozen=True)
+class LinearProbe(Measure):
+    """Measure of frozen states by a linear readout.
+
+    `kind` says what the rows are: `texts` (Examples), `words` (Tagged) or `pairs` (Examples of a right and a wrong
+    sentence, whose target is the number of the paradigm in `labels`). The headline metric is computed on the first
+    of `tests`.
+    """
+
+    name: str
+    kind: Literal["texts", "words", "pairs"]
+    labels: tuple[str, ...]
+    metric: str
+    metrics: tuple[str, ...]
+    train: Examples | Tagged
+    tests: Mapping[str, Examples | Tagged]
+    fingerprint: str = ""
+    suite = "linear"
+    act = "reading out"
+
+    def settings(self, options: TasksSpec) -> dict[str, Any]:
+        """Return every setting that changes a score."""
+        return {"length": options.length, "control": options.control and self.kind == "words", "version": VERSION}
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the most frequent answer, and what words alone give."""
+        name = f"{self.fingerprint}-linear-{VERSION}-{baselines.VERSION}"
+        return baselines.cached(name, lambda: BASELINES[self.kind](self), cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of reading every text once, and of fitting a readout of each layer and one of all layers."""
+        texts = [text for part in (self.train, *self.tests.values()) for text in part.texts()]
+        reading = reading_cost(self.fingerprint, texts, spec, options, tokenizer)
+        pairs_of_texts = self.kind == "texts" and getattr(self.train, "second", None) is not None
+        features = 2 * (spec.encoder.layers + 1) * spec.encoder.hidden * (4 if pairs_of_texts else 1)
+        labels = len(self.labels) if self.kind != "pairs" and len(self.labels) > 2 else 1
+        fits = (len(STRENGTHS) + 1) * (2 if options.control and self.kind == "words" else 1)
+        return Cost(reading + SLOWER * fits * ITERATIONS * 4 * self.train.count() * features * labels)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Fit the readouts on the states of an encoder and score them."""
+        from workbench.tasks._linear_readout import probe
+
+        return probe(self, model, host)
+
+
+def fingerprinted(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
+    """Return the probe as `spec` measures it, with its fingerprint.
+
+    With `spec.held_out` it is tested on that share of its training rows. At most ROWS texts, words or pairs are
+    trained on. Hashes of their content decide which rows are taken.
+    """
+    train, tests = probe.train, dict(probe.tests)
+    if spec.held_out:
+        order = ordered(probe, train, "held out")
+        count = min(max(1, round(spec.held_out * len(order))), len(order) - 1)
+        train, tests = train.take(sorted(order[count:])), {"held-out": train.take(sorted(order[:count]))}
+    train = _capped(replace(probe, train=train), spec.rows)
+    selected = replace(probe, train=train, tests=tests)
+    return replace(selected, fingerprint=_fingerprint(selected))
+
+
+def _capped(probe: LinearProbe, rows: int | None) -> Any:
+    """Return at most `rows` training rows, and no more than hold ROWS texts, words or pairs."""
+    train = probe.train
+    most = min(rows or len(train), len(train))
+    sizes = [len(words) for words in train.words] if isinstance(train, Tagged) else [1] * len(train)
+    if most == len(train) and sum(sizes) <= ROWS:
+        return train
+    chosen: list[int] = []
+    total = 0
+    for row in ordered(probe, train, "rows")[:most]:
+        total += sizes[row]
+        if total > ROWS and chosen:
+            break
+        chosen.append(row)
+    return train.take(sorted(chosen))
+
+
+def ordered(probe: LinearProbe, rows: Examples | Tagged, what: str) -> list[int]:
+    """Return the indices of all rows in an order that hashes of their content decide."""
+    keys = contents(rows)
+    return sorted(range(len(rows)), key=lambda row: (seed_of(0, "linear", what, probe.name, keys[row]), row))
+
+
+def contents(rows: Examples | Tagged) -> list[str]:
+    """Return the text of each row; copies of a row have the same text and stay together."""
+    return rows.texts()[: len(rows)]
+
+
+def penalty_groups(probe: LinearProbe) -> list[str]:
+    """Return the group of each training row; a group is set aside as a whole when the penalty is chosen.
+
+    Copies of a row are one group; of minimal pairs, a paradigm is one.
+    """
+    if probe.kind == "pairs":
+        assert isinstance(probe.train, Examples)
+        return [probe.labels[int(target)] for target in probe.train.targets]
+    return contents(probe.train)
+
+
+def held(probe: LinearProbe) -> list[bool]:
+    """Return whether each training row is set aside to choose the penalty: a fifth of the groups, by a hash of each."""
+    group_of = penalty_groups(probe)
+    order = sorted(set(group_of), key=lambda group: (seed_of(0, "linear", "penalty", probe.name, group), group))
+    aside = set(order[: max(1, round(len(order) / HELD))])
+    return [group in aside for group in group_of]
+
+
+def _fingerprint(probe: LinearProbe) -> str:
+    """Return 16 hex digits of a hash over everything that decides a score: texts, tags, labels and metrics."""
+    sha = hashlib.sha256(json.dumps([probe.name, probe.kind, probe.labels, probe.metric, probe.metrics]).encode())
+    for name, part in {"train": probe.train, **probe.tests}.items():
+        rows = [part.words] if isinstance(part, Tagged) else [part.first, part.second]
+        sha.update(json.dumps([name, *rows, part.targets]).encode())
+    return sha.hexdigest()[:16]
+
+
+# ---- names ----
+
+
+groups = ("linear", "linear:probes")
+
+
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each linear probe that has a name of its own."""
+    named = [probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR]
+    return [(PREFIX + probe.name, "linear", probe.metric, f"{probe.summary}; frozen states") for probe in named]
+
+
+def place(name: str) -> list[str] | None:
+    """Return the single linear probes that a name stands for, without their prefix; None for any other task.
+
+    Raises InputError for a name that begins with the prefix of linear probes and is not one of them.
+    """
+    if name.lower() in ("linear", "linear:probes"):
+        return list(PROBES)
+    if not name.lower().startswith(PREFIX):
+        return None if name.lower().startswith(PATH_PREFIXES) or not is_tagged(name) else [name]
+    rest = name[len(PREFIX) :]
+    if rest.lower() in (*PROBES, *minimal_pairs.NAMED):
+        return [rest.lower()]
+    if row := glue.row_of(rest):
+        return [row.name]
+    if rest and (is_tagged(rest) or _is_pairs(rest) or table.is_table(rest)):
+        return [rest]
+    known_names = [*PROBES, *glue.ROWS, *minimal_pairs.NAMED]
+    raise InputError(
+        f"--tasks {name}: no linear probe {rest!r}{suggest(rest, known_names)}; or give a path: a table, "
+        f"tagged sentences (.conllu, .iob2), minimal pairs (.jsonl), or a folder of tagged sentences or minimal pairs"
+    )
+
+
+def _is_pairs(rest: str) -> bool:
+    """Return whether a path is a file that begins with a minimal pair, or any folder; test for tagged words before."""
+    return minimal_pairs.holds_pairs(rest) or user_path(rest, "--tasks").is_dir()
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word selects linear probes, as a path to tagged sentences does. Raises InputError as `place`."""
+    return place(word) is not None
+
+
+def _needs(word: str) -> set[str]:
+    """Return which named data a word reads: `glue`, `blimp`, or neither."""
+    members = [rest for rest in place(word) or [] if rest not in PROBES]
+    of_glue = any(glue.row_of(rest) is not None for rest in members)
+    of_blimp = any(rest in minimal_pairs.NAMED for rest in members)
+    return {*(["glue"] if of_glue else []), *(["blimp"] if of_blimp else [])}
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that linear probes read; those that divide a table are refused with a reason."""
+    of_table = {*table.COLUMNS, "kind", "metric", "folds"} if table.is_table(word) else set()
+    return {"control", "length", "rows", "held_out", *of_table, *_needs(word)}
+
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether the data of a word is downloaded from the hub."""
+    needs = _needs(word)
+    return ("glue" in needs and glue.downloads(word, options)) or (
+        "blimp" in needs and any(minimal_pairs.downloads(rest, options) for rest in place(word) or [])
+    )
+
+
+def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[LinearProbe]:
+    """Return the probes of these names. Raises InputError."""
+    members = dict.fromkeys(name for word in words for name in place(word) or [])
+    return [fingerprinted(_probe(name, spec), spec) for name in members]
+
+
+def _probe(name: str, spec: TasksSpec) -> LinearProbe:
+    if name in minimal_pairs.NAMED:
+        return of_pairs(minimal_pairs.load_named(name, spec.blimp))
+    if name not in PROBES and glue.row_of(name) is None:
+        if is_tagged(name):
+            return of_tagged(name)
+        if _is_pairs(name):
+            return of_pairs(minimal_pairs.load_path(name))
+    return of_task(_task(name, spec))
+
+
+def _task(name: str, spec: TasksSpec) -> Task:
+    if name in PROBES:
+        return probes.read([name])[0]
+    return table.read(Path(name), spec) if table.is_table(name) else glue.read_one(name, spec.glue, PREFIX + name)
+
+
+# ---- data sets ----
+
+PARADIGMS = 3  # one paradigm in so many is tested on
+
+
+def of_task(task: Task) -> LinearProbe:
+    """Return a linear probe with the rows of a task, each of which must have one label.
+
+    Its metrics are those that predicted labels have, as a readout gives no probabilities; macro F1 is left out where
+    there is F1. Raises InputError for a regression, several labels a row, and folds.
+    """
+    if task.regression:
+        raise InputError(
+            f"--tasks {PREFIX}{task.name}: linear probes classify, and the labels of this task are numbers; "
+            f"leave out {PREFIX}"
+        )
+    if task.multilabel or task.folds or task.metric == "average_precision":
+        lacking = "tasks.folds" if task.folds else "several labels a row" if task.multilabel else "average precision"
+        raise InputError(f"--tasks {PREFIX}{task.name}: linear probes do not have {lacking}; leave out {PREFIX}")
+    left_out = {"average_precision", "macro_f1" if "f1" in task.metrics else ""} - {task.metric}
+    metrics = tuple(name for name in task.metrics if name not in left_out)
+    return LinearProbe(PREFIX + task.name, "texts", task.labels, task.metric, metrics, task.train, task.tests)
+
+
+# ---- tagged sentences ----
+
+
+def is_tagged(name: str) -> bool:
+    """Return whether a name is the path of a file of tagged sentences, or of a folder that holds one."""
+    path = user_path(name, "--tasks")
+    if tagged_sentences.format_of(path):
+        return True
+    with contextlib.suppress(OSError):  # a folder that cannot be listed counts as none
+        return path.is_dir() and tagged_sets.holds_set(path)
+    return False
+
+
+def of_tagged(name: str) -> LinearProbe:
+    """Return a probe that predicts the tags of words, from a file or folder of tagged sentences.
+
+    It is tested on the test file, or if there is none on the dev file (see `workbench.data.tagged_sets`). Raises
+    InputError.
+    """
+    path = user_path(name, "--tasks")
+    files = tagged_sets.files_of(path)
+    parts = tagged_sets.sides(path, {part: tagged_sentences.read(file) for part, file in files.items()})
+    train = parts.pop("train")
+    tested = [sentence.tags for sentences in parts.values() for sentence in sentences]
+    labels = tagged_sets.labels_of(path, [sentence.tags for sentence in train], tested)
+    kind = tagged_sentences.tags_of(next(iter(files.values())))
+    metrics = ("accuracy", "macro_f1") if kind == "pos" else ("entity_f1", "macro_f1", "accuracy")
+    tests: dict[str, Examples | Tagged] = {part: numbered(parts[part], labels) for part in parts}
+    name = f"{PREFIX}{tagged_sets.title(files)}-{kind}"
+    return LinearProbe(name, "words", labels, metrics[0], metrics, numbered(train, labels), tests)
+
+
+# ---- minimal pairs ----
+
+
+def of_pairs(pairs: PairSet) -> LinearProbe:
+    """Return a probe of which of two sentences is acceptable, tested on paradigms that it was not trained on.
+
+    It trains on two thirds of the paradigms; a hash of a paradigm's name decides. Raises InputError for too few
+    paradigms.
+    """
+    paradigm_of = pairs.groups["paradigm"]
+    labels = tuple(sorted(set(paradigm_of)))
+    order = sorted(labels, key=lambda paradigm: (seed_of(0, "linear", "paradigm", paradigm), paradigm))
+    if len(order) < PARADIGMS:
+        raise InputError(
+            f"--tasks {PREFIX}{pairs.name}: {plural(len(order), 'paradigm')}, and at least {PARADIGMS} are needed, "
+            f"one of them to test on"
+        )
+    aside = set(order[: len(order) // PARADIGMS])
+    numbers = [labels.index(paradigm) for paradigm in paradigm_of]
+    whole = Examples(list(pairs.good), list(pairs.bad), numbers)
+    train, test = (
+        whole.take([row for row, paradigm in enumerate(paradigm_of) if (paradigm in aside) is side])
+        for side in (False, True)
+    )
+    tests: dict[str, Examples | Tagged] = {"held-out paradigms": test}
+    return LinearProbe(PREFIX + pairs.name, "pairs", labels, "accuracy", ("accuracy",), train, tests)
+
+
+# ---- metrics ----
+
+
+def points(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> dict[str, float]:
+    """Return the probe's metrics of predictions (N,): label numbers, or for pairs 1 right, 0.5 a tie, 0 wrong."""
+    import numpy as np
+
+    if probe.kind == "pairs":
+        accuracies = by_paradigm(probe, rows, predicted).values()
+        return {"accuracy": math.fsum(accuracies) / len(accuracies)}
+    words = probe.kind == "words"
+    true = np.array([target for targets in rows.targets for target in targets] if words else rows.targets)
+    values = measure([name for name in probe.metrics if name != "entity_f1"], predicted, true)
+    if "entity_f1" in probe.metrics:
+        values["entity_f1"] = entity_f1(probe.labels, rows, predicted)
+    return {name: 100 * values[name] for name in probe.metrics}
+
+
+def by_paradigm(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> dict[str, float]:
+    """Return the accuracy times 100 in each paradigm of pairs; the headline is their unweighted mean, as BLiMP's is."""
+    import numpy as np
+
+    targets = np.asarray(rows.targets)
+    return {probe.labels[t]: 100 * float(predicted[targets == t].mean()) for t in np.unique(targets).tolist()}
+
+
+def entity_f1(labels: Sequence[str], rows: Examples | Tagged, predicted: Any) -> float:
+    """Return F1 of entities, right if type and both ends match (conlleval), over all sentences; 0 without entities."""
+    assert isinstance(rows, Tagged)
+    return micro(span_hits(gold_tags(labels, rows), tags_of(labels, rows, predicted)).values()).f1
+
+
+# ---- baselines ----
+# For tags, `bag-of-words` predicts each word's most frequent training tag, and the most frequent tag of all for words
+# that do not occur in training. For pairs it is logistic regression on the words in which two sentences differ.
+
+
+def _of_texts(probe: LinearProbe) -> dict[str, float]:
+    """Return the baselines of a probe of texts."""
+    assert isinstance(probe.train, Examples)
+    rows = {part: each for part, each in probe.tests.items() if isinstance(each, Examples)}
+    task = Task(probe.name, "table", probe.labels, probe.metric, probe.metrics, 1.0, probe.train, rows)
+    return {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
+
+
+def _of_tags(probe: LinearProbe) -> dict[str, float]:
+    """Return the baselines of a probe of tags."""
+    train, test = probe.train, next(iter(probe.tests.values()))
+    assert isinstance(train, Tagged) and isinstance(test, Tagged)
+    same, of_words = baselines.by_word(train, test)
+    guesses = {"majority": same, "bag-of-words": of_words}
+    return {name: points(probe, test, guess)[probe.metric] for name, guess in guesses.items()}
+
+
+def _of_pairs(probe: LinearProbe) -> dict[str, float]:
+    """Return the baselines of a probe of minimal pairs."""
+    import numpy as np
+
+    from workbench.tasks._linear_readout import Regression
+
+    train, test = probe.train, next(iter(probe.tests.values()))
+    assert isinstance(train, Examples) and isinstance(test, Examples) and train.second and test.second
+    both = Examples(train.first + train.second, None, [0] * (2 * len(train)))
+    known = baselines.vocabulary(both, baselines.FEATURES)
+
+    def differences(rows: Examples) -> Any:
+        sides = (Examples(texts, None, rows.targets) for texts in (rows.first, rows.second or []))
+        right, wrong = (baselines.matrix(side, known) for side in sides)
+        return right - wrong
+
+    model = Regression(pairs=True)
+    model.fit(differences(train), np.arange(len(train)) % 2, baselines.STRENGTH)
+    return {"majority": 50.0, "bag-of-words": points(probe, test, model.predict(differences(test)))[probe.metric]}
+
+
+BASELINES = {"texts": _of_texts, "words": _of_tags, "pairs": _of_pairs}

@@ -1,0 +1,503 @@
+"""Questions on paragraphs as plain data, and SQuAD as a measure with the settings of the released code.
+
+Source of the settings: Clark et al. 2020, table 7, and the released `configure_finetuning.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.data.formats import whole_split
+from workbench.data.hugging_face.hub import fetch
+from workbench.data.streams import packed_or_not
+from workbench.errors import InputError
+from workbench.progress import warn_once
+from workbench.rng import seed_of
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.scoring import SQUAD
+from workbench.store.atomic import user_path
+from workbench.tasks.common.baselines import cached
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import SPECIAL, tuning_cost
+from workbench.tasks.common.table_files import checked_text, rows_of, text_of
+
+if TYPE_CHECKING:
+    from workbench.tasks.common.encoder_folders import EncoderFacts
+
+VERSION = 1  # increase it when the computation of a score changes
+BASELINES_VERSION = 1  # increase it when the computation of a baseline changes
+EPOCHS = 2.0
+LENGTH = 512  # tokens of a window, if the encoder has as many positions
+STRIDE, QUERY = 128, 64  # tokens between the starts of windows, and of a question, at that length
+ANSWER = 30  # tokens of an answer at most
+BEAM = N_BEST = 20  # starts, and ends of each start; different answers that are kept of a question
+ANSWERABLE = 0.5  # weight of the loss of the answerability head
+THRESHOLD = -2.75  # log-odds of "no answer" above which none is given, as in the released code's test outputs
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: its id, its text, the index of its paragraph, and its answers as (text, first character).
+
+    `impossible` says that the paragraph does not answer it. `article` is the title of the paragraph's article.
+    """
+
+    id: str
+    text: str
+    paragraph: int
+    answers: tuple[tuple[str, int], ...]
+    impossible: bool
+    article: str
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The questions of one part, and the paragraphs that they are asked about."""
+
+    paragraphs: list[str]
+    rows: list[Question]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: list[int]) -> Questions:
+        """Return the questions at these indices, in this order, with all paragraphs."""
+        return Questions(self.paragraphs, [self.rows[i] for i in rows])
+
+    def where(self, keep: Callable[[Question], bool]) -> Questions:
+        """Return the questions that `keep` accepts, in their order."""
+        return self.take([number for number, row in enumerate(self.rows) if keep(row)])
+
+
+@dataclass(frozen=True)
+class Squad(Measure):
+    """Measure of SQuAD, version 2.0 if `unanswerable`, else 1.1.
+
+    The headline metric is computed on the first of `tests`: F1, in 2.0 at the best threshold, as the paper's table 4
+    has it. `faults` counts what is wrong in the files, by a phrase that says what and where.
+    """
+
+    name: str
+    unanswerable: bool
+    train: Questions
+    tests: Mapping[str, Questions]
+    fingerprint: str = ""
+    faults: Mapping[str, int] = field(default_factory=dict)
+    suite = SQUAD
+    act = FINE_TUNING
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        """The headline metric."""
+        return "best_f1" if self.unanswerable else "f1"
+
+    def settings(self, spec: TasksSpec) -> dict[str, Any]:
+        """Return every setting that changes a score; a length or stride of None follows from the encoder."""
+        shared = (
+            "lr", "layer_decay", "extra_decay", "weight_decay", "warmup", "batch", "dropout", "clip", "sum_loss",
+            "overlap", "bias_correction", "rows",
+        )  # fmt: skip
+        return {name: getattr(spec, name) for name in shared} | {
+            "epochs": spec.epochs or EPOCHS, "head": spec.squad_head, "length": spec.squad_length or LENGTH,
+            "stride": spec.squad_stride, "query": QUERY, "answer": ANSWER, "beam": BEAM, "n_best": N_BEST,
+            "answerable": ANSWERABLE, "threshold": THRESHOLD, "version": VERSION,
+        }  # fmt: skip
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the score of the sentence that is nearest to the question, and in 2.0 of never answering."""
+        from workbench.tasks import _squad_answers
+
+        return cached(f"{self.fingerprint}-squad-{BASELINES_VERSION}", lambda: _squad_answers.baselines(self), cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of one fine-tuning, of which a batch counts windows."""
+        limit = min(options.squad_length or LENGTH, spec.encoder.positions)
+
+        def windows(pieces: list[int]) -> list[int]:
+            asked = min(pieces[0], QUERY, limit // 4)
+            stride, room = options.squad_stride or max(1, min(STRIDE, limit // 2)), limit - asked - SPECIAL - 1
+            starts = range(0, max(1, pieces[1] - room + stride), stride)
+            return [limit - room + min(room, pieces[1] - start) for start in starts]
+
+        train, *tests = (
+            [[row.text, part.paragraphs[row.paragraph]] for row in part.rows]
+            for part in (self.train, *self.tests.values())
+        )
+        return tuning_cost(self, spec, options, tokenizer, train, tests, windows, windows=True)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Fine-tune a copy of the encoder and score its answers."""
+        from workbench.tasks._squad_answers import answer
+
+        return answer(self, model, host)
+
+    def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
+        """Return how long the windows are."""
+        wanted = options.squad_length or LENGTH
+        tokens = min(wanted, facts.longest or wanted)
+        return f"questions read with windows of their paragraphs, {tokens} tokens together", {}
+
+
+def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
+    """Return the task as `spec` measures it, with its fingerprint.
+
+    With `spec.held_out` it is tested on about that share of its training questions, those of some paragraphs. At most
+    `spec.rows` questions are trained on. Hashes decide which.
+    """
+    train, tests = task.train, task.tests
+    if spec.held_out:
+        aside = _paragraphs_aside(train, spec.held_out)
+        tests = {"held-out": train.where(lambda row: row.paragraph in aside)}
+        train = train.where(lambda row: row.paragraph not in aside)
+    if spec.rows is not None and spec.rows < len(train):
+        order = sorted(range(len(train)), key=lambda row: (seed_of(0, SQUAD, "rows", train.rows[row].id), row))
+        train = train.take(sorted(order[: spec.rows]))
+    selected = replace(task, train=train, tests=tests)
+    return replace(selected, fingerprint=_fingerprint(selected))
+
+
+def _paragraphs_aside(train: Questions, share: float) -> set[int]:
+    """Return the indices of about this share of the paragraphs with questions, at least one, but never all."""
+    asked = sorted({row.paragraph for row in train.rows})
+    order = sorted(asked, key=lambda number: (seed_of(0, SQUAD, "held out", train.paragraphs[number]), number))
+    return set(order[: min(max(1, round(share * len(order))), len(order) - 1)])
+
+
+def _fingerprint(task: Squad) -> str:
+    """Return 16 hex digits of a hash over everything that decides a score: questions, paragraphs and answers."""
+    sha = hashlib.sha256(json.dumps([task.name, task.metric]).encode())
+    for name, part in {"train": task.train, **task.tests}.items():
+        rows = [(row.id, row.text, part.paragraphs[row.paragraph], row.answers, row.impossible) for row in part.rows]
+        sha.update(json.dumps([name, rows]).encode())
+    return sha.hexdigest()[:16]
+
+
+# ---- reading questions ----
+# What the official code tolerates is counted under a phrase that says what is wrong, in which file and where first: an
+# answer that is not at its offset cannot be trained on, and its text still counts in a test. Raises InputError, which
+# names file, place and id, for a question that cannot be used at all.
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question as a file has it, with its place there for messages."""
+
+    where: str
+    id: str
+    article: str
+    context: str
+    question: str
+    answers: tuple[tuple[str, int], ...]
+    impossible: bool
+
+
+@dataclass
+class Faults:
+    """Faults of a file that can be tolerated: how often each kind occurs, and the first place where it does."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+
+    def add(self, what: str, row: Row) -> None:
+        """Count a fault of a question."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+        self.first.setdefault(what, f"{row.where} (id {row.id})")
+
+    def phrases(self) -> dict[str, int]:
+        """Return how often each fault occurs, by a phrase that names the fault and the first place."""
+        return {f"{what}, first in {self.first[what]}": count for what, count in self.counts.items()}
+
+
+def read_questions(paths: list[Path], unanswerable: bool, training: bool) -> tuple[Questions, dict[str, int]]:
+    """Return the questions of the files of one part, and what is wrong with them.
+
+    `unanswerable` says that the files are of version 2.0. Questions that cannot be trained on are left out if
+    `training`. Raises InputError.
+    """
+    faults = Faults()
+    paragraphs: dict[str, int] = {}
+    questions: list[Question] = []
+    seen: dict[str, str] = {}
+    for row in (row for path in paths for row in _rows(path, unanswerable)):
+        if row.id in seen and not training:
+            raise InputError(f"{row.where}: id {row.id} occurs twice, first in {seen[row.id]}; remove one of the two")
+        if row.id in seen:
+            faults.add("ids occur twice", row)
+        seen.setdefault(row.id, row.where)
+        number = paragraphs.setdefault(row.context, len(paragraphs))
+        if _usable(row, unanswerable, training, faults):
+            questions.append(Question(row.id, row.question, number, row.answers, row.impossible, row.article))
+    if not questions:
+        raise InputError(f"{paths[0]} holds no question that can be {'trained on' if training else 'scored'}")
+    return Questions(list(paragraphs), questions), faults.phrases()
+
+
+def _usable(row: Row, unanswerable: bool, training: bool, faults: Faults) -> bool:
+    """Return whether a question is kept, after its faults are counted. Raises InputError if it has no meaning."""
+    if not row.question.strip():
+        faults.add("questions are empty", row)
+    if row.impossible and not unanswerable:
+        raise InputError(f"{row.where}: question {row.id} is marked impossible, which occurs in SQuAD 2.0 alone")
+    if not row.answers and not row.impossible:
+        raise InputError(f"{row.where}: question {row.id} has no answer and is not marked impossible")
+    if row.impossible and row.answers:
+        faults.add("questions are marked impossible and have answers", row)
+    for number, (text, start) in enumerate(row.answers):
+        where = misplaced(row.context, text, start)
+        if where is None:
+            continue
+        lost = training and number == 0 and not row.impossible
+        faults.add(f"answers {where}{' (and are not trained on)' if lost else ''}", row)
+        if lost:
+            return False
+    return True
+
+
+def misplaced(context: str, text: str, start: int) -> str | None:
+    """Return a phrase that says why an answer is not at its offset; None if it is."""
+    if start < 0 or start + len(text) > len(context):
+        return "end beyond the text" if start >= 0 else "begin before the text"
+    if not text.strip():
+        return "have no text"
+    return None if context[start : start + len(text)] == text else "are not at their offset"
+
+
+def _rows(path: Path, unanswerable: bool) -> Iterator[Row]:
+    return _parquet(path, unanswerable) if path.suffix == ".parquet" else _official(path, unanswerable)
+
+
+# ---- the official JSON ----
+
+
+def _official(path: Path, unanswerable: bool) -> Iterator[Row]:
+    """Yield the questions of an official file. Raises InputError."""
+    try:
+        content = json.loads(text_of(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not JSON: {str(error)[:120]}; download it again") from None
+    for article, where in _items(content, "data", str(path), ": "):
+        for paragraph, place in _items(article, "paragraphs", where):
+            context = _text(paragraph, "context", place)
+            name = _title(article, context, where)
+            for entry, there in _items(paragraph, "qas", place):
+                yield _row(entry, name, context, there, unanswerable)
+
+
+def _row(entry: dict[str, Any], article: str, context: str, where: str, unanswerable: bool) -> Row:
+    """Return an entry of `qas`. Raises InputError if a key is missing or of another type."""
+    id = _text(entry, "id", where)
+    here = f"{where}, question {id}"
+    answers = []
+    for answer, place in _items(entry, "answers", here, ", "):
+        answers.append((_text(answer, "text", place), _offset(answer.get("answer_start"), place)))
+    impossible = entry.get("is_impossible", unanswerable and not answers)
+    if not isinstance(impossible, bool):
+        raise InputError(f"{here}: 'is_impossible' is {impossible!r:.40}, and must be true or false")
+    return Row(where, id, article, context, _text(entry, "question", here, empty=True), tuple(answers), impossible)
+
+
+def _items(holder: Any, key: str, where: str, mark: str = ".") -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each object in the list under a key with its place. Raises InputError if it is not a list of objects."""
+    if not isinstance(holder, dict) or not isinstance(holder.get(key), list):
+        fault = "is not a list" if isinstance(holder, dict) and key in holder else "is missing"
+        raise InputError(f"{where}: {key!r} {fault}; SQuAD's files hold data, paragraphs, qas and answers")
+    for number, each in enumerate(holder[key]):
+        place = f"{where}{mark}{key}[{number}]"
+        if not isinstance(each, dict):
+            raise InputError(f"{place} is {type(each).__name__} instead of an object")
+        yield each, place
+
+
+def _text(holder: dict[str, Any], key: str, where: str, empty: bool = False) -> str:
+    """Return the text under a key. Raises InputError if there is none that a tokenizer can read."""
+    text = checked_text(holder.get(key), key, where)
+    if not text.strip() and not empty and key != "text":
+        raise InputError(f"{where}: {key!r} is empty")
+    return text
+
+
+def _title(holder: dict[str, Any], context: str, where: str) -> str:
+    """Return the title of an article, by which a devsplit is cut, or the context if it has none. Raises InputError."""
+    title = holder.get("title")
+    return checked_text(title, "title", where) if isinstance(title, str) else context
+
+
+def _offset(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{where}: 'answer_start' is {value!r:.40}, and must be a whole number")
+    return value
+
+
+# ---- the hub's Parquet ----
+
+
+def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
+    """Yield the rows of a Parquet file of the hub, whose answers are two lists. Raises InputError."""
+    for place, columns in rows_of(path):
+        where = f"{path}, {place}"
+        answers = columns.get("answers")
+        lists = [answers.get(key) for key in ("text", "answer_start")] if isinstance(answers, dict) else [None]
+        if not all(isinstance(each, list) for each in lists) or len({len(each or ()) for each in lists}) != 1:
+            raise InputError(f"{where}: column 'answers' does not hold lists 'text' and 'answer_start' of equal length")
+        entry = {
+            "id": columns.get("id"), "question": columns.get("question"),
+            "answers": [{"text": text, "answer_start": start} for text, start in zip(*lists, strict=True)],
+        }  # fmt: skip
+        context = _text(columns, "context", where)
+        yield _row(entry, _title(columns, context, where), context, where, unanswerable)
+
+
+# ---- names and files ----
+# `squad1` and `squad2` are SQuAD 1.1 and 2.0, trained on their training files and tested on their dev files. If there
+# is only a dev file, `squad1-devsplit` and `squad2-devsplit` divide its articles into a part to train on and a part to
+# test on. Their scores are not comparable with those of SQuAD, so they have names of their own.
+
+KEY = "--set tasks.squad"
+SPLIT = "-devsplit"
+trains = True
+SUMMARIES = {
+    "squad1": "which words of a paragraph answer the question (SQuAD 1.1)",
+    "squad2": "the same, where half of the questions have no answer (SQuAD 2.0)",
+    "squad1" + SPLIT: "SQuAD 1.1's dev file alone, cut by article; no score of SQuAD",
+    "squad2" + SPLIT: "SQuAD 2.0's dev file alone, cut by article; no score of SQuAD",
+}
+TEST_SHARE = 4  # of a devsplit, one article in so many is tested on
+HUB = {False: "rajpurkar/squad", True: "rajpurkar/squad_v2"}
+FOLDERS = {False: "squadv1", True: "squad"}  # of the released code
+VERSIONS = {False: "v1.1", True: "v2.0"}
+SPLITS = {"train": "train", "dev": "validation"}  # names on the hub
+
+
+reads = {*TUNING, "rows", "held_out", "lm_weight", "squad", "squad_head", "squad_length", "squad_stride"}
+
+
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each task."""
+    return [(name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) for name, text in SUMMARIES.items()]
+
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether the files of SQuAD are downloaded from the hub."""
+    return options.squad is None or not user_path(options.squad, f"{KEY}:").is_dir()
+
+
+def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Squad]:
+    """Return the tasks of these names. Raises InputError."""
+    if names and spec.lm_weight:
+        raise InputError(
+            f"--tasks {names[0]} cannot be combined with tasks.lm_weight={spec.lm_weight:g}: a language loss is added "
+            f"only where texts are classified; set tasks.lm_weight=0"
+        )
+    return [fingerprinted(_task(name, spec), spec) for name in names]
+
+
+def _task(name: str, spec: TasksSpec) -> Squad:
+    """Return a task with all of its questions, after a warning of each fault of its files. Raises InputError."""
+    unanswerable = name.startswith("squad2")
+    folder = _folder(name, spec)
+    files = {part: _files(folder, part, unanswerable) for part in SPLITS}
+    _check(name, folder, files)
+    if name.endswith(SPLIT):
+        whole, faults = read_questions(files["dev"], unanswerable, training=False)
+        train, test = whole.where(lambda row: not _tested(row)), whole.where(_tested)
+        if not len(train) or not len(test):
+            raise InputError(f"{files['dev'][0]} holds too few articles to train on some and to test on others")
+        every, train = len(train), _trainable(train)
+        if every > len(train):
+            faults |= {"questions cannot be trained on, as their first answer is not in its place": every - len(train)}
+    else:
+        train, faults = read_questions(files["train"], unanswerable, training=True)
+        test, more = read_questions(files["dev"], unanswerable, training=False)
+        faults |= more | _shared(train, test, files)
+    _check_kind(name, folder, train, unanswerable)
+    for phrase, count in faults.items():
+        warn_once(f"{name}: {count:,} of {len(train) + len(test):,} questions: {phrase}")
+    return Squad(name, unanswerable, train, {"dev": test}, faults=faults)
+
+
+def _tested(row: Question) -> bool:
+    """Return whether the devsplit tests on a question: a hash of its article's title decides."""
+    return seed_of(0, SQUAD, "devsplit", row.article) % TEST_SHARE == 0
+
+
+def _trainable(part: Questions) -> Questions:
+    """Return the questions that are impossible or whose first answer is in its place."""
+    texts = part.paragraphs
+    return part.where(lambda row: row.impossible or misplaced(texts[row.paragraph], *row.answers[0]) is None)
+
+
+def _shared(train: Questions, test: Questions, files: dict[str, list[Path]]) -> dict[str, int]:
+    """Return how many questions of the dev file are in the training file as well, if any are."""
+    both = {row.id for row in train.rows} & {row.id for row in test.rows}
+    example = f"questions of {files['dev'][0]} are in the training file too, such as id {min(both, default='')}"
+    return {example: len(both)} if both else {}
+
+
+def _check_kind(name: str, folder: Path, train: Questions, unanswerable: bool) -> None:
+    """Raise InputError if no question has an answer, or all have one in 2.0; 2.0 for 1.1 is found in reading."""
+    if all(row.impossible for row in train.rows):
+        raise InputError(
+            f"--tasks {name}: no question to train on in {folder} has an answer, so no spans can be learned"
+        )
+    if unanswerable and not any(row.impossible for row in train.rows):
+        raise InputError(f"--tasks {name}: all questions in {folder} have answers, so its files are not SQuAD 2.0's")
+
+
+# ---- files ----
+
+
+def _folder(name: str, spec: TasksSpec) -> Path:
+    """Return the folder with the files: a user's, or the copy of a data set of the hub. Raises InputError."""
+    if spec.squad is not None:
+        folder = user_path(spec.squad, f"{KEY}:")
+        if folder.is_dir():
+            return folder
+    parts = ["dev"] if name.endswith(SPLIT) else list(SPLITS)
+    patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
+    place = spec.squad or HUB[name.startswith("squad2")]
+    fetched = fetch(place, patterns, KEY, f"the folder that holds {' and '.join(_official_names(name))}")
+    if isinstance(fetched, str):
+        raise InputError(f"task {name} is not available: {fetched}")
+    return fetched
+
+
+def _official_names(name: str) -> list[str]:
+    """Return the names of the official files that a task reads."""
+    unanswerable, parts = name.startswith("squad2"), ["dev"] if name.endswith(SPLIT) else list(SPLITS)
+    return [f"{part}-{VERSIONS[unanswerable]}.json" for part in parts]
+
+
+def _files(folder: Path, part: str, unanswerable: bool) -> list[Path]:
+    """Return the file of a part, or its Parquet files in the layout of the hub; empty if there are none."""
+    names = (f"{part}-{VERSIONS[unanswerable]}.json", f"{FOLDERS[unanswerable]}/{part}.json")
+    if path := packed_or_not(*(folder / name for name in names)):
+        return [path]
+    return whole_split(_parquet_files(folder, SPLITS[part], unanswerable))
+
+
+def _parquet_files(folder: Path, split: str, unanswerable: bool) -> Iterator[Path]:
+    """Yield the Parquet files of a split in the folder or in the data set's only configuration."""
+    for configuration in (".", "plain_text", "squad_v2" if unanswerable else "squad"):
+        yield from (folder / configuration).glob(f"{split}-*.parquet")
+
+
+def _check(name: str, folder: Path, files: dict[str, list[Path]]) -> None:
+    """Raise InputError if a file that the task reads is missing."""
+    if not files["dev"]:
+        unanswerable = name.startswith("squad2")
+        dev = f"{_official_names(name)[-1]} (or {FOLDERS[unanswerable]}/dev.json, or validation-*.parquet)"
+        raise InputError(f"task {name} is not available: no {dev} in {folder}; give its folder with {KEY}=DIR")
+    if not files["train"] and not name.endswith(SPLIT):
+        raise InputError(
+            f"task {name} is not available: no {_official_names(name)[0]} in {folder}; to train and test on parts of "
+            f"the dev file, under a name of its own, use --tasks {name}{SPLIT}"
+        )

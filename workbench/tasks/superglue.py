@@ -1,0 +1,403 @@
+"""SuperGLUE's tasks (Wang et al. 2019) under `--tasks superglue` and `superglue:NAME`, from the official JSON lines.
+
+`tasks.superglue=DIR` holds the official folders, such as `COPA/train.jsonl` and `COPA/val.jsonl`, packed or not. Their
+test files have no labels and are not read. A task is a row of `TASKS`: how a line is read, and how it is measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.data.formats import json_rows
+from workbench.data.streams import lines, packed_or_not
+from workbench.errors import InputError, plural, suggest
+from workbench.progress import warn_once
+from workbench.spec.parts import TasksSpec
+from workbench.store.atomic import user_path
+from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite
+from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted, held_out
+from workbench.tasks.common.table_files import checked_text, first_of
+
+SUITE = "superglue"
+PREFIX = "superglue:"
+KEY = "--set tasks.superglue"
+trains = True
+FALSE_TRUE = ("false", "true")
+ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}  # the two questions of COPA
+FILES = {"train": "train.jsonl", "val": "val.jsonl"}
+
+
+# ---- rows of questions with answers, and what is odd about them ----
+# A row that cannot be used is refused by the readers. What can be used and is odd stays in the data, and is counted
+# and named by file and line in sentences (`notes`).
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a file: its place for messages, its id if it has one, and what is odd about it.
+
+    `first` is the text that all answers share, `seconds` the text of each answer, or a single None if there is only one
+    text. `targets` has one label for each of `seconds`. `spans` are two spans of `first` by characters.
+    """
+
+    where: str
+    id: str | None
+    first: str
+    seconds: tuple[str | None, ...]
+    targets: tuple[Any, ...]
+    spans: Spans | None = None
+    odd: tuple[str, ...] = ()
+
+
+def examples(rows: Sequence[Row], grouped: bool) -> Examples:
+    """Return rows as examples, an example for each answer; with `grouped` they keep the numbers of their questions."""
+    each = [(number, row, place) for number, row in enumerate(rows) for place in range(len(row.seconds))]
+    second = [row.seconds[place] for _, row, place in each]
+    return Examples(
+        [row.first for _, row, _ in each], None if None in second else [text or "" for text in second],
+        [row.targets[place] for _, row, place in each], [number for number, _, _ in each] if grouped else None,
+        [row.spans for _, row, _ in each if row.spans] or None,
+    )  # fmt: skip
+
+
+def id_of(columns: Mapping[str, Any]) -> str | None:
+    """Return the id of a row, which official files call idx; None if it has none."""
+    number = next((columns[name] for name in ("idx", "id") if columns.get(name) is not None), None)
+    return None if number is None else str(number)
+
+
+def text(columns: Mapping[str, Any], name: str, where: str, faults: list[str]) -> str:
+    """Return the text of a column; an empty one is added to `faults`. Raises InputError if there is none."""
+    value = checked_text(columns.get(name), name, where)
+    if not value.strip():
+        faults.append(f"an empty {name}")
+    return value
+
+
+def label(value: Any, names: Sequence[str], where: str) -> int:
+    """Return the number of a label that is a name, true or false, or a number. Raises InputError for any other."""
+    word = str(value).lower() if isinstance(value, bool) else value
+    if isinstance(word, str) and word in names:
+        return names.index(word)
+    if isinstance(word, str) and word.isascii() and word.isdigit():
+        word = int(word)
+    if isinstance(word, bool) or not isinstance(word, int) or not 0 <= word < len(names):
+        raise InputError(f"{where}: label {value!r:.80} is not one of {', '.join(names)}")
+    return word
+
+
+def notes(parts: Mapping[str, Sequence[Row]], shared: bool = True) -> list[str]:
+    """Return a sentence on each kind of oddity: what rows say of themselves, and ids that occur twice.
+
+    With `shared`, rows to test on whose texts are also trained on are named as well.
+    """
+    trained = {(row.first, row.seconds, row.spans) for row in parts["train"]} if shared else set()
+    sentences = []
+    for part, rows in parts.items():
+        for kind in dict.fromkeys(each for row in rows for each in row.odd):
+            sentences.append(_sentence(part, rows, [kind in row.odd for row in rows], kind))
+        sentences.append(_sentence(part, rows, _repeated([row.id for row in rows]), "an id that an earlier row has"))
+        if part != "train":
+            same = "the same texts as a row to train on, so the score is partly one of memory"
+            again = [(row.first, row.seconds, row.spans) in trained for row in rows]
+            sentences.append(_sentence(part, rows, again, same))
+    return [sentence for sentence in sentences if sentence]
+
+
+def _repeated(ids: Sequence[str | None]) -> list[bool]:
+    """Return for each row whether an earlier one has its id."""
+    first: dict[str, int] = {}
+    return [each is not None and first.setdefault(each, row) != row for row, each in enumerate(ids)]
+
+
+def _sentence(part: str, rows: Sequence[Row], holds: Sequence[bool], what: str) -> str:
+    """Return a sentence on the rows of a part that something holds for; "" if there are none."""
+    places = [row.where for row, does in zip(rows, holds, strict=True) if does]
+    if not places:
+        return ""
+    has = "has" if len(places) == 1 else "have"
+    return f"{plural(len(places), 'row')} of the {len(rows):,} of {part} {has} {what}: {first_of(places)}"
+
+
+# ---- the places of two marked spans ----
+
+MOVED = "a span that is not at its index, and is read at the nearest place with its words"
+ABSENT = "a span whose words are not in the text, and as many words at its index are read"
+
+
+def spans_of(columns: Mapping[str, Any], text: str, where: str, faults: list[str]) -> Spans:
+    """Return both spans of a row by characters; what is wrong with them is added to `faults`.
+
+    The columns `span1_text`, `span1_index` (the number of its first word, counted at blanks) and so on stand in the
+    row, or in its column `target`. Without an index the first occurrence is taken. Raises InputError for a span that
+    is nowhere.
+    """
+    target = columns.get("target")
+    source = target if isinstance(target, Mapping) else columns
+    first, second = (_span(source, f"span{number}", text, where, faults) for number in (1, 2))
+    return first, second
+
+
+def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: list[str]) -> Span:
+    """Return one span by characters. Raises InputError."""
+    words = checked_text(entry.get(f"{name}_text"), f"{name}_text", where).strip()
+    if not words:
+        raise InputError(f"{where}: {name}_text is empty, so there is no span to read")
+    given = entry.get(f"{name}_index") is not None
+    index = _number(entry, f"{name}_index", "word", where) if given else None
+    matches = [match.span() for match in re.finditer(re.escape(words), text, re.IGNORECASE)]
+    whole = [(start, end) for start, end in matches if _is_whole(text, start, end)]
+    places = list(re.finditer(r"\S+", text))
+    if index is None:
+        if not matches:
+            raise InputError(f"{where}: {name}_text {words!r:.80} is not in the text")
+        return (whole or matches)[0]
+    if index >= len(places):
+        raise InputError(f"{where}: {name}_index is {index}, and the text has {len(places)} words")
+    word = places[index]
+    if at := next((span for span in whole + matches if word.start() <= span[0] < word.end()), None):
+        return at
+    if whole:
+        faults.append(MOVED)
+        return min(whole, key=lambda span: abs(span[0] - word.start()))
+    faults.append(ABSENT)
+    last = min(len(places), index + len(words.split())) - 1
+    return word.start(), places[last].end()
+
+
+def in_two_sentences(columns: Mapping[str, Any], sentences: Sequence[str], where: str) -> tuple[str, Spans]:
+    """Return two sentences as one text, and the span of a word in each, as WiC's `start1`, `end1` and so on say.
+
+    Raises InputError for a span that is not in its sentence or holds only blanks.
+    """
+    spans, before = list[Span](), 0
+    for number, sentence in enumerate(sentences, 1):
+        start, end = (_number(columns, f"{side}{number}", "character", where) for side in ("start", "end"))
+        word = sentence[start:end]
+        if not start < end <= len(sentence) or not word.strip():
+            raise InputError(
+                f"{where}: start{number} and end{number} are {start} and {end}, where sentence{number}, of "
+                f"{len(sentence)} characters, has no word"
+            )
+        start, end = start + len(word) - len(word.lstrip()), end - len(word) + len(word.rstrip())
+        spans.append((before + start, before + end))
+        before += len(sentence) + 1
+    return " ".join(sentences), (spans[0], spans[1])
+
+
+def _number(columns: Mapping[str, Any], name: str, what: str, where: str) -> int:
+    """Return the number of a word or character in a column. Raises InputError."""
+    value = columns.get(name)
+    value = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"{where}: {name} is {value!r:.40}, and must be the number of a {what}, from 0")
+    return value
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Return whether a span neither begins nor ends inside a word."""
+    inside = [text[place - 1 : place + 1] for place in (start, end) if 0 < place < len(text)]
+    return not any(pair.isalnum() for pair in inside)
+
+
+# ---- the tasks ----
+
+Columns = Mapping[str, Any]
+Reader = Callable[["Form", Columns, str], Row]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one task is read and measured: its official folder, its reader, its labels, its metrics and its epochs.
+
+    `columns` are the names of its two texts.
+    """
+
+    folder: str
+    read: Reader
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+    columns: tuple[str, str] = ("premise", "hypothesis")
+    epochs: float = 10.0
+    choice: bool = False
+    summary: str = ""
+
+
+def _pair(form: Form, columns: Columns, where: str) -> Row:
+    faults: list[str] = []
+    first, second = (text(columns, name, where, faults) for name in form.columns)
+    return Row(
+        where, id_of(columns), first, (second,), (label(columns.get("label"), form.labels, where),), None, (*faults,)
+    )
+
+
+def _copa(form: Form, columns: Columns, where: str) -> Row:
+    faults: list[str] = []
+    premise, asked, *answers = (
+        text(columns, name, where, faults) for name in ("premise", "question", "choice1", "choice2")
+    )
+    right = label(columns.get("label"), ("0", "1"), where)
+    if answers[0] == answers[1]:
+        faults.append("two equal choices")
+    targets = tuple(int(place == right) for place in range(len(answers)))
+    return Row(where, id_of(columns), f"{premise} {ASKED.get(asked, asked)}", tuple(answers), targets, None, (*faults,))
+
+
+def _multirc(form: Form, columns: Columns, where: str) -> Row:
+    """Return one question of a passage, which `_questions` put into columns of its own."""
+    faults: list[str] = []
+    passage, asked = (text(columns, name, where, faults) for name in ("passage", "question"))
+    answers = columns["answers"]
+    if not isinstance(answers, list) or not answers or not all(isinstance(each, Mapping) for each in answers):
+        raise InputError(f"{where}: the question has no list of answers")
+    targets = tuple(label(each.get("label"), form.labels, where) for each in answers)
+    words = [text(each, "text", where, faults) for each in answers]
+    if len(set(words)) < len(words):
+        faults.append("equal answers")
+    return Row(where, columns["id"], passage, tuple(f"{asked} {word}" for word in words), targets, None, (*faults,))
+
+
+def _wsc(form: Form, columns: Columns, where: str) -> Row:
+    faults: list[str] = []
+    words = text(columns, "text", where, faults)
+    spans = spans_of(columns, words, where, faults)
+    return Row(
+        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*faults,)
+    )
+
+
+def _wic(form: Form, columns: Columns, where: str) -> Row:
+    faults: list[str] = []
+    sentences = [text(columns, name, where, faults) for name in ("sentence1", "sentence2")]
+    words, spans = in_two_sentences(columns, sentences, where)
+    return Row(
+        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*faults,)
+    )
+
+
+_OF_ANSWERS = ("f1a_em", "f1a", "exact_match", "accuracy")
+TASKS: dict[str, Form] = {
+    "boolq": Form(
+        "BoolQ", _pair, FALSE_TRUE, columns=("question", "passage"),
+        summary="does the passage answer the question with yes",
+    ),
+    "cb": Form(
+        "CB", _pair, ("entailment", "contradiction", "neutral"), ("accuracy", "macro_f1"),
+        summary="does the speaker believe the clause",
+    ),
+    "copa": Form(
+        "COPA", _copa, ("0", "1"), choice=True, summary="which of two sentences is the cause or the effect of a third",
+    ),
+    "multirc": Form(
+        "MultiRC", _multirc, ("0", "1"), _OF_ANSWERS,
+        summary="which answers to a question about the passage are right, each judged by itself",
+    ),
+    "rte": Form("RTE", _pair, ("entailment", "not_entailment"), summary="does the text entail the sentence"),
+    "wic": Form("WiC", _wic, FALSE_TRUE, summary="does a word have the same sense in two sentences"),
+    "wsc": Form(
+        "WSC", _wsc, FALSE_TRUE, epochs=30.0, summary="does the marked pronoun refer to the marked words",
+    ),
+}  # fmt: skip
+
+
+groups = (SUITE,)
+reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
+
+
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each task."""
+    return [(PREFIX + name, SUITE, form.metrics[0], form.summary) for name, form in TASKS.items()]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word begins as these tasks do. Raises InputError if there is no such task."""
+    return word.lower().startswith(PREFIX) and bool(names_of(word))
+
+
+def names_of(word: str) -> list[str]:
+    """Return the tasks that a name stands for: one, or for `superglue` all. Raises InputError."""
+    name = word.lower().removeprefix(PREFIX)
+    if name == SUITE:
+        return list(TASKS)
+    if name not in TASKS:
+        raise InputError(f"--tasks names an unknown task {word!r}{suggest(name, TASKS)}")
+    return [name]
+
+
+def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> Suite:
+    """Return the tasks of some names, and for those of `superglue` that are not available which files are missing.
+
+    Raises InputError if a task selected by its own name is not available, or if no task is.
+    """
+    if spec.superglue is None:
+        raise InputError(f"--tasks {words[0]}: give the folder that holds COPA, MultiRC and the others with {KEY}=DIR")
+    folder = user_path(spec.superglue, f"{KEY}:")
+    own = {name for word in words if word.lower() != SUITE for name in names_of(word)}
+    selected = {name for word in words for name in names_of(word)}
+    loaded: list[Task] = []
+    missing: dict[str, str] = {}
+    for name in (name for name in TASKS if name in selected):
+        files = {part: packed_or_not(folder / TASKS[name].folder / file) for part, file in FILES.items()}
+        lacking = [FILES[part] for part, path in files.items() if path is None]
+        if lacking:
+            missing[PREFIX + name] = f"no {' or '.join(lacking)} in {folder / TASKS[name].folder}"
+            if name in own:
+                raise InputError(f"task {PREFIX}{name} is not available: {missing[PREFIX + name]}; give {KEY}=DIR")
+            continue
+        task = _task(name, {part: path for part, path in files.items() if path}, spec)
+        loaded.append(held_out(task, spec.held_out))
+    if not loaded:
+        raise InputError(f"no task of SuperGLUE was found: {next(iter(missing.values()))}; give {KEY}=DIR")
+    return Suite(tuple(loaded), missing)
+
+
+def _task(name: str, files: Mapping[str, Path], spec: TasksSpec) -> Task:
+    form = TASKS[name]
+    rows = {part: _rows(path, form) for part, path in files.items()}
+    sentences = notes(rows)
+    for note in sentences:
+        warn_once(f"{PREFIX}{name}: {note}")
+    grouped = form.choice or form.metrics is _OF_ANSWERS
+    parts = {part: examples(each, grouped) for part, each in rows.items()}
+    train = parts.pop("train")
+    task = Task(
+        PREFIX + name, SUITE, form.labels, form.metrics[0], form.metrics, form.epochs, train, parts,
+        choice=form.choice, notes=tuple(sentences),
+    )  # fmt: skip
+    return fingerprinted(task, spec.rows)
+
+
+def _rows(path: Path, form: Form) -> list[Row]:
+    """Return the rows of a file. Raises InputError that names file and line."""
+    rows = []
+    for line, columns in json_rows(path, lines(path)):
+        where = f"{path}, {line}"
+        each = _questions(columns, where) if form.read is _multirc else [(columns, where)]
+        rows += [form.read(form, question, place) for question, place in each]
+    if not rows:
+        raise InputError(f"{path} holds no rows")
+    return rows
+
+
+def _questions(columns: Columns, where: str) -> list[tuple[Columns, str]]:
+    """Return each question of a line of MultiRC, with its passage and its id. Raises InputError."""
+    passage = columns.get("passage")
+    asked = passage.get("questions") if isinstance(passage, Mapping) else None
+    if (
+        not isinstance(passage, Mapping)
+        or not isinstance(asked, list)
+        or not all(isinstance(q, Mapping) for q in asked)
+    ):
+        raise InputError(f"{where}: 'passage' does not hold a text and a list 'questions', as MultiRC's lines do")
+    return [
+        (
+            {"passage": passage.get("text"), "question": each.get("question"), "answers": each.get("answers"),
+             "id": f"{columns.get('idx')}.{each.get('idx')}" if "idx" in each else None},
+            f"{where}, question {number}",
+        )
+        for number, each in enumerate(asked)
+    ]  # fmt: skip

@@ -1,0 +1,373 @@
+"""A set of tagged sentences as a task of fine-tuning."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import progress
+from workbench.data import tagged_sentences, tagged_sets
+from workbench.data.hugging_face.hub import fetch
+from workbench.data.streams import PACKINGS
+from workbench.data.tagged_sentences import Sentence, as_iob2, deviations, marks_spans, scheme_of
+from workbench.errors import InputError, plural
+from workbench.rng import seed_of
+from workbench.spec.host import Host
+from workbench.spec.parts import DATA_KEYS, TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.store.atomic import user_path
+from workbench.tasks.common.baselines import by_word, cached
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.cost import SPECIAL, tuning_cost
+from workbench.tasks.common.examples import Tagged, numbered
+from workbench.tasks.common.metrics import flat, gold_tags, micro, span_hits, tags_of, word_hits
+from workbench.tasks.common.metrics import measure as judge
+
+if TYPE_CHECKING:
+    from workbench.tasks.common.encoder_folders import EncoderFacts
+
+VERSION = 1  # increase it when the computation of a baseline changes
+UNUSED = ("lm_weight", "doubled")  # settings of fine-tuning that concern texts and not words
+
+
+@dataclass(frozen=True)
+class Tagging(Measure):
+    """Measure of an encoder that is fine-tuned to tag words.
+
+    The first `known` of `labels` are the tags of training words; the others occur in tests only, where they are never
+    predicted. `scheme` is that of the files if the tags mark spans, and "" for parts of speech; the labels of spans are
+    in IOB2 whatever the scheme. The headline metric is computed on the first of `tests`. `notes` are sentences on
+    what is unusual about the data.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    known: int
+    scheme: str
+    train: Tagged
+    tests: Mapping[str, Tagged]
+    notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    epochs: float = 3.0
+    suite = "tagging"
+    act = FINE_TUNING
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        """The headline metric."""
+        return "entity_f1" if self.scheme else "accuracy"
+
+    @property
+    def scorer(self) -> str:
+        """Return how the headline metric is computed, in a phrase."""
+        if not self.scheme:
+            return "accuracy over words"
+        files = "" if self.scheme == "IOB2" else f", which the files have in {self.scheme}"
+        return f"micro F1 of spans as conlleval and seqeval's default mode count them, from tags in IOB2{files}"
+
+    def settings(self, spec: TasksSpec) -> dict[str, Any]:
+        """Return every setting that changes a score, with the task's own number of epochs if none is set."""
+        values = spec.model_dump(mode="json", exclude={*DATA_KEYS, *UNUSED})
+        return values | {"epochs": spec.epochs or self.epochs}
+
+    def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
+        """Return the score of the most frequent tag, and of the most frequent tag of each word."""
+
+        def compute() -> dict[str, float]:
+            rows = next(iter(self.tests.values()))
+            guesses = zip(("majority", "word-lookup"), by_word(self.train, rows), strict=True)
+            return {name: points(self, rows, predicted)[self.metric] for name, predicted in guesses}
+
+        return cached(f"{self.fingerprint}-tagging-{VERSION}", compute, cache)
+
+    def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
+        """Return the cost of one fine-tuning, of which a batch counts windows."""
+        from workbench.tasks.common.token_rows import cuts
+
+        room = min(options.length, spec.encoder.positions) - SPECIAL
+
+        def windows(pieces: list[int]) -> list[int]:
+            return [min(start + room, pieces[0]) - start + SPECIAL for start, _, _ in cuts(pieces[0], room)]
+
+        train, *tests = ([[" ".join(words)] for words in part.words] for part in (self.train, *self.tests.values()))
+        return tuning_cost(self, spec, options, tokenizer, train, tests, windows, windows=True)
+
+    def measure(self, model: Model, host: Host) -> Scores:
+        """Fine-tune a copy of the encoder and score its tags."""
+        from workbench.tasks._tagger import tag
+
+        return tag(self, model, host)
+
+    def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
+        """Return how long the windows are."""
+        length = min(options.length, facts.longest or options.length)
+        return f"sentences of tagged words read in windows of {length} tokens", {"length": length}
+
+
+def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
+    """Return the task as `spec` measures it, with its fingerprint.
+
+    With `spec.held_out` it is tested on that share of its training sentences. At most `spec.rows` sentences are
+    trained on, the same ones every time.
+    """
+    if spec.held_out:
+        order = _order(task, "held out")
+        count = min(max(1, round(spec.held_out * len(order))), len(order) - 1)
+        test = task.train.take(sorted(order[:count]))
+        task = replace(task, train=task.train.take(sorted(order[count:])), tests={"held-out": test}, notes=())
+    if spec.rows is not None and spec.rows < len(task.train):
+        task = replace(task, train=task.train.take(sorted(_order(task, "rows")[: spec.rows])))
+    return replace(task, fingerprint=_fingerprint(task))
+
+
+def _order(task: Tagging, what: str) -> list[int]:
+    """Return the indices of the training sentences in a random order, the same every time for a task and a purpose."""
+    import numpy as np
+
+    order: list[int] = np.random.default_rng(seed_of(0, what, task.name)).permutation(len(task.train)).tolist()
+    return order
+
+
+def _fingerprint(task: Tagging) -> str:
+    """Return 16 hex digits of a hash over everything that decides a score: words, tags, labels and scheme."""
+    sha = hashlib.sha256(json.dumps([task.name, task.labels, task.known, bool(task.scheme)]).encode())
+    for name, part in {"train": task.train, **task.tests}.items():
+        sha.update(json.dumps([name, part.words, part.targets]).encode())
+    return sha.hexdigest()[:16]
+
+
+# ---- names ----
+
+PREFIX = "tag:"
+KEY = "--set tasks.tagging"
+PARTS = {"train", "dev", "test"}
+trains = True
+ENTITIES = "ner_tags"  # the hub's name of the column of entities
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A published set: possible names of its training file, all its files in words, and the column of its tags."""
+
+    train: tuple[str, ...]
+    files: str
+    column: str
+    summary: str
+
+
+NAMED = {
+    "ner-dane": NamedSet(
+        ("ddt.train.conllu",), "ddt.train.conllu, ddt.dev.conllu and ddt.test.conllu", "ner",
+        "named entities in Danish, DaNE (Hvingelby et al. 2020)",
+    ),
+    "conll2003": NamedSet(
+        ("eng.train", "train.txt"), "eng.train, eng.testa and eng.testb, or train.txt, valid.txt and test.txt", "",
+        "named entities in English news (Tjong Kim Sang and De Meulder 2003)",
+    ),
+}  # fmt: skip
+
+
+def names() -> list[Name]:
+    """Return the name, suite, metric and summary of each named set."""
+    return [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
+
+
+def accepts(word: str) -> bool:
+    """Return whether a word names a file or folder of tagged sentences."""
+    return word.lower().startswith(PREFIX)
+
+
+def reads(word: str, options: TasksSpec) -> set[str]:
+    """Return the settings that tagging reads; `lm_weight` is accepted and changes nothing."""
+    return {*TUNING, "length", "rows", "held_out", "lm_weight", *(["tagging"] if word.lower() in NAMED else [])}
+
+
+def downloads(word: str, options: TasksSpec) -> bool:
+    """Return whether a named set is downloaded from the hub."""
+    named = word.lower() in NAMED and options.tagging is not None
+    return named and not user_path(options.tagging or "", f"{KEY}:").is_dir()
+
+
+def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Tagging]:
+    """Return the tasks of these names, after warnings of what is unusual about their data. Raises InputError."""
+    tasks = [_named(name.lower(), spec) if name.lower() in NAMED else _at_path(name) for name in names]
+    for task in tasks:
+        for note in task.notes:
+            progress.warn_once(f"{task.name}: {note}")
+    return [fingerprinted(task, spec) for task in tasks]
+
+
+def _at_path(name: str) -> Tagging:
+    """Return the task of a name `tag:PATH` or `tag:PATH#COLUMN`."""
+    text, column = name[len(PREFIX) :], ""
+    if "#" in text and not user_path(text, "--tasks").exists():
+        text, _, column = text.rpartition("#")
+    if not text:
+        raise InputError(f"--tasks {name}: give a file or folder of tagged sentences, such as tag:ud-train.conllu")
+    path = user_path(text, "--tasks")
+    files = tagged_sets.files_of(path)
+    conllu = tagged_sentences.format_of(next(iter(files.values()))) == tagged_sentences.CONLLU
+    kind = (column or ("pos" if conllu else "")).lower()
+    parquet = all(file.suffix == tagged_sets.SUFFIX for file in files.values())
+    title = path.resolve().name if parquet else tagged_sets.title(files)
+    return load_set(f"{PREFIX}{title}{'-' if kind else ''}{kind}", path, column)
+
+
+def _named(name: str, spec: TasksSpec) -> Tagging:
+    """Return a named set from the folder `tasks.tagging`, or the folder of its name in there. Raises InputError."""
+    wanted = NAMED[name]
+    lacking = InputError(
+        f"task {name} is not available: {KEY}=DIR must name a folder with its files {wanted.files}, or a copy of it in "
+        f"Parquet (train, validation and test with the columns tokens and ner_tags), here or by its name on the hub"
+    )
+    if spec.tagging is None:
+        raise lacking
+    folder = user_path(spec.tagging, f"{KEY}:")
+    if not folder.is_dir():
+        fetched = fetch(spec.tagging, ["*.parquet", "**/*.parquet"], KEY, f"a folder with the files {wanted.files}")
+        if isinstance(fetched, str):
+            raise InputError(f"task {name} is not available: {fetched}")
+        folder = fetched
+    places = itertools.product((folder / name, folder), wanted.train, ("", *PACKINGS))
+    file = next((path for place, file, packing in places if (path := place / f"{file}{packing}").is_file()), None)
+    if file is not None and set(tagged_sets.files_of(file)) == PARTS:
+        return load_set(name, file, wanted.column)
+    for place in (folder / name, folder):
+        if file is None and place.is_dir() and set(tagged_sets.of_hub(place)) == PARTS:
+            return load_set(name, place, ENTITIES)
+    raise lacking
+
+
+# ---- reading sentences ----
+
+MOST = 5  # tags that a sentence lists
+
+
+def load_set(name: str, path: Path, column: str) -> Tagging:
+    """Return the set of tagged sentences at a path as a task. Raises InputError naming the file and the line."""
+    files = tagged_sets.files_of(path)
+    read = {part: _read(file, column) for part, file in files.items()}
+    whole = [sentence for sentences in read.values() for sentence in sentences]
+    spans = marks_spans(tag for sentence in whole for tag in sentence.tags)
+    scheme = ""
+    if spans:
+        for part, sentences in read.items():
+            tagged_sentences.refuse_untyped(files[part], sentences)
+        scheme = scheme_of([sentence.tags for sentence in whole])
+    on_dev = tagged_sets.trains_on_dev(files)
+    notes = [f"{files['dev'].name} is trained on, as there is no training file"] if on_dev else []
+    notes += [note for part, file in files.items() for note in _faults(file, read[part], scheme)]
+    parts = tagged_sets.sides(path, {part: _usable(sentences, spans) for part, sentences in read.items()})
+    train = parts.pop("train")
+    tested = [sentence.tags for sentences in parts.values() for sentence in sentences]
+    labels = tagged_sets.labels_of(path, [sentence.tags for sentence in train], tested)
+    known = {tag for sentence in train for tag in sentence.tags}
+    for part, sentences in parts.items():
+        file = files.get(part) or next(iter(files.values()))
+        notes += [*_unseen(part, file, sentences, known), *_shared(part, file, sentences, train)]
+    tests = {part: numbered(sentences, labels) for part, sentences in parts.items()}
+    return Tagging(name, labels, len(known), scheme, numbered(train, labels), tests, tuple(notes))
+
+
+def _read(file: Path, column: str) -> list[Sentence]:
+    """Return the sentences of a file, or of all Parquet files of its split."""
+    if file.suffix == tagged_sets.SUFFIX:
+        return tagged_sets.read_raw(file, column)
+    return tagged_sentences.read_raw(file, column)
+
+
+def _usable(sentences: Sequence[Sentence], spans: bool) -> list[Sentence]:
+    """Return the sentences that have words, with the tags of spans in IOB2."""
+    kept = [sentence for sentence in sentences if sentence.words]
+    return [Sentence(each.words, as_iob2(each.tags), each.lines) for each in kept] if spans else kept
+
+
+def _faults(file: Path, sentences: Sequence[Sentence], scheme: str) -> Iterator[str]:
+    """Yield a sentence on sentences without words, and one on tags that do not follow the scheme."""
+    empty = [sentence.lines[0] for sentence in sentences if not sentence.words]
+    if empty:
+        yield f"{file.name}, first at line {empty[0]}: {plural(len(empty), 'sentence')} without words, left out"
+    wrong = [
+        (sentence.lines[place], sentence.tags[place])
+        for sentence in sentences if scheme
+        for place in deviations(sentence.tags, scheme)
+    ]  # fmt: skip
+    if wrong:
+        line, tag = wrong[0]
+        follow = "tag does not follow" if len(wrong) == 1 else "tags do not follow"
+        place = f"{file.name}, first at line {line}"
+        yield f"{place}: {len(wrong):,} {follow} {scheme} ({tag}), read as conlleval reads them"
+
+
+def _unseen(part: str, file: Path, sentences: Sequence[Sentence], known: set[str]) -> Iterator[str]:
+    """Yield a sentence on words of a test part whose tags no training word has."""
+    words = [
+        (line, tag)
+        for each in sentences for line, tag in zip(each.lines, each.tags, strict=True) if tag not in known
+    ]  # fmt: skip
+    if words:
+        tags = list(dict.fromkeys(tag for _, tag in words))
+        shown = ", ".join(tags[:MOST] + ([f"{len(tags) - MOST} more"] if len(tags) > MOST else []))
+        have = "has a tag" if len(words) == 1 else "have tags"
+        yield (
+            f"{file.name}, first at line {words[0][0]}: {plural(len(words), 'word')} of {part} {have} that no training "
+            f"word has ({shown}), counted as errors"
+        )
+
+
+def _shared(part: str, file: Path, sentences: Sequence[Sentence], train: Sequence[Sentence]) -> Iterator[str]:
+    """Yield a sentence on sentences of a test part that are training sentences too."""
+    trained = {sentence.words for sentence in train}
+    both = [sentence for sentence in sentences if sentence.words in trained]
+    if both:
+        are = "is also a training sentence" if len(both) == 1 else "are also training sentences"
+        counts = f"{len(both):,} of {plural(len(sentences), 'sentence')} of {part}"
+        yield f"{file.name}, first at line {both[0].lines[0]}: {counts} {are}, word by word"
+
+
+# ---- scores and predictions ----
+
+
+def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
+    """Return the metrics, times 100, of predicted label numbers (words,); the headline comes first."""
+    import numpy as np
+
+    gold, guess = gold_tags(task.labels, rows), tags_of(task.labels, rows, predicted)
+    gold_array, predicted_array = np.array(flat(gold)), np.array(flat(guess))
+    if not task.scheme:
+        return {
+            name: 100 * value for name, value in judge(("accuracy", "macro_f1"), predicted_array, gold_array).items()
+        }
+    total = micro(span_hits(gold, guess).values())
+    values = {"entity_f1": total.f1, "entity_precision": total.precision, "entity_recall": total.recall}
+    return {name: 100 * value for name, value in (values | judge(("accuracy",), predicted_array, gold_array)).items()}
+
+
+def by_type(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, dict[str, float]]:
+    """Return precision, recall and F1, times 100, of each type of span or each tag, with the numbers behind them."""
+    gold, guess = gold_tags(task.labels, rows), tags_of(task.labels, rows, predicted)
+    hits = span_hits(gold, guess) if task.scheme else word_hits(gold, guess)
+    return {
+        kind: {"f1": 100 * h.f1, "precision": 100 * h.precision, "recall": 100 * h.recall, "gold": h.gold,
+               "predicted": h.predicted}
+        for kind, h in hits.items()
+    }  # fmt: skip
+
+
+def columns(task: Tagging, rows: Tagged, predicted: Any) -> str:
+    """Return word, gold tag and predicted tag of each word in a line, and a blank line after each sentence.
+
+    Blanks inside a word are written as underscores, since blanks separate the columns.
+    """
+    lines = []
+    guesses = tags_of(task.labels, rows, predicted)
+    for words, true, guess in zip(rows.words, gold_tags(task.labels, rows), guesses, strict=True):
+        for fields in zip(words, true, guess, strict=True):
+            lines.append(" ".join("_".join(field.split()) for field in fields))
+        lines.append("")
+    return "".join(f"{line}\n" for line in lines)
