@@ -18,7 +18,7 @@ PACKAGE = ROOT / "workbench"
 # Top to bottom. A part imports what stands on lines below its own; parts on one line do not see each other.
 LINES = (
     "cli api",
-    "execution babylm",
+    "execution",
     "tasks bench",
     "training",
     "objectives",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from babylm_made import run_of
 
-from workbench.babylm.layout import export, undamaged
 from workbench.errors import InputError
+from workbench.execution.babylm_export import export, undamaged
 from workbench.spec import presets
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import ExperimentRecord, RunStore

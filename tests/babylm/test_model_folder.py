@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from workbench import objectives
-from workbench.babylm import model_folder
+from workbench.execution import babylm_export
 from workbench.spec import presets
 from workbench.training import loop
 
@@ -28,11 +28,11 @@ def test_hugging_face_fills_masks_with_the_logits_of_the_objective(tmp_path: Pat
     with torch.no_grad():  # what training leaves: no bias is 0
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())) / 10)
-    found = model_folder.masked_lm(model)
+    found = babylm_export.masked_lm(model)
     assert found is not None
     encoder, head = found
     assert (encoder is model.encoder) == (name == "bert-mlm")
-    model_folder.export_masked_lm(encoder, head, tmp_path)
+    babylm_export.export_masked_lm(encoder, head, tmp_path)
     loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     ids = torch.tensor([[2, 7, 4, 9, 3]])
@@ -44,15 +44,15 @@ def test_a_causal_model_fills_no_masks() -> None:
     for name, keys in (("causal-lm", {}), ("bert-mlm", {"encoder.causal": True})):
         spec = objectives.with_options(presets.resolve("nano", SIZES | keys).replace(objective=name))
         model = loop.build(spec)
-        assert model_folder.masked_lm(model) is None
-        assert "adds a random head" in model_folder.card(spec, model, "main")
+        assert babylm_export.masked_lm(model) is None
+        assert "adds a random head" in babylm_export.card(spec, model, "main")
 
 
 def test_cards_say_which_part_fills_masks() -> None:
     def card(name: str, **changes: Any) -> str:
         spec = presets.resolve("nano", SIZES | changes).replace(objective=name)
         spec = objectives.with_options(spec)
-        return model_folder.card(spec, loop.build(spec), "chck_2M")
+        return babylm_export.card(spec, loop.build(spec), "chck_2M")
 
     assert "revision chck_2M" in card("bert-mlm") and "in one, for `AutoModelForMaskedLM`" in card("bert-mlm")
     assert "the **generator**, for `AutoModelForMaskedLM`" in card("rtd") and "detection_head" in card("rtd")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from babylm_made import pairs_of
 
-from workbench.babylm.predictions import of_pairs
+from workbench.execution.babylm_export import of_pairs
 from workbench.tasks._preferences import as_signs
 from workbench.tasks.minimal_pairs import pair_set
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from babylm_made import keep, run_of
 
-from workbench.babylm.revisions import missing, revisions, track
+from workbench.execution.babylm_export import missing, revisions, track
 
 
 def test_revisions_are_points_by_words_and_the_end_where_it_is_one(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from workbench.babylm.predictions import SETS, Predicted, of_pairs
+from workbench.execution.babylm_export import SETS, Predicted, of_pairs
 from workbench.spec import presets
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed as sealed_file

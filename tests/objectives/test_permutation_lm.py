@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import XLNetLMHeadModel
 
 from workbench import objectives
-from workbench.babylm.model_folder import masked_lm
 from workbench.errors import InputError
+from workbench.execution.babylm_export import masked_lm
 from workbench.models.corruption import pick_spans, visible_in_order
 from workbench.models.encoder import FAMILIES, build_encoder
 from workbench.models.sentence_scores import Sentences

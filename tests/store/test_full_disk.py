@@ -16,8 +16,8 @@ import pytest
 import torch
 from drills.small import TINY
 
-from workbench.babylm import model_folder
 from workbench.data import tokenizer
+from workbench.execution import babylm_export
 from workbench.models.encoder import build_encoder
 from workbench.models.export import export
 from workbench.spec.presets import resolve
@@ -80,7 +80,7 @@ def test_saving_a_vocabulary(tmp_path: Path) -> None:
 
 def test_saving_the_weights_of_a_masked_language_model(tmp_path: Path) -> None:
     with files_of_at_most(500), pytest.raises(OSError) as caught, disk_errors(tmp_path / "out"):
-        model_folder.save_tensors({"weight": torch.zeros(1000)}, tmp_path / "model.safetensors")
+        babylm_export.save_tensors({"weight": torch.zeros(1000)}, tmp_path / "model.safetensors")
     told(caught.value, tmp_path / "out")
 
 

@@ -344,13 +344,13 @@ def _export_checkpoint(word: str, runs: Path, out: Path, license: str | None, la
 def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:
     """Write the folder for BabyLM's evaluation pipeline, and print its scores."""
     writable(out.parent, "--babylm")
-    from workbench.babylm import layout as exporting
     from workbench.cli import terminal
+    from workbench.execution import babylm_export
     from workbench.report import find_record
     from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
-    rows = exporting.export(store, find_record(store, experiment), out, verify)
+    rows = babylm_export.export(store, find_record(store, experiment), out, verify)
     shown = ("run_id", "revision", "backend", "task", "pipeline", "ours", "ties")
     table = [{key: round(row[key], 2) if isinstance(row[key], float) else row[key] for key in shown} for row in rows]
     emit("\n".join([*([terminal.table(table)] if table else []), str(out)]), False, kept=True)

@@ -1,1 +1,0 @@
-"""Export of runs in the layout of BabyLM's evaluation pipeline: models by words seen, and predictions."""

@@ -1,0 +1,468 @@
+"""Export of the runs of an experiment in BabyLM's layout: models by revision, predictions, and collated files.
+
+OUT/models/RUN/REVISION/                                    a Hugging Face folder each
+OUT/results/RUN/REVISION/zero_shot/BACKEND/TASK/SET/        predictions.json
+OUT/results/RUN/REVISION/finetune/TASK/                     predictions.json
+OUT/results/RUN/all_full_preds_and_fast_scores_BACKEND.json
+OUT/scores.csv                                              scores by BabyLM's arithmetic, and ours
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from workbench.data.hugging_face import TOKENIZER_FILES
+from workbench.errors import DAMAGE, InputError, remedy
+from workbench.models.export import add_origin, export_masked_lm, masked_lm, page, save_tensors
+from workbench.models.heads import BinaryHead
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.words_seen import MILLION, words_of_tokens
+from workbench.store import validation
+from workbench.store.atomic import copy_files, disk_errors, draft_in, place_first, sweep_old, sync_tree
+from workbench.store.redact import code_in_markdown, for_markdown
+from workbench.store.run_directory import RunDir
+from workbench.store.run_store import RunStore, check_outside
+from workbench.tasks import minimal_pairs
+from workbench.tasks.babylm_glue import PREFIX, ROWS, SUITE
+from workbench.tasks.common import sentence_scorers
+from workbench.tasks.minimal_pairs import PairSet
+from workbench.training.snapshots import WORDS, mark_of_words
+
+log = logging.getLogger("workbench")
+
+
+def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list[dict[str, Any]]:
+    """Write the export to the folder `out` in one step and return the rows of scores.csv.
+
+    `out` must be empty or absent. Damaged runs, and runs that are not trained to their end, are named in warnings
+    and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left, or if the
+    pairs that were scored are no longer available.
+    """
+    taken = InputError(f"--babylm {out}: this path is a file or a folder that is not empty; name a new folder")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise taken
+    check_outside(store.root, out, "--babylm")
+    experiment = store.experiment(record)
+    runs = undamaged(map(store.get, experiment.runs), verify)
+    if not runs:
+        raise InputError(f"{record} has no trained run to export; run its command again, which trains what is missing")
+    pairs = _pairs(experiment.base_spec().tasks)
+    existing = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
+    sweep_old(existing)
+    draft = draft_in(existing)
+    with disk_errors(out):
+        try:
+            table = [row for run in runs for row in _run(run, pairs, draft)]
+            _csv(table, draft / "scores.csv")
+            sync_tree(draft)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            if not place_first(draft, out):
+                raise taken
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return table
+
+
+def undamaged(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
+    """Return the trained runs whose files are undamaged, and name the others in warnings."""
+    left = []
+    for run in runs:
+        if not run.trained:
+            log.warning("%s is not trained to its end, so it is left out", run.run_id)
+        elif fault := validation.fault(run.path, full=verify):
+            fix = remedy(run.path, "the command that trained it")
+            DAMAGE.warning("%s is damaged and is left out: %s; %s", run.path, fault, fix)
+        else:
+            left.append(run)
+    return left
+
+
+def _pairs(tasks: TasksSpec) -> dict[str, PairSet]:
+    """Return BabyLM's sets of minimal pairs that the experiment selected, by name."""
+    names = tuple(name for name in tasks.names if Path(name).name.partition(".jsonl")[0] in SETS)
+    return {pairs.name: pairs for pairs in minimal_pairs.load(names, tasks.model_copy(update={"held_out": 0.0}))}
+
+
+def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str, Any]]:
+    """Write the models and predictions of one run; return its rows of scores.csv."""
+    by_backend: dict[str, dict[str, list[Predicted]]] = {}
+    for revision in revisions(run):
+        if run.has_weights(revision.place):
+            write(run, revision.folder(run), out / "models" / run.run_id / revision.name, revision.name)
+        else:
+            log.warning("%s: the weights of %s were deleted, so no model is written", run.run_id, revision.name)
+        for backend, each in _predicted(run, revision, pairs):
+            by_backend.setdefault(backend, {}).setdefault(revision.name, []).append(each)
+            path = out / "results" / run.run_id / revision.name / each.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(each.predictions, ensure_ascii=False), encoding="utf-8")
+    if absent := missing(run):
+        log.warning(
+            "%s has no weights of the revisions %s; train it in another store with --evaluate-at words",
+            run.run_id, ", ".join(absent),
+        )  # fmt: skip
+    for fault in _faults(by_backend):
+        log.warning("%s: %s, so it is left out of the collated files", run.run_id, fault)
+    if not by_backend:
+        log.warning("%s has no scores of BabyLM's tasks with predictions, so only models are written", run.run_id)
+    tuned = by_backend.pop("finetune", {})
+    table = []
+    for backend, by_revision in (by_backend or {"mlm": {}}).items():
+        whole = {
+            name: [*by_revision.get(name, ()), *tuned.get(name, ())] for name in dict.fromkeys([*by_revision, *tuned])
+        }
+        if not whole:
+            continue
+        path = out / "results" / run.run_id / f"all_full_preds_and_fast_scores_{backend}.json"
+        path.write_text(json.dumps(collated(whole, track(run)), ensure_ascii=False), encoding="utf-8")
+        table += rows(run.run_id, whole, backend)
+    return table
+
+
+def _faults(by_backend: Mapping[str, Mapping[str, list[Predicted]]]) -> list[str]:
+    """Return each fault in a number of rows once."""
+    every = (each for by_task in by_backend.values() for predictions in by_task.values() for each in predictions)
+    return list(dict.fromkeys(each.counts for each in every if each.counts))
+
+
+def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) -> Iterator[tuple[str, Predicted]]:
+    """Yield the predictions of one revision with their backend, which is "finetune" for fine-tuned tasks.
+
+    Of several fine-tuning seeds only the first is exported, because BabyLM's pipeline has one.
+    """
+    scores = run.scores(revision.place).values()
+    for score in sorted(scores, key=lambda score: (score["task"], score["seed"])):
+        if score["suite"] == SUITE and "predicted" in score and score["seed"] == 0:
+            yield "finetune", of_labels(score["task"], score["predicted"], score)
+        given = pairs.get(score["task"])
+        if given is None or "chosen" not in score:
+            continue
+        if score["data"] != given.fingerprint:
+            log.warning(
+                "%s: %s was scored on other pairs than the files hold now, and is left out", run.run_id, given.name
+            )
+            continue
+        for scorer, signs in score["chosen"].items():
+            ours = score["value"] if scorer == score["scorer"] else score["values"][scorer]["accuracy"]
+            made = of_pairs(given, scorer, signs, ours)
+            yield made.file.split("/")[1], made
+
+
+def _csv(table: list[dict[str, Any]], path: Path) -> None:
+    """Write the table of scores."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = ("run_id", "revision", "backend", "task", "pipeline", "with_f1", "ours", "ties", "rows", "missing")
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(table)
+
+
+# ----------------------------------------
+# BabyLM's revisions of a model, `main` and `chck_1M` to `chck_1000M`, and the weights of a run that belong to each.
+
+
+SMALL = (*range(1, 10), *range(10, 101, 10))  # millions of words seen, of the track strict-small
+STRICT = (*SMALL, *range(200, 1001, 100))
+MARKS = {mark_of_words(amount): amount // MILLION for amount in WORDS}  # of points kept by `--evaluate-at words`
+
+
+@dataclass(frozen=True)
+class Revision:
+    """One of BabyLM's revisions of a model, such as `chck_10M`, and where its weights are in the run's folder.
+
+    `place` is "" for the end of training, else "points/STEP/".
+    """
+
+    name: str
+    place: str
+
+    def folder(self, run: RunDir) -> Path:
+        """Return the folder that holds `encoder`, `heads` and `scores` of this revision."""
+        return run.path / self.place
+
+
+def revisions(run: RunDir) -> list[Revision]:
+    """Return the revisions for which a trained run has weights, `main` first, then in the order of words seen."""
+    places = {millions: place for place, millions in _kept(run)}
+    if (last := _at_end(run)) is not None:
+        places[last] = ""
+    return [Revision("main", ""), *(Revision(f"chck_{count}M", places[count]) for count in sorted(places))]
+
+
+def missing(run: RunDir) -> list[str]:
+    """Return the revisions for which a run has no weights, up to the number of words that it was trained on."""
+    names = {revision.name for revision in revisions(run)}
+    most = seen(run) / MILLION
+    return [f"chck_{count}M" for count in STRICT if count <= most and f"chck_{count}M" not in names]
+
+
+def track(run: RunDir) -> tuple[str, ...]:
+    """Return all revisions of the run's track: strict-small up to 100 million words seen, else strict."""
+    small = seen(run) < 101 * MILLION
+    return tuple(f"chck_{count}M" for count in (SMALL if small else STRICT))
+
+
+def seen(run: RunDir) -> float:
+    """Return the number of words that a run was trained on, 0 if the words of its text were not counted."""
+    spec = run.spec()
+    return words_of_tokens(run.read_json("done.json")["tokens"], spec.data) if spec.data.words else 0.0
+
+
+def _kept(run: RunDir) -> list[tuple[str, int]]:
+    """Return place and millions of words of each point of the schedule `words`."""
+    marks = ((place, run.read_json(place + "point.json")["mark"]) for place in run.points())
+    return [(place, MARKS[mark]) for place, mark in marks if mark in MARKS]
+
+
+def _at_end(run: RunDir) -> int | None:
+    """Return the millions of words of the revision that is the end of training; None if there is none.
+
+    One step more would go beyond that number of words.
+    """
+    spec, words = run.spec(), seen(run)
+    if not words:
+        return None
+    step = words_of_tokens(spec.batch.size * spec.data.length, spec.data)
+    return next((count for count in STRICT if words <= count * MILLION * (1 + 1e-12) < words + step), None)
+
+
+# ----------------------------------------
+# One revision of a run as a Hugging Face folder that `AutoModelForMaskedLM.from_pretrained` loads.
+#
+# The masked language model is the part of an objective that learned to predict [MASK]: for BERT MLM the encoder with
+# its head, for every objective with a generator the generator. In the second case the encoder, which is what is fine-
+# tuned, is in the folder `encoder` beside it, for `AutoModel`.
+
+
+HEAD = "detection_head.safetensors"
+
+
+def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
+    """Fill `folder` with a revision whose `encoder` and `heads` are in `weights`. Raises InputError."""
+    spec, model = sentence_scorers.put_together(weights / "encoder", "cpu")
+    language_model = masked_lm(model)
+    folder.mkdir(parents=True)
+    if language_model is None:
+        copy_files(weights / "encoder", folder)
+    else:
+        export_masked_lm(*language_model, folder)
+        add_origin(folder, spec)
+        for file in (weights / "encoder").iterdir():
+            if file.name in TOKENIZER_FILES:
+                shutil.copyfile(file, folder / file.name)
+        if language_model[0] is not model.encoder:
+            copy_files(weights / "encoder", folder / "encoder")
+    head = getattr(model, "head", None)
+    if isinstance(head, BinaryHead):
+        save_tensors(dict(head.named_parameters()), folder / HEAD)
+    (folder / "README.md").write_text(card(spec, model, revision), encoding="utf-8")
+
+
+def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
+    """Return a model card that describes which part of the objective each file holds."""
+    objective, corpus = code_in_markdown(spec.objective), for_markdown(", ".join(spec.data.corpus))
+    language_model = masked_lm(model)
+    if language_model is None:
+        lines = [
+            f"- `model.safetensors`: the encoder, for `AutoModel`. The objective {objective} has no part that "
+            "learned to predict [MASK], so `AutoModelForMaskedLM` adds a random head"
+        ]
+    elif language_model[0] is getattr(model, "encoder", None):
+        lines = ["- `model.safetensors`: encoder and masked language model in one, for `AutoModelForMaskedLM`"]
+    else:
+        lines = [
+            "- `model.safetensors`: the **generator**, for `AutoModelForMaskedLM`: the only part that learned to "
+            "predict [MASK]. Its scores are not those of the encoder.",
+            "- `encoder/`: the **encoder**, for `AutoModel`: this is what to fine-tune",
+        ]
+    if isinstance(head := getattr(model, "head", None), BinaryHead):
+        lines.append(
+            f"- `{HEAD}`: the head that detects replaced tokens from the encoder's states: "
+            "logit = out.weight h + out.bias"
+            + (", where h = gelu(dense.weight h + dense.bias)" if head.dense is not None else "")
+            + " for each state h; a logit above 0 means replaced"
+        )
+    body = f"""# {for_markdown(spec.name)}, revision {for_markdown(revision)}
+
+Pre-trained with the objective {objective} on {corpus}; rows of {spec.data.length} tokens.
+
+{chr(10).join(lines)}
+"""
+    return page(spec, body, "fill-mask" if language_model is not None else "feature-extraction")
+
+
+# ----------------------------------------
+# Predictions in the format of BabyLM's evaluation pipeline, and scores by its arithmetic beside ours.
+#
+# The prediction for a minimal pair is the sentence that was chosen. If both have the same score, the pipeline of 2025
+# and of early 2026 chooses the right one, so that one is written for a tie; reported beside it are the number of ties
+# and our score, in which each counts half.
+
+
+Predictions = dict[str, dict[str, list[dict[str, Any]]]]
+MLM = ("pll", "generator-pll")  # the scorers that the pipeline calls the backend `mlm`
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Set of minimal pairs of the pipeline: its folder, its key when collated, and the number of rows it must have."""
+
+    folder: str
+    key: str
+    rows: int
+    parts: int
+    fast: bool = False
+
+
+SETS = {  # under the names of our tasks
+    "blimp-filtered": Dataset("blimp/blimp_filtered", "blimp", 59_875, 67),
+    "supplement_filtered": Dataset("blimp/supplement_filtered", "blimp_supplement", 5_218, 5),
+    "blimp-fast": Dataset("blimp/blimp_fast", "blimp", 67 * 200, 67, fast=True),
+    "supplement_fast": Dataset("blimp/supplement_fast", "blimp_supplement", 5 * 50, 5, fast=True),
+}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One file of predictions and its scores: `value` and `f1` by the pipeline's arithmetic, `ours` as in the run.
+
+    `counts` is the fault in the number of rows, "" if it is the number that the pipeline expects.
+    """
+
+    file: str
+    key: str
+    predictions: Predictions
+    value: float
+    ours: float
+    rows: int
+    ties: int
+    counts: str
+    fast: dict[str, float] | None = None
+    f1: float | None = None
+
+
+def backend_of(scorer: str) -> str:
+    """Return the folder of a scorer's predictions: `mlm` for pseudo-log-likelihoods, else the scorer's name."""
+    return "mlm" if scorer in MLM else scorer
+
+
+def of_pairs(pairs: PairSet, scorer: str, signs: str, ours: float) -> Predicted:
+    """Return the predictions for minimal pairs from the choices that a score holds ("+", "-", "=")."""
+    dataset = SETS[pairs.name]
+    predictions: Predictions = {}
+    right: dict[str, list[bool]] = {}
+    for sign, good, bad, uid in zip(signs, pairs.good, pairs.bad, pairs.groups["paradigm"], strict=True):
+        chosen = bad if sign == "-" else good
+        rows = predictions.setdefault(uid, {"predictions": []})["predictions"]
+        rows.append({"id": f"{uid}_{len(rows)}", "pred": chosen})
+        right.setdefault(uid, []).append(chosen.strip() == good.strip())
+    shares = {uid: sum(hits) / len(hits) for uid, hits in right.items()}
+    counts = _counts(pairs.name, len(signs), dataset.rows, len(predictions), dataset.parts)
+    return Predicted(
+        f"zero_shot/{backend_of(scorer)}/{dataset.folder}/predictions.json", dataset.key, predictions,
+        100 * sum(shares.values()) / len(shares), ours, len(signs), signs.count("="), counts,
+        shares if dataset.fast else None,
+    )  # fmt: skip
+
+
+def of_labels(task: str, predicted: Sequence[int], score: Mapping[str, Any]) -> Predicted:
+    """Return the predictions of a fine-tuned task from the labels that a score holds."""
+    name = task.removeprefix(PREFIX)
+    rows = [{"id": f"{name}_{place}", "pred": label} for place, label in enumerate(predicted)]
+    values = score["values"]["valid"]
+    counts = _counts(name, len(rows), ROWS[name].rows, 1, 1)
+    return Predicted(
+        f"finetune/{name}/predictions.json", "glue", {name: {"predictions": rows}}, values["accuracy"], score["value"],
+        len(rows), 0, counts, None, values.get("f1"),
+    )  # fmt: skip
+
+
+def _counts(name: str, rows: int, expected: int, parts: int, expected_parts: int) -> str:
+    """Return the fault that the pipeline would find in the number of rows, "" if there is none.
+
+    The pipeline leaves out a task with such a fault.
+    """
+    if (rows, parts) == (expected, expected_parts):
+        return ""
+    of_parts = f" in {parts}" if expected_parts > 1 else ""
+    of_expected_parts = f" in {expected_parts}" if expected_parts > 1 else ""
+    return f"{name} has {rows:,} rows{of_parts} where BabyLM expects {expected:,}{of_expected_parts}"
+
+
+# ----------------------------------------
+# All predictions of a run in the one file that BabyLM's leaderboard accepts, and a table of their scores.
+
+
+FULL = (
+    "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "comps", "global_piqa_parallel",
+    "global_piqa_nonparallel", "reading", "aoa_surprisals", "aoa",
+)  # fmt: skip
+FAST = (
+    "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "global_piqa_parallel", "global_piqa_nonparallel",
+    "reading",
+)  # fmt: skip
+
+
+def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str]) -> dict[str, Any]:
+    """Return the content of `all_full_preds_and_fast_scores_BACKEND.json`.
+
+    A task is null if it is missing or has another number of rows than BabyLM requires. Fast scores are fractions,
+    with one entry for each revision of the track, in its order.
+    """
+    main = [each for each in by_revision.get("main", ()) if each.fast is None and not each.counts]
+    content: dict[str, Any] = {key: None for key in FULL}
+    content |= {each.key: each.predictions for each in main if each.key != "glue"}
+    content["glue"] = {name: rows for each in main if each.key == "glue" for name, rows in each.predictions.items()}
+    fast = {
+        name: {each.key: each.fast for each in several if each.fast is not None and not each.counts}
+        for name, several in by_revision.items()
+    }
+    content["fast_eval_results"] = {key: [fast.get(name, {}).get(key) for name in track] for key in FAST}
+    return content
+
+
+def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: str) -> list[dict[str, Any]]:
+    """Return a table row for each file of predictions, and one for the mean of the tasks of each revision.
+
+    `pipeline` is BabyLM's accuracy: the mean over paradigms, with ties counted as right. `with_f1` is F1 instead
+    for the tasks of which BabyLM's tables show F1. `ours` counts a tie as half. Fast sets and full sets have means
+    of their own.
+    """
+    table = []
+    for revision, several in by_revision.items():
+        names = {"run_id": run_id, "revision": revision, "backend": backend}
+        by_revision_rows = [names | _row(each) for each in several]
+        table += by_revision_rows
+        for fast, word in ((False, "tasks"), (True, "fast sets")):
+            chosen = [
+                row for row, each in zip(by_revision_rows, several, strict=True) if (each.fast is not None) == fast
+            ]
+            table += [names | _mean(chosen, word)] if len(chosen) > 1 else []
+    return table
+
+
+def _row(each: Predicted) -> dict[str, Any]:
+    """Return the table row of one file of predictions."""
+    return {
+        "task": each.file.split("/")[-2], "pipeline": each.value,
+        "with_f1": each.value if each.f1 is None else each.f1, "ours": each.ours, "ties": each.ties, "rows": each.rows,
+        "missing": each.counts,
+    }  # fmt: skip
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], word: str) -> dict[str, Any]:
+    """Return the unweighted mean of some tasks as one row."""
+    means = {key: sum(row[key] for row in rows) / len(rows) for key in ("pipeline", "with_f1", "ours")}
+    sums = {key: sum(row[key] for row in rows) for key in ("ties", "rows")}
+    return {"task": f"mean of {len(rows)} {word}", **means, **sums, "missing": ""}
