@@ -76,6 +76,17 @@ COMMANDS = [
     "bench",
     "doctor",
     "runs",
+    "note",
+    "tag",
+    "archive",
+    "rm",
+    "restore",
+    "prune",
+    "du",
+    "gc",
+    "cp",
+    "mv",
+    "import",
 ]
 OPTIONS = [
     "--objective",

@@ -19,6 +19,7 @@ from written_runs import SPEC, begun, finished
 
 from workbench.cli.read import status
 from workbench.errors import InputError
+from workbench.options import Output
 from workbench.report import find_record
 from workbench.report.load import study_tables
 from workbench.spec.scoring import score_file
@@ -246,11 +247,11 @@ def flipped(content: bytes) -> bytes:
 
 
 def test_status_names_a_damaged_record(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
-    status(store.root)
+    status(Output(runs=store.root))
     assert not caplog.messages
     record = next((store.root / "experiments").glob("*.json"))
     record.write_text(record.read_text().replace('"runs":["', '"runs":["x'))
-    status(store.root)
+    status(Output(runs=store.root))
     assert len(caplog.messages) == 1 and record.name in caplog.messages[0]
 
 

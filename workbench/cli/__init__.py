@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench import __version__
-from workbench.cli import ask, read, train
+from workbench.cli import ask, read, tend, train
 from workbench.cli.command import as_command, help_of, only_printed
 from workbench.cli.standard_streams import guard, write_error
 from workbench.errors import (
@@ -56,6 +56,17 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "runs": read.runs_,
     "verify": read.verify,
     "diff": read.diff,
+    "note": tend.note,
+    "tag": tend.tag,
+    "archive": tend.archive,
+    "rm": tend.rm,
+    "restore": tend.restore,
+    "prune": tend.prune,
+    "du": tend.du,
+    "gc": tend.gc,
+    "cp": tend.cp,
+    "mv": tend.mv,
+    "import": tend.import_,
     "export": read.export,
     "push": read.push,
     "submit": train.submit,

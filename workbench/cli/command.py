@@ -241,7 +241,10 @@ def emit(value: Any, as_json: bool, kept: bool = False) -> None:
     """
     _printed.append(as_json or not kept)
     text = json.dumps(value, indent=1, allow_nan=False) if as_json else str(value).rstrip("\n")
-    (_results.get() or sys.stdout).write(text + "\n")
+    stream = _results.get() or sys.stdout
+    stream.write(text + "\n")
+    with contextlib.suppress(OSError):  # a question may follow; `write_error` tells of what cannot be written
+        stream.flush()
 
 
 def only_printed() -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.command import AsJson, completion, emit, typed_path
-from workbench.errors import DAMAGE, InputError
+from workbench.errors import DAMAGE, InputError, plural
 from workbench.execution.study_options import report_folder, writable
 from workbench.memory import FOR_STATISTICS, check_address_space
 from workbench.options import Output
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workbench.models.export import Terms
 
 Runs = Annotated[Output, "runs"]
+Archived = Annotated[bool, typer.Option("--archived", help="Show archived runs too.")]
 NoVerify = Annotated[
     bool,
     typer.Option(
@@ -103,7 +104,7 @@ def report(
         typer.launch(page.resolve().as_uri())
 
 
-def status(options: Runs, as_json: AsJson = False) -> None:
+def status(options: Runs, archived: Archived = False, as_json: AsJson = False) -> None:
     """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged.
 
     The verdict of each experiment, as its last report gave it, stands below. The exit code is 1 if a run is damaged.
@@ -118,7 +119,8 @@ def status(options: Runs, as_json: AsJson = False) -> None:
     from workbench.store.run_store import JOBS, RunStore
 
     store = RunStore.existing(options.runs)
-    rows = [workers.facts(run, row) for run, row in runs_table.states(store)]
+    every = runs_table.states(store)
+    rows = [workers.facts(run, row) for run, row in every if archived or not row["archived"]]
     records = store.experiments()
     for record in records:
         if record.damage:
@@ -127,9 +129,12 @@ def status(options: Runs, as_json: AsJson = False) -> None:
         say(f"workbench: {sentence}")
     notes = [workers.line(row) for row in rows]
     lines = [
-        f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else "")
+        f"{row['state']:<12} {row['run_id']}{''.join(f' #{tag}' for tag in row['tags'])}"
+        + (f"  {note}" if note else "")
         for row, note in zip(rows, notes, strict=True)
     ]
+    if len(every) > len(rows):
+        lines.append(f"{plural(len(every) - len(rows), 'archived run')} not shown (--archived shows all)")
     lines += [
         f"verdict      {record.name}, {str(record.verdict.get('at'))[:16]}: {verdict_line(record.verdict)}"
         for record in records
@@ -169,6 +174,7 @@ def runs_(
     columns: Annotated[
         str | None, typer.Option(metavar="KEYS", help="Columns, separated by commas; all for every column.")
     ] = None,
+    archived: Archived = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the runs of a store with settings, spending and scores: filter and sort them, and choose columns.
@@ -180,7 +186,7 @@ def runs_(
     from workbench.store.run_store import RunStore
 
     rows = runs_table.rows(RunStore.existing(options.runs))
-    chosen = runs_table.filtered(rows, where or [], sort)
+    chosen = [row for row in runs_table.filtered(rows, where or [], sort) if archived or not row["archived"]]
     shown = runs_table.with_columns(rows, chosen, columns)
     if not as_json and columns is None and any(key.startswith("score.") for key in (shown[0] if shown else {})):
         shown = [

@@ -321,6 +321,46 @@ def differences(root: Path | None = None) -> Iterator[Difference]:
                 yield Difference(path, f"cannot be read: {error.strerror}")
 
 
+@dataclass(frozen=True)
+class Unused:
+    """An entry, or what a killed process left, that nobody uses; `why` says how this is known."""
+
+    entry: Path
+    why: str
+    bytes: int
+
+
+def unused(root: Path, days: float) -> list[Unused]:
+    """Return what can be removed from a cache: what killed processes left, and entries not used for some days.
+
+    An entry is used when it is written or read, by the times that its disk keeps; on a disk that keeps no times of
+    reading, it is the time of writing.
+    """
+    found, now = [], time.time()
+    for kind in (*FOLDERS, *FILES):
+        for path in sorted((root / kind).iterdir()) if (root / kind).is_dir() else ():
+            with suppress(FileNotFoundError):  # another process removes it
+                used, size = _use(path)
+                if path.name.startswith("."):
+                    if _is_abandoned(path, now):
+                        found.append(Unused(path, "left by a process that ended", size))
+                elif now - used >= days * 86400:
+                    day = time.strftime("%Y-%m-%d", time.localtime(used))
+                    found.append(Unused(path, f"last used on {day}", size))
+    return found
+
+
+def _use(path: Path) -> tuple[float, int]:
+    """Return when a file, or any file below a folder, was read or written last, and the size of all of them."""
+    used, size = path.lstat().st_mtime, 0
+    for place in path.rglob("*") if path.is_dir() and not path.is_symlink() else (path,):
+        with suppress(FileNotFoundError):
+            info = place.lstat()
+            if not place.is_dir():  # a folder counts as read when a command lists it
+                used, size = max(used, info.st_atime, info.st_mtime), size + info.st_size
+    return used, size
+
+
 def _entries(folder: Path) -> list[Path]:
     """Return the entries in a folder of the cache, without temporary ones."""
     if not folder.is_dir():

@@ -47,6 +47,7 @@ from workbench.store.atomic import (
     write_parts,
 )
 from workbench.store.lease import Lease
+from workbench.store.manifest import pruned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +79,9 @@ class Checkpoint:
         names = self._files(checked_name(group, "a group of tensors"))
         try:
             return _joined([load_file(self.path / name) for name in names])
-        except (SafetensorError, FileNotFoundError) as error:
+        except FileNotFoundError:
+            raise InputError(f"{self.path} has no tensors called {group!r}: they were pruned or deleted") from None
+        except SafetensorError as error:
             raise InputError(f"{self.path} has no readable tensors called {group!r}: {error}") from None
 
     def _files(self, group: str) -> list[str]:
@@ -191,6 +194,8 @@ def problem(path: Path, sha256: Digest | None = sha256_of) -> str | None:
         if content != _bytes(manifest) or f"step-{manifest['step']:08d}" != path.name:
             return "manifest.json has changed since it was written"
         for name, entry in manifest["files"].items():
+            if not os.path.lexists(path / name) and f"{path.parent.name}/{path.name}/{name}" in pruned(path.parents[1]):
+                continue
             with open_regular(path / checked_name(name, "a file of a checkpoint")) as file:
                 if os.fstat(file.fileno()).st_size != entry["bytes"]:
                     return f"{name} has {os.fstat(file.fileno()).st_size} bytes instead of {entry['bytes']}"

@@ -48,6 +48,19 @@ class Lease:
             how = taken if self.folder.is_dir() else "moved or removed"
             raise LeaseLost(f"{self.folder} was {how}; nothing more is written")
 
+    def carry(self, target: Path) -> None:
+        """Rename the folder, with the lease in it, to `target`, so that no other process owns it in between.
+
+        The heartbeat ends. Raises LeaseLost, or OSError if a folder with files is at `target`.
+        """
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=HANGING)
+        self.check()
+        with disk_errors(target):
+            os.rename(self.folder, target)
+        self.folder, self.stage = target, target / self.stage.name
+
     def release(self) -> None:
         """Release the lease. Nothing happens if it is already lost."""
         self._stop.set()

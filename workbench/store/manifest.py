@@ -21,6 +21,7 @@ from typing import Any, Literal
 from workbench.store.atomic import open_regular, read_sealed, sha256_unless_stopped
 
 NAME = "manifest.json"
+PRUNED = "pruned.json"  # names files that `workbench prune` deletes; it is written before they are
 FORMAT = 1
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
@@ -35,7 +36,7 @@ Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": 
 class Difference:
     """A file that differs from its entry in the manifest; `what` describes the difference.
 
-    The kind is `spared` if the file's whole folder was deleted and no report needs it.
+    The kind is `spared` if the file was pruned, or its whole folder was deleted and no report needs it.
     """
 
     file: str
@@ -98,6 +99,18 @@ def read(folder: Path) -> Entries | None:
     return files
 
 
+def pruned(folder: Path) -> set[str]:
+    """Return the names of the files of a run that were pruned; none if their list is missing or damaged."""
+    try:
+        value, has_seal = read_sealed(folder / PRUNED, format=FORMAT)
+    except (OSError, ValueError):
+        return set()
+    files = value.get("files")
+    return (
+        set(map(str, files)) if has_seal and value.get("run_id") == folder.name and isinstance(files, list) else set()
+    )
+
+
 def _usable(name: str, listed: Any) -> bool:
     """Return whether an entry names a file of a run and has a size and a hash."""
     inside = covers(name) and not {"", ".", ".."} & set(name.split("/"))
@@ -121,7 +134,10 @@ def differences(folder: Path, files: Entries, since: int = 0, known: Entries | N
         try:
             what = _linked(name, links) or _change(f"{folder}/{name}", name, listed, since, known.get(name))
         except FileNotFoundError:
-            yield Difference(name, "missing", f"{name} is missing")
+            if name in pruned(folder):
+                yield Difference(name, "spared", f"{name} was pruned")
+            else:
+                yield Difference(name, "missing", f"{name} is missing")
             continue
         except OSError as error:
             what = f"{name} cannot be read: {error.strerror}"

@@ -3,6 +3,7 @@
 ROOT/store.json                 the format of this store
 ROOT/<run id>/                  a run, see `run_directory`
 ROOT/experiments/<name>.json    the record of an experiment, which lists its runs
+ROOT/trash/                     removed runs, and a file for each with the time of the removal, see `tending`
 ROOT/jobs/<name>/               the jobs of a cluster that commands submitted: their script, assignment and logs
 """
 
@@ -51,7 +52,7 @@ __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "Ru
 OPENED_AT_ONCE = 16  # new folders of runs
 READ_AT_ONCE = 8  # runs
 T = TypeVar("T")
-EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are not runs
+EXPERIMENTS, JOBS, REMOVED = "experiments", "jobs", "trash"  # folders of a store that are not runs
 COUNTED = (
     "runs",
     "untrained",
@@ -251,7 +252,7 @@ class RunStore:
                 entry.name
                 for entry in entries
                 if not entry.name.startswith(".")
-                and entry.name not in (EXPERIMENTS, JOBS)
+                and entry.name not in (EXPERIMENTS, JOBS, REMOVED)
                 and (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
             ]
         return [RunDir(self.root / name) for name in sorted(names)]
@@ -259,10 +260,21 @@ class RunStore:
     def get(self, run_id: str) -> RunDir:
         """Return a run by its name. Raises InputError if there is none."""
         run = RunDir(self.root / checked_name(run_id, "the name of a run"))
-        if run_id in (EXPERIMENTS, JOBS) or not os.path.lexists(run.path):
+        if run_id in (EXPERIMENTS, JOBS, REMOVED) or not os.path.lexists(run.path):
             names = [other.run_id for other in self.runs()]
             raise InputError(f"no run {run_id!r} in {self.root}{suggest(run_id, names) if names else ''}")
         return run
+
+    def removal(self, run_id: str) -> str:
+        """Return a phrase on when a run that has no folder was removed or moved; "" if it was not, or has a folder."""
+        try:
+            note = read_object(self.root / REMOVED / f"{run_id}.json", format=FORMAT)
+        except (OSError, ValueError):
+            return ""
+        if os.path.lexists(self.root / run_id):
+            return ""
+        target = str(note.get("target") or "")
+        return f"{f'moved to {target}' if target else 'removed'} on {str(note.get('at'))[:10]}"
 
     # -- experiments
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, plural
-from workbench.store import cache, checkpoint, manifest, validation
+from workbench.store import cache, checkpoint, manifest, tending, validation
 from workbench.store.atomic import STAGE, TRASH
 from workbench.store.manifest import Difference
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore, of_each
 
-OTHERS = (manifest.NAME, "error.json", "error.log", "lease", "unfinished", "wandb")  # of a run's folder, in no manifest
+# Files and folders of a run's folder that are in no manifest.
+OTHERS = (manifest.NAME, manifest.PRUNED, "error.json", "error.log", "lease", "notes", "unfinished", "wandb")
 UNFINISHED = "is not finished, so no manifest covers it"
 
 
@@ -79,8 +80,12 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
             differences.append((name, Difference(name, "changed", record.damage)))
             continue
         absent = sorted({*record.runs, *record.untrained} - present)
-        if absent:
-            uncovered.append((name, f"lists runs that have no folder, not begun or removed: {', '.join(absent)}"))
+        removals = {run_id: how for run_id in absent if (how := store.removal(run_id))}
+        if removals:
+            listed = ", ".join(f"{run_id} ({how})" for run_id, how in removals.items())
+            uncovered.append((name, f"lists runs that are not in the store any more: {listed}"))
+        if unknown := [run_id for run_id in absent if run_id not in removals]:
+            uncovered.append((name, f"lists runs that have no folder, not begun or removed: {', '.join(unknown)}"))
     cached = list(cache.differences(cache_root)) if cache_root else []
     return Verified(
         store.root, len(runs), len(records), sum(files for _, files in checked) + len(records),
@@ -98,6 +103,7 @@ def _of_run(run: RunDir) -> tuple[list[Difference], int]:
             damage = run.progress_damage()
         if not differences or before == validation.stamp(run.path / manifest.NAME):
             break
+    differences += _beside(run)
     if damage and damage not in [each.what for each in differences]:
         differences.append(Difference(".", "changed", damage))
     inside = () if run.path.is_symlink() else os.walk(run.path)
@@ -110,7 +116,10 @@ def _listed(run: RunDir) -> Iterator[Difference]:
         files = manifest.read(run.path) or {}
     except (ValueError, OSError):
         return  # `validation.fault` reports this error
-    yield from manifest.differences(run.path, files)
+    pruned = manifest.pruned(run.path)
+    for each in manifest.differences(run.path, files):
+        if each.kind != "spared" or each.file not in pruned:
+            yield each
     for name in manifest.unexpected(run.path, files):
         if not _sealed_late(run, name):
             yield Difference(name, "unexpected", f"{name} is not in the manifest")
@@ -139,6 +148,14 @@ def _fits_its_score(run: RunDir, name: str) -> bool:
         return name not in stated or not list(manifest.differences(run.path, {name: stated[name]}))
     except (InputError, ValueError, OSError):
         return False
+
+
+def _beside(run: RunDir) -> Iterator[Difference]:
+    """Yield damage to the files that `workbench.store.tending` writes, which no manifest lists."""
+    if damage := tending.notes_of(run).damage:
+        yield Difference("notes/notes.json", "changed", damage)
+    if os.path.lexists(run.path / manifest.PRUNED) and not manifest.pruned(run.path):
+        yield Difference(manifest.PRUNED, "changed", f"{manifest.PRUNED} has changed since it was written")
 
 
 def _strangers(run: RunDir) -> Iterator[Difference]:

@@ -18,6 +18,7 @@ from workbench.errors import InputError, plural, suggest
 from workbench.report.load.arm_names import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import FINISHED, NO_RECORDS, Records, flatten, number, optional, part, scores_of
 from workbench.spec.scoring import SUITES, mean_score, place_of
+from workbench.store import tending
 from workbench.store.index import Index
 from workbench.store.run_directory import damaged
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
@@ -45,7 +46,11 @@ def states(store: RunStore) -> list[tuple[RunDir, Row]]:
 
     def status(run: RunDir) -> Row:
         state, note, records = run.examine()
-        return {"run_id": run.run_id, "state": state, "note": note, "path": str(run.path), "kind": kind(run, records)}
+        written = tending.notes_of(run)
+        return {
+            "run_id": run.run_id, "state": state, "note": note, "path": str(run.path), "kind": kind(run, records),
+            "tags": list(written.tags), "archived": written.archived,
+        }  # fmt: skip
 
     index = Index(store.root, "status", status)
     facts = [(run, index.facts(run) | {"path": str(run.path)}) for run in store.runs()]
@@ -56,7 +61,11 @@ def states(store: RunStore) -> list[tuple[RunDir, Row]]:
 def row_of(run: RunDir) -> Row:
     """Return the row of one run. Files that cannot be read are left out; `state` and `note` give the reason."""
     state, note, records = run.examine()
-    row: Row = {"run_id": run.run_id, "state": state, "note": note}
+    written = tending.notes_of(run)
+    row: Row = {
+        "run_id": run.run_id, "state": state, "note": note, "tags": ", ".join(written.tags), "notes": written.text,
+        "archived": written.archived,
+    }  # fmt: skip
     if state == "damaged":
         return row
     spec = part(optional(run.path / "spec.json", records), "spec")
@@ -117,7 +126,9 @@ def filtered(all_rows: Sequence[Row], where: Iterable[str], sort: str | None) ->
         key, sign, value = match.groups()
         _known(key, all_rows, "--where")
         _comparable(text, value, [row.get(key) for row in all_rows])
-        selected = [row for row in selected if _meets(row.get(key), sign, value)]
+        selected = [
+            row for row in selected if _meets(_with_tag(value, row) if key == "tags" else row.get(key), sign, value)
+        ]
     if sort:
         key = sort.removeprefix("-")
         _known(key, all_rows, "--sort")
@@ -135,8 +146,8 @@ def filtered(all_rows: Sequence[Row], where: Iterable[str], sort: str | None) ->
 def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str | None) -> list[Row]:
     """Return the rows of `selected` with these columns only, separated by commas; "all" stands for every column.
 
-    Without `columns`, these are COLUMNS, in which the score is the mean of a run's first suite, and the mean of every
-    suite that a run has.
+    Without `columns`, these are COLUMNS, in which the score is the mean of a run's first suite, the mean of every suite
+    that a run has, and tags and notes if there are any.
 
     Raises InputError for a column that no run has.
     """
@@ -145,11 +156,17 @@ def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str 
     else:
         known = {key for row in selected for key in row}
         of_suites = [f"score.{suite}" for suite in SUITES if f"score.{suite}" in known]
-        usual = [*COLUMNS, *of_suites]
+        written = [key for key in ("tags", "notes") if any(row.get(key) for row in selected)]
+        usual = [*COLUMNS, *of_suites, *written]
         names = [name.strip() for name in columns.split(",")] if columns else usual
         for name in names if columns else ():
             _known(name, all_rows, "--columns")
     return [{name: row.get(name) for name in names} for row in selected]
+
+
+def _with_tag(tag: str, row: Row) -> str:
+    """Return the tag if a run has it, else all of the run's tags, since a condition on tags is one on a single tag."""
+    return tag if tag in row["tags"].split(", ") else row["tags"]
 
 
 def _known(key: str, all_rows: Sequence[Row], option: str) -> None:

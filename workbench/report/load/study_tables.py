@@ -23,7 +23,9 @@ from workbench.report.load.run_files import FINISHED, LoggedRows, RunFiles, numb
 from workbench.spec.parts import CONVENTIONS, COUNTS
 from workbench.spec.run_spec import PLACES
 from workbench.spec.scoring import EMBEDDINGS, FROM_PATHS, PATH_PREFIXES, place_of
+from workbench.store import tending
 from workbench.store.environment import SWITCH, kinds_of_arithmetic
+from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ log = logging.getLogger("workbench")
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "words", "epochs", "seconds",
     *FLOPS, "convention", "finetune_seconds", "spec", "data", "code", "arithmetic",
-    "path",
+    "tags", "notes", "path",
 )  # fmt: skip
 SCORE = (
     "run_id", "suite", "task", "metric", "seed", "value", "seconds", "train_rows", "test_rows", "digest", "scorer",
@@ -216,7 +218,8 @@ def read_and_warn(store: RunStore, name: str, verify: bool = True) -> Frames:
         if run["state"] == "damaged":
             warn_of_damaged_run(store.root / run["run_id"], run["reason"], "the command that trained it")
         elif run["state"] == "missing":
-            log.warning("%s is missing and is left out: there is no such folder", run["run_id"])
+            how = "there is no such folder" if run["reason"] == "not started" else f"it was {run['reason']}"
+            log.warning("%s is missing and is left out: %s", run["run_id"], how)
     return experiment
 
 
@@ -228,11 +231,15 @@ def warn_of_damaged_run(path: Path, reason: str, command: str) -> None:
 def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
     """Add one run. `files` is what was read of it, or None if the run has no folder."""
     folder = store.root / run_id
-    row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
+    written = tending.notes_of(RunDir(folder))
+    row: dict[str, Any] = {
+        "run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown",
+        "tags": ", ".join(written.tags), "notes": written.text,
+    }  # fmt: skip
     read.runs.append(row)
     read.settings[run_id], read.environments[run_id] = {}, {}
     if files is None:
-        row["state"], row["reason"] = "missing", "not started"
+        row["state"], row["reason"] = "missing", store.removal(run_id) or "not started"
         return
     row["state"], row["reason"] = files.state, files.note or ("not begun" if files.state == "new" else "")
     try:

@@ -461,6 +461,12 @@ class Page:
         }  # fmt: skip
 
     @property
+    def written(self) -> dict[str, str]:
+        """Return tags and notes of each run that has any; reports of earlier versions have none."""
+        texts = {run["run_id"]: [run[key] for key in ("tags", "notes") if facts.known(run[key])] for run in self.runs}
+        return {run_id: ": ".join(filter(None, text)) for run_id, text in texts.items() if any(text)}
+
+    @property
     def contents(self) -> list[tuple[str, str]]:
         """Return the fragment and the title of each part of the page."""
         parts = [("answer", "Answer", True), ("comparisons", "Comparisons", bool(self.boards)),
