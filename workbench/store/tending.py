@@ -134,7 +134,7 @@ def checked_tags(text: str) -> tuple[str, ...]:
 def ancestors(run: RunDir) -> list[str]:
     """Return the names of the run that a run starts from, of that run's parent, and so on; none if damaged."""
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
-        raw = validation.spec_record(run.path)[0]["spec"]
+        raw = validation.spec_record(run.path)["spec"]
         if not raw.get("start"):
             return []
         names, parent = [], BoundRun(ResolvedSpec(parse_stored(raw))).parent()
