@@ -44,7 +44,7 @@ def test_data_is_never_run(path: Path) -> None:
             called = ast.unparse(node.func)
             flags = {word.arg: ast.unparse(word.value) for word in node.keywords if word.arg}
             pickles = called.endswith(".load") and flags.get("allow_pickle") == "False"
-            tensors = called == "torch.load" and flags.get("weights_only") == "True" and path.name == "pickled.py"
+            tensors = called == "torch.load" and flags.get("weights_only") == "True" and path.name == "weights.py"
             if called in CALLS and not pickles and not tensors:
                 wrong.append((node.lineno, called))
             wrong += [(node.lineno, word) for word in ("trust_remote_code", "shell") if flags.get(word) == "True"]
