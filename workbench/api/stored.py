@@ -119,3 +119,12 @@ class Store:
         from workbench.report import find_record
 
         return Study(self._store, find_record(self._store, name))
+
+    def view(self, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
+        """Serve the pages of `workbench view` until Ctrl-C, and print their address.
+
+        Raises InputError if the address cannot be used.
+        """
+        from workbench.view import view
+
+        view(self._store, host, port, browser)

@@ -18,7 +18,7 @@ from workbench.data.hugging_face.tokenizer_folder import (
     kind_of_tokenizer,
     longest_text,
 )
-from workbench.data.hugging_face.view import refusing, view
+from workbench.data.hugging_face.stand_in import refusing, view
 from workbench.data.hugging_face.weights import INDEX, PICKLED_FILE, SINGLE
 
 # The files of a model that are read, as patterns for a download; pickled weights are apart.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from workbench.data.hugging_face.view import refusing
+from workbench.data.hugging_face.stand_in import refusing
 from workbench.errors import InputError
 from workbench.signals import interruptible
 

@@ -140,6 +140,8 @@ class Measure:
 class Page:
     """The content of the page, in the order in which it is read."""
 
+    every_budget, points = False, charts.GRID  # of the curves
+
     def __init__(self, results: Results, prefix: str = "") -> None:
         self.results, self.frames, self.prefix = results, results.frames, prefix
         self.boards = results.by_verdict  # the deciding measure first
@@ -283,7 +285,10 @@ class Page:
     @cached_property
     def curves(self) -> tuple[list[Figure], list[Figure]]:
         """Return the figures of training curves: the most telling ones, and the others, which are folded."""
-        figures = [Figure(chart, drawing.draw(chart, self.looks, *PANEL)) for chart in charts.curves(self.results)]
+        figures = [
+            Figure(chart, drawing.draw(chart, self.looks, *PANEL))
+            for chart in charts.curves(self.results, self.every_budget, self.points)
+        ]
         self.charts |= {figure.chart.name: figure.chart for figure in figures}
         telling = [f for f in figures if f.chart.name.removeprefix("curve-") in charts.FIRST][:OPEN_CURVES]
         first = telling or figures[:1]

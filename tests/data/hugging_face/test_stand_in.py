@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers.utils import logging
 
-from workbench.data.hugging_face.view import refusing, view
+from workbench.data.hugging_face.stand_in import refusing, view
 from workbench.data.hugging_face.weights import INDEX
 from workbench.errors import InputError, Interrupted
 
