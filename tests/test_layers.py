@@ -67,7 +67,8 @@ HOMES = {
     "datasketch": ("data.slices.signatures",),
     "fsspec": ("data.slices.remote",),
 }
-SLOW_TO_LOAD = "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn starlette uvicorn"
+SLOW_TO_LOAD = "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn "
+    "starlette uvicorn"
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

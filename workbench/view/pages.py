@@ -13,7 +13,6 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -28,11 +27,10 @@ from workbench.report.load.run_files import flatten, optional
 from workbench.report.page import document, rendering
 from workbench.report.results import Results
 from workbench.report.statistics.intervals import t_interval
-from workbench.spec.parts import CONVENTIONS
 from workbench.store.atomic import LONGEST_LINE, lines_of
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import ExperimentRecord
-from workbench.view.watched import OF_NOW, Progress, Row, Watched, numbers
+from workbench.view.watched import OF_NOW, Row, Watched, numbers
 
 TEMPLATES = Path(__file__).parent / "templates"
 AT_A_TIME = 200  # rows of the table of runs
@@ -94,7 +92,8 @@ class Pages:
         rows = []
         for record in self.watched.records:
             answer = "" if record.damage else self.watched.answer(record)
-            rows.append({"progress": self.watched.progress(record), "answer": answer})
+            computing = record.name in self.watched.wanted
+            rows.append({"progress": self.watched.progress(record), "answer": answer, "computing": computing})
         return self._render("studies.html.j2", rows=rows, runs=len(self.watched.rows))
 
     def study(self, query: QueryParams, name: str) -> Page:
@@ -147,8 +146,10 @@ class Pages:
             chosen = runs_table.filtered(chosen, conditions, sort or None) if chosen else []
         except InputError as wrong:
             error = str(wrong).removeprefix("--where ").removeprefix("--sort ")
-        lines = [{"ids": [row["run_id"]], "row": present(row), "cells": [shown(row.get(key)) for key in columns]} for row in
-                 ([] if by_seed else chosen)] or _groups(chosen, columns, sort)  # fmt: skip
+        lines = _groups(chosen, columns, sort) if by_seed else [
+            {"ids": [row["run_id"]], "row": present(row), "cells": [shown(row.get(key)) for key in columns]}
+            for row in chosen
+        ]  # fmt: skip
         last = max(1, -(-len(lines) // AT_A_TIME))
         number = min(last, max(1, int(query["page"]) if query.get("page", "").isdigit() else 1))
         keys = dict.fromkeys(key for row in rows for key in row)
@@ -188,8 +189,8 @@ class Pages:
         health = [(key.removeprefix("final."), value) for key, value in row.items() if key.startswith("final.")]
         shared: dict[str, Any] = {} if page is None else {"page": page}
         return self._render(
-            "run.html.j2", drawing.colour_rules(page.looks) if page else "", run_id=run_id, row=present(row), drawn=page,
-            settings=[(key, value) for key, value in row.items() if _is_setting(key) or key in ("seed", "budget")],
+            "run.html.j2", drawing.colour_rules(page.looks) if page else "", run_id=run_id, row=present(row),
+            drawn=page, settings=[(key, value) for key, value in row.items() if _is_setting(key) or key in ("seed", "budget")],
             plan=[(key, value) for key, value in flatten(records["plan"]).items() if key not in ("run_id", "format")],
             environment=[(k, v) for k, v in flatten(records["env"]).items() if k not in ("run_id", "command")],
             command=str(records["env"].get("command") or ""), scores=scores, last=last, log_rows=rows,
@@ -276,14 +277,8 @@ def _groups(rows: Sequence[Row], columns: Sequence[str], sort: str) -> list[Row]
             if key.startswith(RESULTS) and values:
                 estimate = t_interval(values)
                 means[key] = estimate.mean
-                half = (
-                    ""
-                    if estimate.half is None
-                    else f" ± {estimate.half:.{formatting.places_for(estimate.mean, estimate.half)}f}"
-                )
-                places = formatting.places_for(estimate.mean, estimate.half) if estimate.half else 2
-                number = shown(estimate.mean) if abs(estimate.mean) >= 1e4 else f"{estimate.mean:.{places}f}"
-                cells.append(number if abs(estimate.mean) >= 1e4 else number + half)
+                same = estimate.half is None or len(set(values)) == 1
+                cells.append(shown(values[0]) if same else formatting.interval(estimate.mean, estimate.half))
             else:
                 texts = list(dict.fromkeys(shown(row.get(key)) for row in group))
                 cells.append(plural(len(group), "seed") if key == "seed" else " or ".join(texts[:4]))

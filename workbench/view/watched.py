@@ -90,7 +90,7 @@ class Watched:
         self._answers: dict[str, tuple[Any, str]] = {}
         self._lock, self._computing = threading.Lock(), threading.Lock()
         self._stop = threading.Event()
-        self._wanted: dict[str, None] = {}  # records whose answer a page has shown without knowing it
+        self.wanted: dict[str, None] = {}  # records whose answer a page has shown without knowing it
         for run_id, entry in self._index.known.items():
             self._place(run_id, {**entry["facts"], "run_id": run_id})
 
@@ -251,8 +251,6 @@ class Watched:
             self._results[name] = kept
             while len(self._results) > KEPT:
                 del self._results[next(iter(self._results))]
-            if name.startswith(f"{record.name}\n") and record.question and kept[1].verdicts:
-                self._answers[record.name] = self._key(record, False), str(kept[1].verdicts[0])
         return kept[1]
 
     def answer(self, record: ExperimentRecord) -> str:
@@ -268,18 +266,18 @@ class Watched:
         stated = verdict_line(record.verdict) if record.verdict else ""
         settled = self.progress(record).state == "done" and stated
         if not settled and any(self.rows.get(run_id, {}).get("score") is not None for run_id in record.runs):
-            self._wanted[record.name] = None
+            self.wanted[record.name] = None
         return known[1] if known is not None else stated
 
     def _answer_on(self) -> None:
         while not self._stop.wait(0.5):
-            for name in list(self._wanted):
-                self._wanted.pop(name, None)
+            for name in list(self.wanted):
                 with contextlib.suppress(InputError, OSError):
                     record = self.record(name)
-                    results = self.results(record, curves=False)
-                    self._answers[name] = self._key(record, False), str(next(iter(results.verdicts), ""))
-                    self.version += 1
+                    key, results = self._key(record, False), self.results(record, curves=False)
+                    self._answers[name] = key, str(next(iter(results.verdicts), ""))
+                self.wanted.pop(name, None)
+                self.version += 1
 
 
 def numbers(rows: Sequence[Mapping[str, Any]], key: str) -> list[float]:

@@ -11,6 +11,7 @@ from workbench.data.hugging_face.configuration import CAUSAL, LAST, check_config
 from workbench.data.hugging_face.encoder_folder import EncoderFiles, check_encoder_folder
 from workbench.data.hugging_face.patience import in_time
 from workbench.data.hugging_face.pickled import with_safetensors
+from workbench.data.hugging_face.stand_in import refusing, view
 from workbench.data.hugging_face.tokenizer_folder import (
     TOKENIZER_FILES,
     check_tokenizer_folder,
@@ -18,7 +19,6 @@ from workbench.data.hugging_face.tokenizer_folder import (
     kind_of_tokenizer,
     longest_text,
 )
-from workbench.data.hugging_face.stand_in import refusing, view
 from workbench.data.hugging_face.weights import INDEX, PICKLED_FILE, SINGLE
 
 # The files of a model that are read, as patterns for a download; pickled weights are apart.

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.hugging_face.entries import regular_files
-from workbench.data.hugging_face.tokenizer_folder import TOKENIZER_FILES
 from workbench.data.hugging_face.stand_in import refusing
+from workbench.data.hugging_face.tokenizer_folder import TOKENIZER_FILES
 from workbench.data.hugging_face.weights import INDEX, PICKLED_FILE, SINGLE
 from workbench.errors import InputError
 from workbench.spec.run_spec import slug
