@@ -67,8 +67,10 @@ HOMES = {
     "datasketch": ("data.slices.signatures",),
     "fsspec": ("data.slices.remote",),
 }
-SLOW_TO_LOAD = "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn "
+SLOW_TO_LOAD = (
+    "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn "
     "starlette uvicorn"
+)
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

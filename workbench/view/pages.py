@@ -269,9 +269,10 @@ def _groups(rows: Sequence[Row], columns: Sequence[str], sort: str) -> list[Row]
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(_identity(row) if row.get("kind") else row["run_id"], []).append(row)
-    lines = []
+    lines: list[Row] = []
     for group in groups.values():
-        cells, means = [], {}
+        cells: list[str] = []
+        means: dict[str, float] = {}
         for key in columns:
             values = numbers(group, key)
             if key.startswith(RESULTS) and values:

@@ -240,6 +240,7 @@ class Watched:
         """Return the results of a record, which need not be in the store, computed again only if a run has changed."""
         from workbench.report import data_files  # pandas is loaded only now
         from workbench.report.load import study_tables
+        from workbench.report.results import ReportOptions
 
         key, name = self._key(record, curves), f"{record.name}\n{record.axis}"
         with self._computing:
@@ -247,7 +248,7 @@ class Watched:
             if kept is None or kept[0] != key:
                 frames = study_tables.read_record(self.store, record, verify=False)
                 notes = tuple(note for note in frames.notes if "--no-verify" not in note)
-                kept = key, data_files.results_of(replace(frames, notes=notes), {}, data_files.ReportOptions())
+                kept = key, data_files.results_of(replace(frames, notes=notes), {}, ReportOptions())
             self._results[name] = kept
             while len(self._results) > KEPT:
                 del self._results[next(iter(self._results))]

@@ -48,7 +48,10 @@ def template(name: str) -> str:
 
 
 def environment(folder: Path = TEMPLATES) -> Environment:
-    """Return the Jinja environment of the templates in a folder and of those of reports: it escapes values, refuses unknown names and replaces invisible characters."""
+    """Return the Jinja environment of the templates in a folder and of those of reports.
+
+    It escapes values, refuses unknown names and replaces invisible characters.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
