@@ -187,10 +187,11 @@ class Pages:
         studies = [each.name for each in self.watched.records if run_id in each.runs or run_id in each.untrained]
         siblings = [other["run_id"] for other in self.watched.rows.values() if _identity(other) == _identity(row)]
         health = [(key.removeprefix("final."), value) for key, value in row.items() if key.startswith("final.")]
+        settings = [(key, value) for key, value in row.items() if _is_setting(key) or key in ("seed", "budget")]
         shared: dict[str, Any] = {} if page is None else {"page": page}
         return self._render(
             "run.html.j2", drawing.colour_rules(page.looks) if page else "", run_id=run_id, row=present(row),
-            drawn=page, settings=[(key, value) for key, value in row.items() if _is_setting(key) or key in ("seed", "budget")],
+            drawn=page, settings=settings,
             plan=[(key, value) for key, value in flatten(records["plan"]).items() if key not in ("run_id", "format")],
             environment=[(k, v) for k, v in flatten(records["env"]).items() if k not in ("run_id", "command")],
             command=str(records["env"].get("command") or ""), scores=scores, last=last, log_rows=rows,
