@@ -14,6 +14,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode
 
@@ -146,16 +147,14 @@ class Pages:
             chosen = runs_table.filtered(chosen, conditions, sort or None) if chosen else []
         except InputError as wrong:
             error = str(wrong).removeprefix("--where ").removeprefix("--sort ")
-        lines = _groups(chosen, columns, sort) if by_seed else [
-            {"ids": [row["run_id"]], "row": present(row), "cells": [shown(row.get(key)) for key in columns]}
-            for row in chosen
-        ]  # fmt: skip
-        last = max(1, -(-len(lines) // AT_A_TIME))
-        number = min(last, max(1, int(query["page"]) if query.get("page", "").isdigit() else 1))
+        groups = _groups(chosen, sort) if by_seed else [[row] for row in chosen]
+        last = max(1, -(-len(groups) // AT_A_TIME))
+        wanted = query.get("page", "")[:9]
+        number = min(last, max(1, int(wanted))) if wanted.isascii() and wanted.isdigit() else 1
+        lines = [_line(group, columns) for group in groups[(number - 1) * AT_A_TIME : number * AT_A_TIME]]
         keys = dict.fromkeys(key for row in rows for key in row)
         return self._render(
-            "runs.html.j2", lines=lines[(number - 1) * AT_A_TIME : number * AT_A_TIME], total=len(lines),
-            everything=len(rows), query=query, where=where, sort=sort, columns=columns, by_seed=by_seed, error=error,
+            "runs.html.j2", lines=lines, total=len(groups), everything=len(rows), query=query, where=where, sort=sort, columns=columns, by_seed=by_seed, error=error,
             number=number, last=last, keys=sorted(keys),
         )  # fmt: skip
 
@@ -185,9 +184,17 @@ class Pages:
         scores = page.frames.rows("scores") if page else []
         last, rows = _tail(run)
         studies = [each.name for each in self.watched.records if run_id in each.runs or run_id in each.untrained]
-        siblings = [other["run_id"] for other in self.watched.rows.values() if _identity(other) == _identity(row)]
-        health = [(key.removeprefix("final."), value) for key, value in row.items() if key.startswith("final.")]
-        settings = [(key, value) for key, value in row.items() if _is_setting(key) or key in ("seed", "budget")]
+        siblings = [other["run_id"] for other in list(self.watched.rows.values()) if _identity(other) == _identity(row)]
+        health = [
+            (key.removeprefix("final."), value)
+            for key, value in row.items()
+            if key.startswith("final.") and value is not None
+        ]
+        settings = [
+            (key, value)
+            for key, value in row.items()
+            if value is not None and (_is_setting(key) or key in ("seed", "budget"))
+        ]
         shared: dict[str, Any] = {} if page is None else {"page": page}
         return self._render(
             "run.html.j2", drawing.colour_rules(page.looks) if page else "", run_id=run_id, row=present(row),
@@ -265,34 +272,33 @@ def _identity(row: Row) -> tuple[Any, ...]:
     return row.get("kind"), row.get("budget"), tuple(sorted((k, str(v)) for k, v in row.items() if _is_setting(k)))
 
 
-def _groups(rows: Sequence[Row], columns: Sequence[str], sort: str) -> list[Row]:
-    """Return a line for each set of runs that differ in their seed alone: results as means with intervals."""
+def _groups(rows: Sequence[Row], sort: str) -> list[list[Row]]:
+    """Return the runs that differ in their seed alone together; sorted by the mean of a result, if `sort` names one."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(_identity(row) if row.get("kind") else row["run_id"], []).append(row)
-    lines: list[Row] = []
-    for group in groups.values():
-        cells: list[str] = []
-        means: dict[str, float] = {}
-        for key in columns:
-            values = numbers(group, key)
-            if key.startswith(RESULTS) and values:
-                estimate = t_interval(values)
-                means[key] = estimate.mean
-                same = estimate.half is None or len(set(values)) == 1
-                cells.append(shown(values[0]) if same else formatting.interval(estimate.mean, estimate.half))
-            else:
-                texts = list(dict.fromkeys(shown(row.get(key)) for row in group))
-                cells.append(plural(len(group), "seed") if key == "seed" else " or ".join(texts[:4]))
-        lines.append(
-            {"ids": [row["run_id"] for row in group], "row": present(group[0]), "cells": cells, "means": means}
-        )
     key = sort.removeprefix("-")
-    if key.startswith(RESULTS):
-        known = [line for line in lines if key in line["means"]]
-        known.sort(key=lambda line: line["means"][key], reverse=sort.startswith("-"))
-        lines = known + [line for line in lines if key not in line["means"]]
-    return lines
+    if not key.startswith(RESULTS):
+        return list(groups.values())
+    values = [(numbers(group, key), group) for group in groups.values()]
+    known = sorted(((fmean(of), group) for of, group in values if of), key=lambda each: each[0])
+    return [group for _, group in (known[::-1] if sort.startswith("-") else known)] + [g for of, g in values if not of]
+
+
+def _line(group: Sequence[Row], columns: Sequence[str]) -> Row:
+    """Return a line of the table: one run, or runs that differ in their seed, with results as means with intervals."""
+    cells = []
+    for key in columns:
+        values = numbers(group, key) if len(group) > 1 and key.startswith(RESULTS) else []
+        if len(set(values)) > 1:
+            estimate = t_interval(values)
+            cells.append(formatting.interval(estimate.mean, estimate.half))
+        elif len(group) > 1 and key == "seed":
+            cells.append(plural(len(group), "seed"))
+        else:
+            texts = dict.fromkeys(shown(row.get(key)) for row in group if len(group) == 1 or row.get(key) is not None)
+            cells.append(" or ".join([*texts][:4]) or shown(None))
+    return {"ids": [row["run_id"] for row in group], "row": present(group[0]), "cells": cells}
 
 
 def _tail(run: RunDir) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import ipaddress
 import os
 import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -34,6 +35,7 @@ from workbench.view.watched import Watched
 
 PORT = 8642  # if none is named and no other program has it
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+AT_ONCE = 2  # pages computed at the same time
 BEAT = 0.5  # seconds between two looks for changes that pages are told of
 SILENCE = 15.0  # seconds after which a line is sent although nothing has changed, so that lost readers are noticed
 HEADERS = {
@@ -151,14 +153,17 @@ class Guarded:
 def application(store: RunStore, guard: Guard, watched: Watched | None = None) -> Guarded:
     """Return the application that answers requests on a store."""
     watched = watched or Watched(store)
-    pages = Pages(watched)
+    pages, pool = Pages(watched), ThreadPoolExecutor(AT_ONCE)
+
+    async def computed(make: Callable[..., Page], *arguments: Any, **more: Any) -> Page:
+        return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(make, *arguments, **more))
 
     def page(make: Callable[..., Page]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             try:
-                made = await run_in_threadpool(make, request.query_params, **request.path_params)
+                made = await computed(make, request.query_params, **request.path_params)
             except (InputError, OSError) as error:
-                made = await run_in_threadpool(pages.refused, str(error))
+                made = await computed(pages.refused, str(error))
             return Response(made.body, made.status, {"content-security-policy": made.policy or NOTHING, **made.headers},
                             media_type=made.kind)  # fmt: skip
 
@@ -228,6 +233,7 @@ def has_screen() -> bool:
 
 def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
     """Answer requests until Ctrl-C or SIGTERM."""
+    os.nice(10)  # runs on this machine go first
     watched = Watched(store)
     config = uvicorn.Config(
         application(store, guard, watched), log_level="error", access_log=False, timeout_graceful_shutdown=1,

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 log = logging.getLogger("workbench")
 
-LEAST, MOST = 1.0, 1.5  # seconds between two looks, which is longer where a look takes long
+LEAST, MOST = 1.0, 1.7  # seconds between two looks, which is longer where a look takes long
 IN_TURN = 100  # settled runs of which all files are compared at one look
 AT_ONCE = 400  # runs read for the first time at one look
 KEPT = 6  # studies whose results are kept in memory
 REDRAWN = 30  # seconds after which the curves of a study are drawn again while runs train
+SHARED = (str, int, float)
 OF_NOW = ("step", "steps", "tokens_per_second", "loss", "seconds_left", "worker")  # facts of a run that trains
 READING = "reading"  # the state of a run that was not read yet
 
@@ -83,8 +84,8 @@ class Watched:
         self._times: dict[str, int] = {}  # run id -> the time of its folder
         self._stamps: dict[str, str] = {}  # run id -> a hash over its row, without what changes at every step
         self._record_times: Any = None
-        self._index = Index(store.root, "runs", runs_table.row_of)
-        self._texts: dict[str, str] = {}  # one copy of each text that rows share
+        self._index = Index(store.root, "runs", lambda run: self._shared(runs_table.row_of(run)))
+        self._values: dict[tuple[type, Any], Any] = {}  # one copy of each text and number that rows share
         self._turn: list[str] = []
         self._results: dict[str, tuple[Any, Results]] = {}
         self._answers: dict[str, tuple[Any, str]] = {}
@@ -92,7 +93,8 @@ class Watched:
         self._stop = threading.Event()
         self.wanted: dict[str, None] = {}  # records whose answer a page has shown without knowing it
         for run_id, entry in self._index.known.items():
-            self._place(run_id, {**entry["facts"], "run_id": run_id})
+            entry["facts"] = self._shared(entry["facts"])
+            self._place(run_id, entry["facts"])
 
     # -- looking
 
@@ -115,7 +117,7 @@ class Watched:
             except (OSError, InputError) as error:
                 log.warning("the store cannot be read at the moment: %s", error)
             took = time.monotonic() - begun
-            self._stop.wait(0.05 if not self.complete else min(MOST, max(LEAST, 20 * took)))
+            self._stop.wait(0.05 if not self.complete else min(MOST, max(LEAST, 40 * took)))
 
     def look(self) -> None:
         """Read again what has changed since the last look, and at the first ones some of the runs."""
@@ -144,8 +146,6 @@ class Watched:
                 self.version += 1
                 self._index.keep()
                 self._index.known = self._index.used
-                for run_id, entry in self._index.used.items():  # one row of a run in memory, not two
-                    entry["facts"] = self.rows.get(run_id, entry["facts"])
             elif later and self.version == before:
                 self.version += 1
 
@@ -173,22 +173,28 @@ class Watched:
         run = RunDir(self.store.root / run_id)
         try:
             row = self._index.facts(run)
+            if (entry := self._index.used.get(run_id)) is not None and entry["facts"] == row:
+                row = entry["facts"]  # the same object, so that it is in memory once
             if row["state"] == "running":
                 now = live.facts(run, {key: row[key] for key in ("run_id", "state", "note")})
-                row |= {key: now[key] for key in ("note", *OF_NOW)}
+                row = row | {key: now[key] for key in ("note", *OF_NOW)}
         except (InputError, OSError) as error:  # files that change meanwhile
             row = {"run_id": run_id, "state": "damaged" if os.path.lexists(run.path) else READING, "note": str(error)}
         self._place(run_id, row)
 
+    def _shared(self, row: Row) -> Row:
+        """Return a row with one copy of each key, text and number in memory."""
+        values = self._values
+        return {
+            sys.intern(key): values.setdefault((type(value), value), value) if type(value) in SHARED else value
+            for key, value in row.items()
+        }
+
     def _place(self, run_id: str, row: Row) -> None:
-        """Keep a row, with one copy of each key and text."""
+        """Keep a row. It is that of the index as well, and never changed in its place."""
         if self.rows.get(run_id) == row:
             return
-        texts = self._texts
-        self.rows[run_id] = {
-            sys.intern(key): texts.setdefault(value, value) if type(value) is str else value
-            for key, value in row.items() if value is not None
-        } | {"note": row.get("note") or ""}  # fmt: skip
+        self.rows[run_id] = row
         settled = repr([(key, value) for key, value in row.items() if key not in OF_NOW])
         self._stamps[run_id] = hashlib.sha256(settled.encode(errors="replace")).hexdigest()[:16]
         self.version += 1
@@ -271,6 +277,8 @@ class Watched:
         return known[1] if known is not None else stated
 
     def _answer_on(self) -> None:
+        from workbench.report import data_files  # noqa: F401, which takes seconds: before a page needs it
+
         while not self._stop.wait(0.5):
             for name in list(self.wanted):
                 with contextlib.suppress(InputError, OSError):

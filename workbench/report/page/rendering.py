@@ -6,6 +6,7 @@ A page is one file that loads nothing else.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,7 @@ def template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
+@functools.cache
 def environment(folder: Path = TEMPLATES) -> Environment:
     """Return the Jinja environment of the templates in a folder and of those of reports.
 
