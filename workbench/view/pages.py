@@ -154,7 +154,8 @@ class Pages:
         lines = [_line(group, columns) for group in groups[(number - 1) * AT_A_TIME : number * AT_A_TIME]]
         keys = dict.fromkeys(key for row in rows for key in row)
         return self._render(
-            "runs.html.j2", lines=lines, total=len(groups), everything=len(rows), query=query, where=where, sort=sort, columns=columns, by_seed=by_seed, error=error,
+            "runs.html.j2", lines=lines, total=len(groups), everything=len(rows), query=query,
+            where=where, sort=sort, columns=columns, by_seed=by_seed, error=error,
             number=number, last=last, keys=sorted(keys),
         )  # fmt: skip
 

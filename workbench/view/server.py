@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ from workbench.view.watched import Watched
 PORT = 8642  # if none is named and no other program has it
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 AT_ONCE = 2  # pages computed at the same time
-BEAT = 0.5  # seconds between two looks for changes that pages are told of
+BEAT = 0.25  # seconds between two looks for changes that pages are told of
 SILENCE = 15.0  # seconds after which a line is sent although nothing has changed, so that lost readers are noticed
 HEADERS = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
@@ -194,7 +195,7 @@ async def _changes(watched: Watched) -> AsyncIterator[str]:
     """Yield an event whenever something in the store has changed."""
     seen, quiet = watched.version, 0.0
     yield f"retry: 2000\ndata: {seen}\n\n"
-    while True:
+    while not watched.stopped:
         await asyncio.sleep(BEAT)
         quiet += BEAT
         if watched.version != seen:
@@ -231,6 +232,19 @@ def has_screen() -> bool:
     return not remote and (sys.platform == "darwin" or any(os.environ.get(k) for k in ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
+class Server(uvicorn.Server):
+    """A server that ends the streams of changes when it is told to stop, since it waits for all answers."""
+
+    def __init__(self, config: uvicorn.Config, watched: Watched) -> None:
+        super().__init__(config)
+        self.watched = watched
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop, at a signal."""
+        self.watched.stop()
+        super().handle_exit(sig, frame)
+
+
 def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
     """Answer requests until Ctrl-C or SIGTERM."""
     os.nice(10)  # runs on this machine go first
@@ -241,6 +255,6 @@ def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
     )  # fmt: skip
     with watched.watching():
         try:
-            uvicorn.Server(config).run([sock])
+            Server(config, watched).run([sock])
         except (KeyboardInterrupt, Interrupted):
             return

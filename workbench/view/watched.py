@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 log = logging.getLogger("workbench")
 
-LEAST, MOST = 1.0, 1.7  # seconds between two looks, which is longer where a look takes long
-IN_TURN = 100  # settled runs of which all files are compared at one look
+LEAST, MOST = 1.0, 1.2  # seconds between two looks, which is longer where a look takes long
+IN_TURN = 50  # settled runs of which all files are compared at one look
 AT_ONCE = 400  # runs read for the first time at one look
 KEPT = 6  # studies whose results are kept in memory
 REDRAWN = 30  # seconds after which the curves of a study are drawn again while runs train
@@ -107,7 +107,16 @@ class Watched:
         try:
             yield
         finally:
-            self._stop.set()
+            self.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing is looked for any more."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Look for changes no more."""
+        self._stop.set()
 
     def _look_on(self) -> None:
         while not self._stop.is_set():
@@ -156,10 +165,12 @@ class Watched:
             for entry in entries:
                 if entry.name.startswith(".") or entry.name in (EXPERIMENTS, JOBS):
                     continue
-                with contextlib.suppress(OSError):
+                try:
                     if entry.is_symlink() or entry.is_dir(follow_symlinks=False):
                         present[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
-        return dict(sorted(present.items()))
+                except OSError:  # removed meanwhile
+                    continue
+        return present if self.complete else dict(sorted(present.items()))
 
     def _some(self, present: Mapping[str, int]) -> list[str]:
         """Return a few runs in turn, so that a file changed in its place is noticed as well."""
