@@ -59,7 +59,10 @@ class Page:
 
 
 class Drawn(document.Page):
-    """The content of a report that is drawn for a browser: the curves of all budgets, with more points."""
+    """The content of a report that is drawn for a browser: the curves of all budgets, with more points.
+
+    Data files are beside the page, or for chosen runs at the address of the page with their name added.
+    """
 
     every_budget, points = True, CURVE_POINTS
 
@@ -103,7 +106,7 @@ class Pages:
         return self._report("study.html.j2", record, self.watched.results(record))
 
     def _report(self, template: str, record: ExperimentRecord, results: Results, **context: Any) -> Page:
-        page = Drawn(results)
+        page = Drawn(results, link(query, file=None) + "&file=" if (query := context.get("query")) else "")
         return self._render(
             template, drawing.colour_rules(page.looks), page=page, progress=self.watched.progress(record),
             grid=self._grid(record, results), rows_of=self.watched.rows, **context,
@@ -123,13 +126,7 @@ class Pages:
 
     def study_file(self, query: QueryParams, name: str, file: str) -> Page:
         """Return a data file of a study's report, made from what is known now."""
-        from workbench.report import data_files
-
-        results = self.watched.results(self.watched.record(name))
-        files = data_files.data_files(results)
-        if file not in files:
-            raise InputError(f"the report has no file {file[:80]!r}")
-        return _download(file, files[file])
+        return _data_file(self.watched.results(self.watched.record(name)), file)
 
     # -- runs
 
@@ -168,6 +165,8 @@ class Pages:
             raise InputError(f"{len(run_ids)} runs cannot be compared on one page; choose at most {MOST_COMPARED}")
         rows = [self._row(run_id) for run_id in run_ids]
         record = chosen_record(rows)
+        if file := query.get("file"):
+            return _data_file(self.watched.results(record), file)
         return self._report("compare.html.j2", record, self.watched.results(record), query=query, run_ids=run_ids)
 
     # -- one run
@@ -235,7 +234,7 @@ def chosen_record(rows: Sequence[Row]) -> ExperimentRecord:
     first = [key for key in ("objective", "scale") if key in differ] or differ[:1] or ["objective"]
     ids = [row["run_id"] for row in trained]
     others = [row["run_id"] for row in rows if row["run_id"] not in ids]
-    return ExperimentRecord("\n".join(sorted([*ids, *others])), axis=first[0], runs=ids, untrained=others)
+    return ExperimentRecord("chosen runs", axis=first[0], runs=ids, untrained=others)
 
 
 def present(row: Row) -> Row:
@@ -343,6 +342,14 @@ def _files(run: RunDir) -> list[tuple[str, str]]:
             if stat.S_ISREG(facts.st_mode):
                 found.append((os.path.relpath(path, run.path), f"{formatting.count(facts.st_size)}B"))
     return found
+
+
+def _data_file(results: Results, name: str) -> Page:
+    """Return a data file of a report, made from what is known now. Raises InputError if the report has no such file."""
+    files = document.files_beside(results)
+    if name not in files:
+        raise InputError(f"the report has no file {name[:80]!r}")
+    return _download(name, files[name])
 
 
 def _download(name: str, data: bytes) -> Page:

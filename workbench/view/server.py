@@ -214,13 +214,14 @@ def listening(host: str, port: int | None) -> socket.socket:
             return socket.create_server((host, number), family=family)
         except OverflowError:
             raise InputError(f"--port {port} is not a port; ports are from 1 to 65535") from None
-        except socket.gaierror:
-            raise InputError(f"--host {host!r:.80} is no name or address of this machine") from None
         except OSError as error:
             if port is None and number and error.errno == errno.EADDRINUSE:
                 continue
-            reasons = {errno.EADDRINUSE: "another program listens there", errno.EACCES: "you may not listen there",
-                       errno.EADDRNOTAVAIL: "it is no address of this machine"}  # fmt: skip
+            elsewhere = "it is no name or address of this machine"
+            reasons = {
+                errno.EADDRINUSE: "another program listens there", errno.EACCES: "you may not listen there",
+                errno.EADDRNOTAVAIL: elsewhere, socket.EAI_NONAME: elsewhere, socket.EAI_AGAIN: elsewhere,
+            }  # fmt: skip
             reason = reasons.get(error.errno or 0, error.strerror or str(error))
             raise InputError(f"{host}:{number} cannot be used: {reason}; choose another --port or --host") from None
     raise AssertionError

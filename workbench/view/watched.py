@@ -87,7 +87,7 @@ class Watched:
         self._index = Index(store.root, "runs", lambda run: self._shared(runs_table.row_of(run)))
         self._values: dict[tuple[type, Any], Any] = {}  # one copy of each text and number that rows share
         self._turn: list[str] = []
-        self._results: dict[str, tuple[Any, Results]] = {}
+        self._results: dict[tuple[str, ...], tuple[Any, Results]] = {}
         self._answers: dict[str, tuple[Any, str]] = {}
         self._lock, self._computing = threading.Lock(), threading.Lock()
         self._stop = threading.Event()
@@ -259,7 +259,7 @@ class Watched:
         from workbench.report.load import study_tables
         from workbench.report.results import ReportOptions
 
-        key, name = self._key(record, curves), f"{record.name}\n{record.axis}"
+        key, name = self._key(record, curves), (record.name, record.axis, *record.runs)
         with self._computing:
             kept = self._results.pop(name, None)
             if kept is None or kept[0] != key:

@@ -81,15 +81,21 @@ def write_results(results: Results, out: Path) -> Path:
     page, prefix = place_of_files(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(page.parent)
+    files = files_beside(results)
+    html = render(results, prefix)
+    texts = {page.parent / f"{prefix}{name}": content for name, content in files.items()}
+    write_together(texts | {page: html.encode("utf-8", "replace")})  # the page is last: after a kill it is missing
+    return page
+
+
+def files_beside(results: Results) -> dict[str, bytes]:
+    """Return the files that a page links to, by name: the data files, and its main figure if there are scores."""
     files = data_files.data_files(results)
     if results.by_verdict:
         chart, looks = charts.main(results, results.by_verdict[0], "picture"), drawing.looks(results)
         svg = drawing.standalone(drawing.draw(chart, looks, 920, 440), drawing.colour_rules(looks))
         files["compute.svg"] = svg.encode("utf-8", "replace")
-    html = render(results, prefix)
-    texts = {page.parent / f"{prefix}{name}": content for name, content in files.items()}
-    write_together(texts | {page: html.encode("utf-8", "replace")})  # the page is last: after a kill it is missing
-    return page
+    return files
 
 
 def _warn_of_replaced(table: Path, results: Results, store: RunStore) -> None:
@@ -164,6 +170,10 @@ class Page:
         conventions = {str(run["convention"]) for run in self.runs if run["role"] == "arm"}
         one = len(conventions) == 1 and conventions <= set(CONVENTIONS)
         self.counted = conventions.pop() if one else "paper"  # the convention of FLOPs in the table of runs
+
+    def file(self, name: str) -> str:
+        """Return the address of a data file."""
+        return self.prefix + name
 
     def title(self, arm: str) -> str:
         """Return the name of an arm that people say."""
