@@ -1,4 +1,4 @@
-"""The pages in a real browser, served by the command: they follow a store that changes, and nothing on them is amiss."""
+"""The pages in a real browser, served by the command: they follow a store that changes, and fit."""
 
 from __future__ import annotations
 
