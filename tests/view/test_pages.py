@@ -104,7 +104,7 @@ def test_chosen_runs_are_compared_as_one_study(client: TestClient) -> None:
     html = client.get(f"/compare?run={','.join(chosen[:4])}&run={chosen[4]}&run={chosen[5]}").text
     page = text_of(html)
     assert "6 chosen runs of 2 arms" in page and "Settings that differ, by arm" in page
-    table = re.search(r"Settings that differ, by arm</caption>(.*?)</table>", html, re.DOTALL)
+    table = re.search(r"Settings that differ, by arm</span></caption>(.*?)</table>", html, re.DOTALL)
     assert table is not None and re.findall(r"<code>([^<]+)</code>", table[1]) == ["objective"]
     assert 'data-chart="curve-mlm_loss"' in html and re.search(r"\d ± \d", page)
     csv = re.search(r'href="([^"]*file=table\.csv)"', html)
