@@ -288,7 +288,7 @@ def load_published_tokenizer(folder: Path) -> Any:
     files = hugging_face.check_tokenizer_folder(folder)
     with (
         hugging_face.refusing(folder, "holds no tokenizer that can be loaded"),
-        hugging_face.stand_in(folder, files, hugging_face.kind_of_tokenizer(folder)) as clean,
+        hugging_face.view(folder, files, hugging_face.kind_of_tokenizer(folder)) as clean,
     ):
         from transformers import AutoTokenizer, PreTrainedTokenizerBase
 

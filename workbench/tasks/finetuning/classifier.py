@@ -148,7 +148,7 @@ def _load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.M
             setattr(config, name, dropout)
     config.use_cache = False
     _check_total(files, config)
-    with hugging_face.stand_in(files.folder, files.weights, files.config) as clean:
+    with hugging_face.view(files.folder, files.weights, files.config) as clean:
         model, report = AutoModel.from_pretrained(
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
             use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,

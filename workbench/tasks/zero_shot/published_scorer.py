@@ -136,7 +136,7 @@ def _with_head(files: hugging_face.EncoderFiles, config: Any) -> tuple[Any, str]
     config.use_cache = False
     with (
         hugging_face.refusing(files.folder, REFUSED),
-        hugging_face.stand_in(files.folder, files.weights, files.config) as clean,
+        hugging_face.view(files.folder, files.weights, files.config) as clean,
     ):
         try:
             model, report = getattr(transformers, kind).from_pretrained(
