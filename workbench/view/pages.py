@@ -171,14 +171,21 @@ class Pages:
 
     # -- one run
 
+    def _run(self, run_id: str) -> RunDir:
+        """Return the folder of a run. Raises InputError if there is none."""
+        run = self.store.get(run_id)
+        if run_id not in self.watched.rows and not run.path.is_dir():
+            raise InputError(f"no run {run_id!r} in {self.store.root}")
+        return run
+
     def _row(self, run_id: str) -> Row:
         """Return the row of a run. Raises InputError if there is none."""
-        run = self.store.get(run_id)
+        run = self._run(run_id)
         return self.watched.rows.get(run_id) or runs_table.row_of(run)
 
     def run(self, query: QueryParams, run_id: str) -> Page:
         """Return the page of a run: settings, plan, curves, health, scores, log, files, and how to reproduce it."""
-        row, run = self._row(run_id), self.store.get(run_id)
+        row, run = self._row(run_id), self._run(run_id)
         page = Drawn(self.watched.results(chosen_record([row]))) if row["state"] not in ("damaged", "reading") else None
         records = {name: optional(run.path / f"{name}.json") for name in ("plan", "env", "done", "error", "wanted")}
         scores = page.frames.rows("scores") if page else []
@@ -209,7 +216,7 @@ class Pages:
 
     def run_file(self, query: QueryParams, run_id: str, path: str) -> Page:
         """Return a file of a run. Raises InputError for any path that leads out of its folder."""
-        run = self.store.get(run_id)
+        run = self._run(run_id)
         file = run.file(path)
         if not os.path.realpath(file).startswith(f"{os.path.realpath(self.store.root)}{os.sep}"):
             raise InputError("that path leads out of the store")

@@ -2,7 +2,7 @@
 
 A page shows settings and logs, so only the person who started the server sees it. The address that is printed has a
 random token, which is exchanged for a cookie. A request needs the cookie, one of the names of this machine as its Host,
-against pages elsewhere that pretend to be it, and no foreign Origin. Only GET is answered.
+against pages elsewhere that pretend to be it, and no foreign Origin. There is no route but for GET.
 """
 
 from __future__ import annotations
@@ -139,8 +139,6 @@ class Guarded:
         refusal = self.guard.refusal(request.headers, request.cookies)
         if refusal:
             return Response(refusal, 403, media_type="text/plain")
-        if request.method not in ("GET", "HEAD"):
-            return Response("only GET is answered: pages cannot change anything", 405, media_type="text/plain")
         if token is not None and request.url.path == "/":
             if not secrets.compare_digest(token.encode(), self.guard.token.encode()):
                 return HTMLResponse(REFUSED, 403)
