@@ -131,6 +131,7 @@ def view(
     from workbench.store.run_store import RunStore
     from workbench.view import view as serve
 
+    os.nice(10)  # runs on this machine go first
     serve(RunStore.existing(runs), host, port, open_, say)
 
 

@@ -15,9 +15,9 @@ import os
 import secrets
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -231,29 +231,21 @@ def has_screen() -> bool:
     return not remote and (sys.platform == "darwin" or any(os.environ.get(k) for k in ("DISPLAY", "WAYLAND_DISPLAY")))
 
 
-class Server(uvicorn.Server):
-    """A server that ends the streams of changes when it is told to stop, since it waits for all answers."""
-
-    def __init__(self, config: uvicorn.Config, watched: Watched) -> None:
-        super().__init__(config)
-        self.watched = watched
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop, at a signal."""
-        self.watched.stop()
-        super().handle_exit(sig, frame)
-
-
 def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
-    """Answer requests until Ctrl-C or SIGTERM."""
-    os.nice(10)  # runs on this machine go first
+    """Answer requests until Ctrl-C or SIGTERM. It can be called from a notebook, which has an event loop of its own."""
     watched = Watched(store)
     config = uvicorn.Config(
         application(store, guard, watched), log_level="error", access_log=False, timeout_graceful_shutdown=1,
         server_header=False, lifespan="off", ws="none", http="h11",
     )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
     with watched.watching():
+        thread.start()
         try:
-            Server(config, watched).run([sock])
+            while thread.is_alive():
+                thread.join(1.0)
         except (KeyboardInterrupt, Interrupted):
-            return
+            pass
+    server.should_exit = True
+    thread.join(5.0)

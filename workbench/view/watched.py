@@ -84,7 +84,7 @@ class Watched:
         self._times: dict[str, int] = {}  # run id -> the time of its folder
         self._stamps: dict[str, str] = {}  # run id -> a hash over its row, without what changes at every step
         self._record_times: Any = None
-        self._index = Index(store.root, "runs", lambda run: self._shared(runs_table.row_of(run)))
+        self._index, self._unknown = Index(store.root, "runs", self._row_of), 0
         self._values: dict[tuple[type, Any], Any] = {}  # one copy of each text and number that rows share
         self._turn: list[str] = []
         self._results: dict[tuple[str, ...], tuple[Any, Results]] = {}
@@ -153,7 +153,8 @@ class Watched:
             if not later and not self.complete:
                 self.complete = True
                 self.version += 1
-                self._index.keep()
+                if self._unknown > AT_ONCE:  # the next start reads a few runs again in less time than writing takes
+                    self._index.keep()
                 self._index.known = self._index.used
             elif later and self.version == before:
                 self.version += 1
@@ -192,6 +193,11 @@ class Watched:
         except (InputError, OSError) as error:  # files that change meanwhile
             row = {"run_id": run_id, "state": "damaged" if os.path.lexists(run.path) else READING, "note": str(error)}
         self._place(run_id, row)
+
+    def _row_of(self, run: RunDir) -> Row:
+        """Return the row of a run, which the index lacks."""
+        self._unknown += 1
+        return self._shared(runs_table.row_of(run))
 
     def _shared(self, row: Row) -> Row:
         """Return a row with one copy of each key, text and number in memory."""
