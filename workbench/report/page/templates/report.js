@@ -483,7 +483,7 @@ const unfold = () => {
 };
 addEventListener("hashchange", unfold);
 unfold();
-const links = new Map([...document.querySelectorAll("nav a")].map(link => [link.getAttribute("href").slice(1), link]));
+const links = new Map([...document.querySelectorAll("nav a[href^='#']")].map(link => [link.getAttribute("href").slice(1), link]));
 const here = id => links.forEach((link, each) => { if (each === id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); });
 const seen = new IntersectionObserver(entries => entries.forEach(entry => { if (entry.isIntersecting) here(entry.target.id); }), {rootMargin: "-15% 0px -75% 0px"});
 here([...links.keys()][0]);
