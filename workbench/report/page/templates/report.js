@@ -28,7 +28,7 @@ const button = (label, action, attributes = {}) => {
 };
 
 // -- on a page that is served, its address holds what the reader has chosen, so that a link shows the same
-const chosen = ["axis", "log", "high", "smooth"], served = location.protocol.startsWith("http");
+const chosen = ["axis", "log", "high", "smooth"], served = location.protocol !== "file:";
 const remember = () => {
   if (!served) return;
   const address = new URL(location.href);
