@@ -18,6 +18,7 @@ PACKAGE = ROOT / "workbench"
 # Top to bottom. A part imports what stands on lines below its own; parts on one line do not see each other.
 LINES = (
     "cli api",
+    "view",
     "execution",
     "tasks bench",
     "training",
@@ -55,6 +56,8 @@ HOMES = {
     "pandas": ("report", "api"),
     "matplotlib": ("report",),
     "jinja2": ("report",),
+    "starlette": ("view",),
+    "uvicorn": ("view",),
     "datasets": ("data", "tasks"),
     "transformers": ("models", "data", "tasks", "api"),
     "tokenizers": ("data",),
@@ -66,7 +69,8 @@ HOMES = {
     "fsspec": ("data.remote",),
 }
 SLOW_TO_LOAD = (
-    "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn"
+    "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn "
+    "starlette uvicorn"
 )
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))

@@ -282,6 +282,15 @@ class Store:
         """The folder of the store."""
         return self._store.root
 
+    def view(self, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
+        """Serve the pages of `workbench view` until Ctrl-C, and print their address.
+
+        Raises InputError if the address cannot be used.
+        """
+        from workbench.view import view
+
+        view(self._store, host, port, browser)
+
     def run(self, name: str) -> Run:
         """Return a run by its name, or by a part that no other name has. Raises InputError if there is no such run."""
         from workbench.report.load.runs_table import find_run

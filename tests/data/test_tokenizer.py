@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import memory
-from workbench.data import built_in_text, tokenizer
+from workbench.data import built_in_text
+from workbench.data import tokenizer
 from workbench.data.tokenizer import SPECIALS
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special

@@ -164,7 +164,7 @@ def test_axes_scales_and_seeds(browser: Browser, page_of: Callable[[str], Path])
         chart(tab).get_by_role("button", name="seeds").click()
         assert chart(tab).locator(".seed").count() == 20 and not chart(tab).locator(".b").count()
         assert chart(tab, "curve-mlm_loss").locator(".seed").count() == 12
-        tab.locator("#curves select").select_option("seconds")
+        tab.locator("#curves select[aria-label=axis]").select_option("seconds")
         assert "time" in texts(tab, "curve-mlm_loss") and "time" in texts(tab, "curve-generator_loss")
 
 

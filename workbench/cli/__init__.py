@@ -52,6 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": train.run,
     "sweep": train.sweep_,
     "report": read.report,
+    "view": read.view,
     "status": read.status,
     "runs": read.runs_,
     "verify": read.verify,

@@ -1,4 +1,4 @@
-"""Commands that read a run store: report, status, verify, runs, diff, export, push."""
+"""Commands that read a run store: report, view, status, verify, runs, diff, export, push."""
 
 from __future__ import annotations
 
@@ -143,6 +143,26 @@ def status(options: Runs, archived: Archived = False, as_json: AsJson = False) -
     if as_json or lines:
         emit(rows if as_json else "\n".join(lines), as_json)
     _end_if_damaged(rows)
+
+
+def view(
+    options: Runs,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than 127.0.0.1 are reached from outside.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port (default 8642, or any free one).")] = None,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the pages in the browser.")] = True,
+) -> None:
+    """Serve pages about the runs of a store to the browser, which show what happens now, until Ctrl-C.
+
+    The address has a token, without which nothing is shown. Pages only read: they change no run.
+    """
+    from workbench.progress import say
+    from workbench.store.run_store import RunStore
+    from workbench.view import view as serve
+
+    os.nice(10)  # runs on this machine go first
+    serve(RunStore.existing(options.runs), host, port, open_, say)
 
 
 def verify(

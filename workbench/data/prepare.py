@@ -22,7 +22,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.data import filters, sources, tokenizer
+from workbench.data import filters, sources
+from workbench.data import tokenizer
 from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
 from workbench.data.near_duplicates import left_out
 from workbench.data.preprocessing import (

@@ -215,10 +215,11 @@ def _line(arm: str, title: str, points: Sequence[Cell | TrainingPoint], marks: t
     return Series(arm, title, x, tuple(e.mean for e in estimates), tuple(e.half for e in estimates), seeds, marks)
 
 
-def curves(results: Results) -> list[Chart]:
+def curves(results: Results, every_budget: bool = False, points: int = GRID) -> list[Chart]:
     """Return a figure for each metric that runs logged: the mean over seeds of each arm, with its t interval.
 
-    The curves of the largest budget are shown, each on GRID points; between two logged rows a value is linear.
+    The curves of the largest budget are shown, or of every budget, each on so many points; between two logged rows a
+    value is linear.
     """
     import numpy as np
 
@@ -227,19 +228,24 @@ def curves(results: Results) -> list[Chart]:
         return []
     runs = [run for run in results.frames.rows("runs") if run["role"] == "arm"]
     budget = results.by_verdict[0].budget if results.by_verdict else next((run["budget"] for run in reversed(runs)), "")
-    runs = [run for run in runs if run["budget"] == budget] or runs
+    runs = runs if every_budget else [run for run in runs if run["budget"] == budget] or runs
     best = [cell.arm for cell in results.by_verdict[0].at(budget)] if results.by_verdict else []
     arms = sorted(results.arms, key=lambda arm: best.index(arm) if arm in best else len(best))[:MOST_ARMS]
     if len(arms) <= FEW_ARMS:
         arms = [arm for arm in results.arms if arm in arms]
     places = table.groupby("run_id", sort=False).indices
-    by_arm = {arm: [run for run in runs if run["arm"] == arm and run["run_id"] in places] for arm in arms}
+    budgets = dict.fromkeys(run["budget"] for run in runs)
+    groups = [
+        (arm, results.titles[arm] if len(budgets) == 1 else f"{results.titles[arm]}, {one}",
+         [run for run in runs if (run["arm"], run["budget"]) == (arm, one) and run["run_id"] in places])
+        for arm in arms for one in budgets
+    ]  # fmt: skip
     metrics = [name for name in map(str, table.columns) if name not in ASIDE and not name.startswith("flops")]
     columns = {name: table[name].to_numpy(dtype=float) for name in [*metrics, "step", *_amount_columns(table)]}
     keep_seeds = len(runs) <= MOST_SEEDS
-    grid = GRID if len(arms) <= 12 else GRID // 2
+    grid = points if len(arms) <= 12 else points // 2
     charts: dict[str, list[Series]] = {metric: [] for metric in metrics}
-    for arm, arm_runs in by_arm.items():
+    for arm, title, arm_runs in groups:
         if not arm_runs:
             continue
         own = [places[run["run_id"]] for run in arm_runs]
@@ -258,7 +264,7 @@ def curves(results: Results) -> list[Chart]:
             }
             rows = {seed: values for seed, values in rows.items() if values is not None}
             if rows:
-                charts[metric].append(_curve(arm, results.titles[arm], x, rows, keep_seeds))
+                charts[metric].append(_curve(arm, title, x, rows, keep_seeds))
     convention = results.by_verdict[0].convention() if results.by_verdict else "matmul"
     axes = ("tokens", "steps", "seconds", f"flops_{convention}")
     made = [

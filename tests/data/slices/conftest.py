@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data import preprocessing, tokenizer
+from workbench.data import preprocessing
+from workbench.data import tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -151,7 +151,11 @@ def read_study(store: RunStore, name: str, verify: bool = True) -> Frames:
     With `verify`, every file of a run is compared with its hash; without it, only file sizes and the hashes inside
     JSON files are checked.
     """
-    experiment = store.experiment(name)
+    return read_record(store, store.experiment(name), verify)
+
+
+def read_record(store: RunStore, experiment: ExperimentRecord, verify: bool = True) -> Frames:
+    """Return the tables of a record, which need not be in the store: any of its runs can be read as one study."""
     record = _plain(experiment)
     read = _read_runs(store, record, verify)
     read.notes += [] if verify else ["Files were not compared with their hashes (--no-verify)."]

@@ -81,15 +81,21 @@ def write_results(results: Results, out: Path) -> Path:
     page, prefix = place_of_files(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(page.parent)
+    files = files_beside(results)
+    html = render(results, prefix)
+    texts = {page.parent / f"{prefix}{name}": content for name, content in files.items()}
+    write_together(texts | {page: html.encode("utf-8", "replace")})  # the page is last: after a kill it is missing
+    return page
+
+
+def files_beside(results: Results) -> dict[str, bytes]:
+    """Return the files that a page links to, by name: the data files, and its main figure if there are scores."""
     files = data_files.data_files(results)
     if results.by_verdict:
         chart, looks = charts.main(results, results.by_verdict[0], "picture"), drawing.looks(results)
         svg = drawing.standalone(drawing.draw(chart, looks, 920, 440), drawing.colour_rules(looks))
         files["compute.svg"] = svg.encode("utf-8", "replace")
-    html = render(results, prefix)
-    texts = {page.parent / f"{prefix}{name}": content for name, content in files.items()}
-    write_together(texts | {page: html.encode("utf-8", "replace")})  # the page is last: after a kill it is missing
-    return page
+    return files
 
 
 def _warn_of_replaced(table: Path, results: Results, store: RunStore) -> None:
@@ -140,6 +146,8 @@ class Measure:
 class Page:
     """The content of the page, in the order in which it is read."""
 
+    every_budget, points = False, charts.GRID  # of the curves
+
     def __init__(self, results: Results, prefix: str = "") -> None:
         self.results, self.frames, self.prefix = results, results.frames, prefix
         self.boards = results.by_verdict  # the deciding measure first
@@ -162,6 +170,10 @@ class Page:
         conventions = {str(run["convention"]) for run in self.runs if run["role"] == "arm"}
         one = len(conventions) == 1 and conventions <= set(CONVENTIONS)
         self.counted = conventions.pop() if one else "paper"  # the convention of FLOPs in the table of runs
+
+    def file(self, name: str) -> str:
+        """Return the address of a data file."""
+        return self.prefix + name
 
     def title(self, arm: str) -> str:
         """Return the name of an arm that people say."""
@@ -283,7 +295,10 @@ class Page:
     @cached_property
     def curves(self) -> tuple[list[Figure], list[Figure]]:
         """Return the figures of training curves: the most telling ones, and the others, which are folded."""
-        figures = [Figure(chart, drawing.draw(chart, self.looks, *PANEL)) for chart in charts.curves(self.results)]
+        figures = [
+            Figure(chart, drawing.draw(chart, self.looks, *PANEL))
+            for chart in charts.curves(self.results, self.every_budget, self.points)
+        ]
         self.charts |= {figure.chart.name: figure.chart for figure in figures}
         telling = [f for f in figures if f.chart.name.removeprefix("curve-") in charts.FIRST][:OPEN_CURVES]
         first = telling or figures[:1]

@@ -6,6 +6,7 @@ A page is one file that loads nothing else.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +30,17 @@ WIDTH, BAR, HEAD = 460, 26, 6  # CSS pixels: of a figure of `bench`, of one bar,
 COLOURS = drawing.categorical([f"part {number}" for number in range(len(drawing.PALETTE))])
 
 
-def render_page(name: str, colours: str, script: str = "", /, **context: Any) -> str:
+def render_page(name: str, colours: str, script: str = "", /, folder: Path = TEMPLATES, **context: Any) -> str:
     """Return a page from a template, with the CSS rules of its arms' `colours` and its `script`.
 
-    Its Content-Security-Policy allows its own style sheet and script alone, by their hashes.
+    The template is in `folder` and may extend those of reports. The page's Content-Security-Policy allows its own style
+    sheet and script alone, by their hashes.
     """
     style = "\n" + template("report.css") + drawing.SHAPES + "\n" + colours
     whole = {"style": style, "script": script}
     for key, text in list(whole.items()):
         whole[f"{key}_hash"] = f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-    return environment().get_template(name).render(whole | {"version": workbench.__version__} | context)
+    return environment(folder).get_template(name).render(whole | {"version": workbench.__version__} | context)
 
 
 def template(name: str) -> str:
@@ -46,12 +48,16 @@ def template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def environment() -> Environment:
-    """Return the Jinja environment: it escapes values, refuses unknown names and replaces invisible characters."""
+@functools.cache
+def environment(folder: Path = TEMPLATES) -> Environment:
+    """Return the Jinja environment of the templates in a folder and of those of reports.
+
+    It escapes values, refuses unknown names and replaces invisible characters.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader([folder, TEMPLATES]), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=lambda value: formatting.clean(value) if type(value) is str else value,
     )  # fmt: skip
     templates.filters |= {

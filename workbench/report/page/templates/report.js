@@ -1,10 +1,11 @@
 "use strict";
 // Draws the figures of a report again on other axes, and sorts, filters and copies its tables. Everything on the page
 // is readable without it. Texts are set as text, never as markup.
-(() => {
+// What a reader has chosen outlives a drawing, since a page of `workbench view` is drawn again while runs go on.
+const state = {off: new Set(), seeds: false, axis: new Map(), log: new Map(), high: new Map(), smooth: new Map(), zoom: new Map()};
+const drawReport = () => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const charts = new Map(data.charts.map(chart => [chart.id, chart]));
-const state = {off: new Set(), seeds: false, axis: new Map(), log: new Map(), zoom: new Map()};
 const plots = [];
 const CHARACTER = 7.6, BOLD = 1.12, GAP = 15, NS = "http://www.w3.org/2000/svg";
 
@@ -25,6 +26,24 @@ const button = (label, action, attributes = {}) => {
   node.addEventListener("click", () => action(node));
   return node;
 };
+
+// -- on a page that is served, its address holds what the reader has chosen, so that a link shows the same
+const chosen = ["axis", "log", "high", "smooth"], served = location.protocol !== "file:";
+const remember = () => {
+  if (!served) return;
+  const address = new URL(location.href);
+  for (const key of [...address.searchParams.keys()]) if (chosen.includes(key.split(".")[0]) && key.includes(".")) address.searchParams.delete(key);
+  for (const key of chosen) for (const [group, value] of state[key]) address.searchParams.set(`${key}.${group}`, value);
+  state.seeds ? address.searchParams.set("seeds.", "true") : address.searchParams.delete("seeds.");
+  state.off.size ? address.searchParams.set("off.", [...state.off].join(" ")) : address.searchParams.delete("off.");
+  history.replaceState(null, "", address);
+};
+if (served) for (const [name, value] of new URLSearchParams(location.search)) {
+  const [key, ...group] = name.split(".");
+  if (chosen.includes(key) && group.length) state[key].set(group.join("."), key === "axis" ? value : key === "smooth" ? Number(value) || 0 : value === "true");
+  else if (name === "seeds.") state.seeds = value === "true";
+  else if (name === "off.") state.off = new Set(value.split(" ").map(Number));
+}
 
 // -- numbers as text, as in figures/drawing.py
 const trim = (number, digits) => String(Number(number.toPrecision(digits)));
@@ -103,14 +122,23 @@ const axisOf = chart => {
 const groupOf = chart => isPanel(chart) ? "curves" : chart.id;
 const isLog = chart => state.log.has(groupOf(chart)) ? state.log.get(groupOf(chart)) : chart.log;
 
+// The exponential moving average of a line, by which later points weigh more; the band and the lines of seeds follow.
+const smoothed = (row, weight) => {
+  let mean = null;
+  return row.map(v => v === null ? null : (mean = mean === null ? v : weight * mean + (1 - weight) * v));
+};
 const drawLines = (plot, chart, width, height) => {
-  const axis = axisOf(chart), visible = chart.series.filter(s => !state.off.has(s.a) && axis in s.x);
+  const weight = state.smooth.get(groupOf(chart)) || 0, smooth = row => weight ? smoothed(row, weight) : row;
+  const axis = axisOf(chart), visible = chart.series.filter(s => !state.off.has(s.a) && axis in s.x)
+    .map(s => weight ? {...s, y: smooth(s.y), s: Object.fromEntries(Object.entries(s.s).map(([seed, row]) => [seed, smooth(row)]))} : s);
   const xs = s => data.x[s.x[axis]], small = width < 480;
   const room = Math.floor((height - 50) / GAP);
   const named = small ? [] : visible.slice(0, Math.max(0, room - chart.levels.length)), levels = small ? [] : chart.levels;
   const titles = [...named.map(s => cut(s.t, width * .28)), ...levels.map(l => l[0])];
-  const [low, high] = limits(chart, visible);
-  const ticks = niceTicks(low, high, height < 240 ? 4 : 6);
+  let [low, high] = limits(chart, visible);
+  const least = Math.min(...visible.flatMap(s => s.y)), steep = state.high.get(groupOf(chart)) && least > 0;
+  if (steep) low = Math.max(low, least * .9);
+  const ticks = (steep ? logTicks : niceTicks)(low, high, height < 240 ? 4 : 6);
   const left = 10 + Math.max(20, ...ticks.map(v => widthOf(plain(v)))), right = titles.length ? 14 + BOLD * Math.max(...titles.map(widthOf)) : 12;
   const top = isPanel(chart) ? 10 : 26, bottom = 40, w = width - left - right, h = height - top - bottom;
   const all = visible.flatMap(xs);
@@ -118,7 +146,7 @@ const drawLines = (plot, chart, width, height) => {
   const log = isLog(chart) && from > 0 && to > from;
   if (!log && !state.zoom.has(chart.id) && from > 0 && from < .2 * to) from = 0;
   const share = x => !(to > from) ? .5 : log ? Math.log(x / from) / Math.log(to / from) : (x - from) / (to - from);
-  const px = x => left + 6 + (w - 12) * share(x), py = y => top + h * (1 - (y - low) / (high - low));
+  const px = x => left + 6 + (w - 12) * share(x), py = y => top + h * (1 - (steep ? Math.log(Math.max(y, low / 10) / low) / Math.log(high / low) : (y - low) / (high - low)));
   const back = p => { const t = (p - left - 6) / (w - 12); return log ? from * (to / from) ** t : from + t * (to - from); };
   const root = plot.root, id = `j-${chart.id}`;
   if (!isPanel(chart)) root.append(text(2, 13, cut(chart.title, width - 4)));
@@ -162,6 +190,7 @@ const drawLines = (plot, chart, width, height) => {
     return {head: `${amount(axis, x)} ${data.short[axis]}${mark ? ` (${mark})` : ""}`, rows, x: px(x), y: top, line: `M${px(x)} ${top}v${h}`};
   };
   plot.stops = stops.length;
+  plot.values = stops;
   plot.nearest = (mx) => stops.reduce((best, x, i) => Math.abs(px(x) - mx) < Math.abs(px(stops[best]) - mx) ? i : best, 0);
   plot.range = (a, b) => [back(Math.max(left + 6, Math.min(a, b))), back(Math.min(left + w - 6, Math.max(a, b)))];
   plot.box = [left, top, w, h];
@@ -222,9 +251,21 @@ const draw = plot => {
 };
 const drawAll = () => plots.forEach(draw);
 
+// One cursor for all figures of a group: the others show the same amount, without a box of values.
+const shareCursor = plot => {
+  const group = groupOf(charts.get(plot.id)), x = plot.values?.[plot.at];
+  for (const other of plots) if (other !== plot && other.values && groupOf(charts.get(other.id)) === group) {
+    other.cursor?.remove();
+    if (x === undefined || !other.stops) continue;
+    const near = other.values.reduce((best, v, i) => Math.abs(v - x) < Math.abs(other.values[best] - x) ? i : best, 0);
+    other.cursor = path(other.read(near).line, "cursor");
+    other.root.append(other.cursor);
+  }
+};
 const show = (plot, at, say) => {
   plot.tip?.remove(); plot.cursor?.remove();
   plot.at = at;
+  shareCursor(plot);
   if (at < 0 || at >= plot.stops) { if (say) plot.live.textContent = ""; return; }
   const values = plot.read(at);
   plot.cursor = path(values.line, "cursor");
@@ -272,17 +313,23 @@ const savePng = plot => {
 const controls = (group, chart, redraw) => {
   const bar = make("div", {class: "tools"});
   if (chart.axes.length > 1) {
-    const select = make("select", {"aria-label": "axis"}, ...chart.axes.map(axis => make("option", {value: axis}, data.short[axis])));
-    select.addEventListener("change", () => { state.axis.set(group, select.value); state.zoom.clear(); redraw(); });
+    const select = make("select", {"aria-label": "axis"}, ...chart.axes.map(axis => make("option", {value: axis, selected: axis === axisOf(chart) ? "" : undefined}, data.short[axis])));
+    select.addEventListener("change", () => { state.axis.set(group, select.value); state.zoom.clear(); remember(); redraw(); });
     bar.append("against", select);
   }
   if (chart.kind === "lines") {
-    const log = button("log", node => { state.log.set(group, !isLog(chart)); node.setAttribute("aria-pressed", isLog(chart)); redraw(); }, {"aria-pressed": isLog(chart)});
+    const log = button("log", node => { state.log.set(group, !isLog(chart)); remember(); node.setAttribute("aria-pressed", isLog(chart)); redraw(); }, {"aria-pressed": isLog(chart)});
+    if (group === "curves") {
+      const weight = make("select", {"aria-label": "smoothing"}, ...[0, .6, .9, .97].map(w => make("option", {value: w, selected: w === (state.smooth.get(group) || 0) ? "" : undefined}, w ? `smooth ${w}` : "as logged")));
+      weight.addEventListener("change", () => { state.smooth.set(group, Number(weight.value)); remember(); redraw(); });
+      bar.append(weight, button("log y", node => { state.high.set(group, !state.high.get(group)); remember(); node.setAttribute("aria-pressed", state.high.get(group)); redraw(); }, {"aria-pressed": Boolean(state.high.get(group))}));
+    }
     bar.append(log, button("seeds", node => {
       state.seeds = !state.seeds;
+      remember();
       document.querySelectorAll("button.seeds").forEach(each => each.setAttribute("aria-pressed", state.seeds));
       drawAll();
-    }, {class: "seeds", "aria-pressed": "false", title: "the line of each seed in place of the band"}));
+    }, {class: "seeds", "aria-pressed": state.seeds, title: "the line of each seed in place of the band"}));
   }
   return bar;
 };
@@ -342,12 +389,16 @@ if (curve && panels) panels.before(controls("curves", curve, () => plots.filter(
 // -- arms on and off, in all figures
 const toggle = arm => {
   state.off.has(arm) ? state.off.delete(arm) : state.off.add(arm);
+  remember();
+  shade();
+  drawAll();
+};
+const shade = () => {
   document.querySelectorAll("[data-arm]").forEach(node => {
     const off = state.off.has(Number(node.dataset.arm));
     node.classList.toggle("off", off);
     (node.matches(".key") ? node : node.querySelector("button"))?.setAttribute("aria-pressed", !off);
   });
-  drawAll();
 };
 document.querySelectorAll(".key[data-arm]").forEach(node => {
   for (const [key, value] of [["role", "button"], ["tabindex", "0"], ["aria-pressed", "true"], ["title", "show or hide in all figures"]]) node.setAttribute(key, value);
@@ -359,6 +410,8 @@ document.querySelectorAll(".short tr[data-arm] th").forEach(head => {
   node.addEventListener("click", () => toggle(Number(head.parentNode.dataset.arm)));
   head.append(node);
 });
+
+shade();
 
 // -- tables
 const clean = node => node.textContent.replace(/\s+/g, " ").trim();
@@ -430,9 +483,10 @@ const unfold = () => {
 };
 addEventListener("hashchange", unfold);
 unfold();
-const links = new Map([...document.querySelectorAll("nav a")].map(link => [link.getAttribute("href").slice(1), link]));
+const links = new Map([...document.querySelectorAll("nav a[href^='#']")].map(link => [link.getAttribute("href").slice(1), link]));
 const here = id => links.forEach((link, each) => { if (each === id) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); });
 const seen = new IntersectionObserver(entries => entries.forEach(entry => { if (entry.isIntersecting) here(entry.target.id); }), {rootMargin: "-15% 0px -75% 0px"});
 here([...links.keys()][0]);
 links.forEach((_, id) => { const section = document.getElementById(id); if (section) seen.observe(section); });
-})();
+};
+drawReport();

@@ -1,0 +1,370 @@
+"""The pages of `workbench view`: studies, one study, runs, a comparison of chosen runs, and one run.
+
+An address holds all that a page shows: filters, columns, sorting and chosen runs are its query, so that it can be sent.
+The page of a study and a comparison are drawn as the report is (`workbench.report.page.document`).
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.datastructures import QueryParams
+
+from workbench.errors import InputError, plural
+from workbench.progress import clock
+from workbench.report import drawing, formatting
+from workbench.report.load import runs_table
+from workbench.report.load.run_files import flatten, optional
+from workbench.report.page import document, rendering
+from workbench.report.results import Results
+from workbench.report.statistics.intervals import t_interval
+from workbench.store.atomic import LONGEST_LINE, lines_of
+from workbench.store.run_directory import RunDir
+from workbench.store.run_store import ExperimentRecord
+from workbench.view.watched import OF_NOW, Row, Watched, numbers
+
+TEMPLATES = Path(__file__).parent / "templates"
+AT_A_TIME = 200  # rows of the table of runs
+MOST_COMPARED = 400  # runs
+CURVE_POINTS = 120
+TAIL = 20  # last rows of a log that the page of a run shows
+MOST_TEXT = 2**20  # bytes of a text that a page shows
+LARGEST = 2**31  # bytes of a file that is sent
+TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html", ".yaml")  # shown, never as a page
+COLUMNS = ("state", "objective", "seed", "budget", "spent.steps", "score")
+RESULTS = ("spent.", "flops.", "final.", "score")
+NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *OF_NOW}
+STATES = ("done", "trained", "running", "interrupted", "new", "failed", "diverged", "damaged", "missing", "reading")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is sent: a page with the policy that allows its own style and script alone, or a file."""
+
+    body: bytes
+    policy: str = ""
+    status: int = 200
+    kind: str = "text/html"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Drawn(document.Page):
+    """The content of a report that is drawn for a browser: the curves of all budgets, with more points.
+
+    Data files are beside the page, or for chosen runs at the address of the page with their name added.
+    """
+
+    every_budget, points = True, CURVE_POINTS
+
+
+class Pages:
+    """The pages of a store; every method takes the query of an address and returns what is sent."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched, self.store = watched, watched.store
+
+    def _render(self, name: str, colours: str = "", status: int = 200, **context: Any) -> Page:
+        """Return a page from a template, with the policy for what it holds."""
+        script = rendering.template("report.js") if "page" in context else ""
+        script += (TEMPLATES / "view.js").read_text(encoding="utf-8")
+        colours += (TEMPLATES / "view.css").read_text(encoding="utf-8")
+        shared = {"store": self.store.root, "version_seen": self.watched.version, "link": link, "states": STATES,
+                  "reading": not self.watched.complete, "clock": clock, "shown": shown, "here": name}  # fmt: skip
+        html = rendering.render_page(name, colours, script, folder=TEMPLATES, **shared, **context)
+        policy = re.search('http-equiv="Content-Security-Policy" content="([^"]+)"', html)
+        assert policy is not None
+        return Page(html.encode("utf-8", "replace"), f"{policy[1]}; frame-ancestors 'none'", status)
+
+    def refused(self, sentence: str) -> Page:
+        """Return the page that says why there is nothing to show."""
+        return self._render("message.html.j2", status=404, sentence=sentence)
+
+    # -- studies
+
+    def studies(self, query: QueryParams) -> Page:
+        """Return the list of studies: state, progress, time left, and the answer so far."""
+        rows = []
+        for record in self.watched.records:
+            answer = "" if record.damage else self.watched.answer(record)
+            computing = record.name in self.watched.wanted
+            rows.append({"progress": self.watched.progress(record), "answer": answer, "computing": computing})
+        return self._render("studies.html.j2", rows=rows, runs=len(self.watched.rows))
+
+    def study(self, query: QueryParams, name: str) -> Page:
+        """Return the report on a study as it is now, with the runs that are still missing."""
+        record = self.watched.record(name)
+        return self._report("study.html.j2", record, self.watched.results(record))
+
+    def _report(self, template: str, record: ExperimentRecord, results: Results, **context: Any) -> Page:
+        page = Drawn(results, link(query, file=None) + "&file=" if (query := context.get("query")) else "")
+        return self._render(
+            template, drawing.colour_rules(page.looks), page=page, progress=self.watched.progress(record),
+            grid=self._grid(record, results), rows_of=self.watched.rows, **context,
+        )  # fmt: skip
+
+    def _grid(self, record: ExperimentRecord, results: Results) -> list[tuple[str, list[tuple[int, Row]]]]:
+        """Return for each arm and budget its runs by seed, with their state."""
+        arms: dict[str, list[tuple[int, Row]]] = {}
+        runs = results.frames.rows("runs")
+        several = len({run["budget"] for run in runs if run["role"] == "arm"}) > 1
+        for run in runs:
+            title = results.titles.get(run["arm"], str(run["arm"]))
+            title += f", {run['budget']}" if several and run["role"] == "arm" else ""
+            row = self.watched.rows.get(run["run_id"], {"run_id": run["run_id"], "state": "missing"})
+            arms.setdefault(title, []).append((run["seed"], present(row)))
+        return [(arm, sorted(rows, key=lambda each: each[0])) for arm, rows in arms.items()]
+
+    def study_file(self, query: QueryParams, name: str, file: str) -> Page:
+        """Return a data file of a study's report, made from what is known now."""
+        return _data_file(self.watched.results(self.watched.record(name)), file)
+
+    # -- runs
+
+    def runs(self, query: QueryParams) -> Page:
+        """Return the table of runs: filtered, sorted, with chosen columns, or as means over seeds."""
+        rows = list(self.watched.rows.values())
+        where, sort, error = [text for text in query.getlist("where") if text.strip()], query.get("sort", ""), ""
+        columns = [name.strip() for name in (query.get("columns") or ",".join(COLUMNS)).split(",") if name.strip()]
+        by_seed = query.get("group") == "seeds"
+        chosen = rows
+        try:
+            words = [text for text in where if not re.search("[=<>]", text)]
+            conditions = [text for text in where if text not in words]
+            chosen = [row for row in rows if all(word in row["run_id"] for word in words)]
+            chosen = runs_table.filtered(chosen, conditions, sort or None) if chosen else []
+        except InputError as wrong:
+            error = str(wrong).removeprefix("--where ").removeprefix("--sort ")
+        groups = _groups(chosen, sort) if by_seed else [[row] for row in chosen]
+        last = max(1, -(-len(groups) // AT_A_TIME))
+        wanted = query.get("page", "")[:9]
+        number = min(last, max(1, int(wanted))) if wanted.isascii() and wanted.isdigit() else 1
+        lines = [_line(group, columns) for group in groups[(number - 1) * AT_A_TIME : number * AT_A_TIME]]
+        keys = dict.fromkeys(key for row in rows for key in row)
+        return self._render(
+            "runs.html.j2", lines=lines, total=len(groups), everything=len(rows), query=query,
+            where=where, sort=sort, columns=columns, by_seed=by_seed, error=error,
+            number=number, last=last, keys=sorted(keys),
+        )  # fmt: skip
+
+    def compare(self, query: QueryParams) -> Page:
+        """Return the report on any runs that were chosen, as if they were one study without a question."""
+        run_ids = list(dict.fromkeys(one for text in query.getlist("run") for one in text.split(",") if one))
+        if not run_ids:
+            return self._render("message.html.j2", sentence="Choose runs on the page of runs, and compare them here.")
+        if len(run_ids) > MOST_COMPARED:
+            raise InputError(f"{len(run_ids)} runs cannot be compared on one page; choose at most {MOST_COMPARED}")
+        rows = [self._row(run_id) for run_id in run_ids]
+        record = chosen_record(rows)
+        if file := query.get("file"):
+            return _data_file(self.watched.results(record), file)
+        return self._report("compare.html.j2", record, self.watched.results(record), query=query, run_ids=run_ids)
+
+    # -- one run
+
+    def _run(self, run_id: str) -> RunDir:
+        """Return the folder of a run. Raises InputError if there is none."""
+        run = self.store.get(run_id)
+        if run_id not in self.watched.rows and not run.path.is_dir():
+            raise InputError(f"no run {run_id!r} in {self.store.root}")
+        return run
+
+    def _row(self, run_id: str) -> Row:
+        """Return the row of a run. Raises InputError if there is none."""
+        run = self._run(run_id)
+        return self.watched.rows.get(run_id) or runs_table.row_of(run)
+
+    def run(self, query: QueryParams, run_id: str) -> Page:
+        """Return the page of a run: settings, plan, curves, health, scores, log, files, and how to reproduce it."""
+        row, run = self._row(run_id), self._run(run_id)
+        page = Drawn(self.watched.results(chosen_record([row]))) if row["state"] not in ("damaged", "reading") else None
+        records = {name: optional(run.path / f"{name}.json") for name in ("plan", "env", "done", "error", "wanted")}
+        scores = page.frames.rows("scores") if page else []
+        last, rows = _tail(run)
+        studies = [each.name for each in self.watched.records if run_id in each.runs or run_id in each.untrained]
+        siblings = [other["run_id"] for other in list(self.watched.rows.values()) if _identity(other) == _identity(row)]
+        health = [
+            (key.removeprefix("final."), value)
+            for key, value in row.items()
+            if key.startswith("final.") and value is not None
+        ]
+        settings = [
+            (key, value)
+            for key, value in row.items()
+            if value is not None and (_is_setting(key) or key in ("seed", "budget"))
+        ]
+        shared: dict[str, Any] = {} if page is None else {"page": page}
+        return self._render(
+            "run.html.j2", drawing.colour_rules(page.looks) if page else "", run_id=run_id, row=present(row),
+            drawn=page, settings=settings,
+            plan=[(key, value) for key, value in flatten(records["plan"]).items() if key not in ("run_id", "format")],
+            environment=[(k, v) for k, v in flatten(records["env"]).items() if k not in ("run_id", "command")],
+            command=str(records["env"].get("command") or ""), scores=scores, last=last, log_rows=rows,
+            trace=_text(run, "error.log"), failure=str(records["error"].get("message") or ""), health=health,
+            warnings=[str(each) for each in records["done"].get("warnings") or ()], files=_files(run), studies=studies,
+            siblings=sorted(siblings), error_step=records["error"].get("step"), **shared,
+        )  # fmt: skip
+
+    def run_file(self, query: QueryParams, run_id: str, path: str) -> Page:
+        """Return a file of a run. Raises InputError for any path that leads out of its folder."""
+        run = self._run(run_id)
+        file = run.file(path)
+        if not os.path.realpath(file).startswith(f"{os.path.realpath(self.store.root)}{os.sep}"):
+            raise InputError("that path leads out of the store")
+        try:
+            opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise InputError(f"{run_id} has no such file ({error.strerror})") from None
+        with os.fdopen(opened, "rb") as stream:
+            facts = os.fstat(stream.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise InputError(f"{run_id} has no such file")
+            if facts.st_size > (MOST_TEXT * 64):
+                raise InputError(f"a file of {formatting.count(facts.st_size)} bytes is not sent; copy it from {file}")
+            return _download(Path(path).name, stream.read())
+
+
+def chosen_record(rows: Sequence[Row]) -> ExperimentRecord:
+    """Return a record of chosen runs, which is in no store: its axis are the settings in which they differ."""
+    trained = [row for row in rows if row.get("kind") != "untrained"] or list(rows)
+    keys = dict.fromkeys(key for row in trained for key in row if _is_setting(key) and not key.startswith("tasks."))
+    differ = [key for key in keys if len({str(row.get(key)) for row in trained}) > 1]
+    first = [key for key in ("objective", "scale") if key in differ] or differ[:1] or ["objective"]
+    ids = [row["run_id"] for row in trained]
+    others = [row["run_id"] for row in rows if row["run_id"] not in ids]
+    return ExperimentRecord("chosen runs", axis=first[0], runs=ids, untrained=others)
+
+
+def present(row: Row) -> Row:
+    """Return a row with None for what only a run that trains has."""
+    return dict.fromkeys(OF_NOW) | row
+
+
+def link(query: Any, /, **changes: Any) -> str:
+    """Return the query of an address with other values of some keys; None or "" removes a key."""
+    pairs = [(key, value) for key, value in query.multi_items() if key not in changes and value]
+    for key, value in changes.items():
+        several = value if isinstance(value, list) else [value]
+        pairs += [(key, str(one)) for one in several if one not in (None, "")]
+    return "?" + urlencode(pairs)
+
+
+def shown(value: Any) -> str:
+    """Return a value of a row as text."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.5g}" if abs(value) < 1e5 and not value.is_integer() else formatting.count(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1e4:
+        return f"{value:,}"
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def _is_setting(key: str) -> bool:
+    return key not in NO_SETTINGS and not key.startswith((*RESULTS, "budget."))
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    """Return all settings but the seed, and the budget, which the runs of one arm share."""
+    return row.get("kind"), row.get("budget"), tuple(sorted((k, str(v)) for k, v in row.items() if _is_setting(k)))
+
+
+def _groups(rows: Sequence[Row], sort: str) -> list[list[Row]]:
+    """Return the runs that differ in their seed alone together; sorted by the mean of a result, if `sort` names one."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_identity(row) if row.get("kind") else row["run_id"], []).append(row)
+    key = sort.removeprefix("-")
+    if not key.startswith(RESULTS):
+        return list(groups.values())
+    values = [(numbers(group, key), group) for group in groups.values()]
+    known = sorted(((fmean(of), group) for of, group in values if of), key=lambda each: each[0])
+    return [group for _, group in (known[::-1] if sort.startswith("-") else known)] + [g for of, g in values if not of]
+
+
+def _line(group: Sequence[Row], columns: Sequence[str]) -> Row:
+    """Return a line of the table: one run, or runs that differ in their seed, with results as means with intervals."""
+    cells = []
+    for key in columns:
+        values = numbers(group, key) if len(group) > 1 and key.startswith(RESULTS) else []
+        if len(set(values)) > 1:
+            estimate = t_interval(values)
+            cells.append(formatting.interval(estimate.mean, estimate.half))
+        elif len(group) > 1 and key == "seed":
+            cells.append(plural(len(group), "seed"))
+        else:
+            texts = dict.fromkeys(shown(row.get(key)) for row in group if len(group) == 1 or row.get(key) is not None)
+            cells.append(" or ".join([*texts][:4]) or shown(None))
+    return {"ids": [row["run_id"] for row in group], "row": present(group[0]), "cells": cells}
+
+
+def _tail(run: RunDir) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the last row of a log, and the last TAIL rows, read from its end."""
+    try:
+        with open(run.file("metrics.jsonl"), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - 2**16))
+            lines = list(lines_of(file))[1 if size > 2**16 else 0 :]
+    except (OSError, InputError):
+        return {}, []
+    rows = []
+    for line in lines[-TAIL - 1 :]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            rows.append({key: value for key, value in row.items() if not isinstance(value, dict) and value is not None})
+    return (rows[-1] if rows else {}), rows[-TAIL:][::-1]
+
+
+def _text(run: RunDir, name: str) -> str:
+    """Return the end of a text file of a run, "" if there is none."""
+    try:
+        with open(run.file(name), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_LINE))
+            return file.read(2**16).decode(errors="replace")
+    except (OSError, InputError):
+        return ""
+
+
+def _files(run: RunDir) -> list[tuple[str, str]]:
+    """Return name and size of each file of a run; links are left out."""
+    found = []
+    for folder, folders, names in os.walk(run.path):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            facts = os.lstat(path)
+            if stat.S_ISREG(facts.st_mode):
+                found.append((os.path.relpath(path, run.path), f"{formatting.count(facts.st_size)}B"))
+    return found
+
+
+def _data_file(results: Results, name: str) -> Page:
+    """Return a data file of a report, made from what is known now. Raises InputError if the report has no such file."""
+    files = document.files_beside(results)
+    if name not in files:
+        raise InputError(f"the report has no file {name[:80]!r}")
+    return _download(name, files[name])
+
+
+def _download(name: str, data: bytes) -> Page:
+    """Return a file: texts are shown as plain text, everything else is saved. A browser runs neither."""
+    plain = name.endswith(TEXTS)
+    kind = "text/plain" if plain else mimetypes.guess_type(name)[0] or "application/octet-stream"
+    if not plain and not kind.startswith("image/"):
+        kind = "application/octet-stream"
+    safe = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
+    place = "inline" if plain else "attachment"
+    return Page(data, kind=kind, headers={"content-disposition": f'{place}; filename="{safe}"'})

@@ -1,0 +1,251 @@
+"""The server of `workbench view`: who is let in, what a browser may do with a page, and the addresses of the pages.
+
+A page shows settings and logs, so only the person who started the server sees it. The address that is printed has a
+random token, which is exchanged for a cookie. A request needs the cookie, one of the names of this machine as its Host,
+against pages elsewhere that pretend to be it, and no foreign Origin. There is no route but for GET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from workbench.errors import InputError, Interrupted
+from workbench.store.run_store import RunStore
+from workbench.view.pages import Page, Pages
+from workbench.view.watched import Watched
+
+PORT = 8642  # if none is named and no other program has it
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+AT_ONCE = 2  # pages computed at the same time
+BEAT = 0.25  # seconds between two looks for changes that pages are told of
+SILENCE = 15.0  # seconds after which a line is sent although nothing has changed, so that lost readers are noticed
+HEADERS = {
+    "cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}  # fmt: skip
+NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"  # for anything but a page
+REFUSED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>workbench view</title>
+<h1>Open the address that <code>workbench view</code> printed</h1>
+<p>It holds a token, without which nothing is shown. It changes whenever the command is started.</p></html>"""
+LET_IN = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">
+<title>workbench view</title><p><a href="/">Studies</a></p></html>"""
+
+
+class Guard:
+    """Middleware data: the token, the cookie that it is exchanged for, and the names of this machine."""
+
+    def __init__(self, host: str, port: int, token: str | None = None) -> None:
+        self.host, self.port = host, port
+        self.token = token or secrets.token_urlsafe(24)
+        self.session, self.cookie = secrets.token_urlsafe(24), f"workbench_view_{port}"
+        self.names = {*LOOPBACK, host} if host in LOOPBACK else {*LOOPBACK, host, socket.gethostname().lower()}
+        self.remote = host not in LOOPBACK
+
+    def address(self) -> str:
+        """Return the address that opens the pages, with the token."""
+        everywhere = self.host in ("0.0.0.0", "::")
+        host = socket.gethostname() if everywhere else f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/?token={self.token}"
+
+    def lines(self) -> list[str]:
+        """Return what a person must know: the address, and how to reach it from another machine."""
+        lines = [self.address()]
+        if not self.remote:
+            place = f"{self.port}:127.0.0.1:{self.port}"
+            lines.append(f"from another machine: ssh -L {place} {socket.gethostname()}, and open the address there")
+        else:
+            lines.append("every machine that reaches this one can ask for the page, and needs the token to see it")
+        return [*lines, "Ctrl-C ends it; runs go on"]
+
+    def knows(self, host: str) -> bool:
+        """Return whether a Host header names this machine.
+
+        A page elsewhere whose name is made to lead here has its own name as the Host. Ports are not compared, since a
+        tunnel has its own. Under a `--host` of its own, an address of numbers is no such name either.
+        """
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        if name in self.names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return self.remote
+
+    def refusal(self, headers: Headers, cookies: dict[str, str]) -> str | None:
+        """Return why a request without a token is refused, None if it is not."""
+        host = headers.get("host", "")
+        if not self.knows(host):
+            return "this server does not answer for that host"
+        origin = headers.get("origin")
+        if origin is not None and origin != f"http://{host}":
+            return "pages of other sites are refused"
+        if not secrets.compare_digest(cookies.get(self.cookie, "").encode(), self.session.encode()):
+            return ""
+        return None
+
+
+class Guarded:
+    """Middleware that answers no request without the cookie, and adds the headers that keep pages apart."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self.app, self.guard = app, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                whole = HEADERS | {"content-security-policy": NOTHING}
+                message["headers"] = [*message["headers"], *(
+                    (name.encode(), value.encode()) for name, value in whole.items() if name.encode() not in present
+                )]  # fmt: skip
+            await send(message)
+
+        response = self.answer(Request(scope))
+        await (self.app if response is None else response)(scope, receive, sending)
+
+    def answer(self, request: Request) -> Response | None:
+        """Return the answer to a request that is refused or brings the token; None if it is let through."""
+        token = request.query_params.get("token")
+        refusal = self.guard.refusal(request.headers, request.cookies)
+        if refusal:
+            return Response(refusal, 403, media_type="text/plain")
+        if token is not None and request.url.path == "/":
+            if not secrets.compare_digest(token.encode(), self.guard.token.encode()):
+                return HTMLResponse(REFUSED, 403)
+            # A page that leads on, since a browser sends a strict cookie only to where a page of this server leads.
+            let_in = HTMLResponse(LET_IN)
+            let_in.set_cookie(self.guard.cookie, self.guard.session, httponly=True, samesite="strict", path="/")
+            return let_in
+        return HTMLResponse(REFUSED, 403) if refusal is not None else None
+
+
+def application(store: RunStore, guard: Guard, watched: Watched | None = None) -> Guarded:
+    """Return the application that answers requests on a store."""
+    watched = watched or Watched(store)
+    pages, pool = Pages(watched), ThreadPoolExecutor(AT_ONCE)
+
+    async def computed(make: Callable[..., Page], *arguments: Any, **more: Any) -> Page:
+        return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(make, *arguments, **more))
+
+    def page(make: Callable[..., Page]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            try:
+                made = await computed(make, request.query_params, **request.path_params)
+            except (InputError, OSError) as error:
+                made = await computed(pages.refused, str(error))
+            return Response(made.body, made.status, {"content-security-policy": made.policy or NOTHING, **made.headers},
+                            media_type=made.kind)  # fmt: skip
+
+        return answer
+
+    async def events(request: Request) -> Response:
+        return StreamingResponse(_changes(watched), media_type="text/event-stream")
+
+    async def to_folder(request: Request) -> Response:
+        return RedirectResponse(f"/study/{request.path_params['name']}/")
+
+    routes = [
+        Route("/", page(pages.studies)),
+        Route("/runs", page(pages.runs)),
+        Route("/compare", page(pages.compare)),
+        Route("/study/{name}", to_folder),
+        Route("/study/{name}/", page(pages.study)),
+        Route("/study/{name}/{file}", page(pages.study_file)),
+        Route("/run/{run_id}", page(pages.run)),
+        Route("/run/{run_id}/{path:path}", page(pages.run_file)),
+        Route("/events", events),
+        Route("/{rest:path}", page(lambda query, rest: pages.refused("there is no such page"))),
+    ]
+    return Guarded(Starlette(routes=routes), guard)
+
+
+async def _changes(watched: Watched) -> AsyncIterator[str]:
+    """Yield an event whenever something in the store has changed."""
+    seen, quiet = watched.version, 0.0
+    yield f"retry: 2000\ndata: {seen}\n\n"
+    while not watched.stopped:
+        await asyncio.sleep(BEAT)
+        quiet += BEAT
+        if watched.version != seen:
+            seen, quiet = watched.version, 0.0
+            yield f"data: {seen}\n\n"
+        elif quiet >= SILENCE:
+            quiet = 0.0
+            yield ": nothing new\n\n"
+
+
+def listening(host: str, port: int | None) -> socket.socket:
+    """Return a socket on an address; without a port, on PORT or any free one. Raises InputError if it is not usable."""
+    for number in (PORT, 0) if port is None else (port,):
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, number), family=family)
+        except OverflowError:
+            raise InputError(f"--port {port} is not a port; ports are from 1 to 65535") from None
+        except OSError as error:
+            if port is None and number and error.errno == errno.EADDRINUSE:
+                continue
+            elsewhere = "it is no name or address of this machine"
+            reasons = {
+                errno.EADDRINUSE: "another program listens there", errno.EACCES: "you may not listen there",
+                errno.EADDRNOTAVAIL: elsewhere, socket.EAI_NONAME: elsewhere, socket.EAI_AGAIN: elsewhere,
+            }  # fmt: skip
+            reason = reasons.get(error.errno or 0, error.strerror or str(error))
+            raise InputError(f"{host}:{number} cannot be used: {reason}; choose another --port or --host") from None
+    raise AssertionError
+
+
+def has_screen() -> bool:
+    """Return whether a browser that is opened here would be seen: not over ssh, and on Linux with a display."""
+    remote = "SSH_CONNECTION" in os.environ or "SSH_TTY" in os.environ
+    return not remote and (sys.platform == "darwin" or any(os.environ.get(k) for k in ("DISPLAY", "WAYLAND_DISPLAY")))
+
+
+def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
+    """Answer requests until Ctrl-C or SIGTERM. It can be called from a notebook, which has an event loop of its own."""
+    watched = Watched(store)
+    config = uvicorn.Config(
+        application(store, guard, watched), log_level="error", access_log=False, timeout_graceful_shutdown=1,
+        server_header=False, lifespan="off", ws="none", http="h11",
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
+    with watched.watching():
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(1.0)
+        except (KeyboardInterrupt, Interrupted):
+            pass
+    server.should_exit = True
+    thread.join(5.0)

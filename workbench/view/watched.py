@@ -1,0 +1,312 @@
+"""What the pages know of a store: a row for each run, kept in memory and renewed when a file of the run changes.
+
+Ten thousand folders cannot all be read every second. A settled run changes only by files that are placed in its folder,
+which changes the folder's time; so every look compares these times, reads again the runs whose folder has changed and
+those with a lease, and compares all files of a few others in turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import InputError
+from workbench.execution import live
+from workbench.report.load import runs_table
+from workbench.report.load.run_files import FINISHED, number
+from workbench.store.index import Index
+from workbench.store.run_directory import RunDir
+from workbench.store.run_store import EXPERIMENTS, JOBS, ExperimentRecord, RunStore
+
+if TYPE_CHECKING:
+    from workbench.report.results import Results
+
+Row = dict[str, Any]
+log = logging.getLogger("workbench")
+
+LEAST, MOST = 1.0, 1.2  # seconds between two looks, which is longer where a look takes long
+IN_TURN = 50  # settled runs of which all files are compared at one look
+AT_ONCE = 400  # runs read for the first time at one look
+KEPT = 6  # studies whose results are kept in memory
+REDRAWN = 30  # seconds after which the curves of a study are drawn again while runs train
+SHARED = (str, int, float)
+OF_NOW = ("step", "steps", "tokens_per_second", "loss", "seconds_left", "worker")  # facts of a run that trains
+READING = "reading"  # the state of a run that was not read yet
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is: its runs in each state, and the seconds left, None if unknown."""
+
+    record: ExperimentRecord
+    states: Counter[str]
+    seconds_left: float | None
+
+    @property
+    def total(self) -> int:
+        """The number of runs."""
+        return self.states.total()
+
+    @property
+    def finished(self) -> int:
+        """The number of runs whose training is over."""
+        return sum(self.states[state] for state in FINISHED)
+
+    @property
+    def state(self) -> str:
+        """The state of the study in one word."""
+        if self.record.damage or self.states["damaged"]:
+            return "damaged"
+        if self.states["running"]:
+            return "running"
+        if self.total and self.states["done"] == self.total:
+            return "done"
+        failed = self.states["failed"] + self.states["diverged"]
+        return "failed" if failed and self.finished + failed == self.total else "unfinished"
+
+
+class Watched:
+    """The runs and records of a store, as they were at the last look; `version` grows with every change."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store, self.version, self.complete = store, 0, False
+        self.rows: dict[str, Row] = {}
+        self.records: list[ExperimentRecord] = []
+        self._times: dict[str, int] = {}  # run id -> the time of its folder
+        self._stamps: dict[str, str] = {}  # run id -> a hash over its row, without what changes at every step
+        self._record_times: Any = None
+        self._index, self._unknown = Index(store.root, "runs", self._row_of), 0
+        self._values: dict[tuple[type, Any], Any] = {}  # one copy of each text and number that rows share
+        self._turn: list[str] = []
+        self._results: dict[tuple[str, ...], tuple[Any, Results]] = {}
+        self._answers: dict[str, tuple[Any, str]] = {}
+        self._lock, self._computing = threading.Lock(), threading.Lock()
+        self._stop = threading.Event()
+        self.wanted: dict[str, None] = {}  # records whose answer a page has shown without knowing it
+        for run_id, entry in self._index.known.items():
+            entry["facts"] = self._shared(entry["facts"])
+            self._place(run_id, entry["facts"])
+
+    # -- looking
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look for changes, and compute answers that pages lack, in threads of their own inside the block."""
+        threads = [threading.Thread(target=each, daemon=True) for each in (self._look_on, self._answer_on)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing is looked for any more."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Look for changes no more."""
+        self._stop.set()
+
+    def _look_on(self) -> None:
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            try:
+                self.look()
+            except (OSError, InputError) as error:
+                log.warning("the store cannot be read at the moment: %s", error)
+            took = time.monotonic() - begun
+            self._stop.wait(0.05 if not self.complete else min(MOST, max(LEAST, 40 * took)))
+
+    def look(self) -> None:
+        """Read again what has changed since the last look, and at the first ones some of the runs."""
+        with self._lock:
+            present = self._present()
+            before = self.version
+            for run_id in self.rows.keys() - present.keys():
+                del self.rows[run_id]
+                self._stamps.pop(run_id, None)
+                self.version += 1
+            new = [run_id for run_id, at in present.items() if self._times.get(run_id) != at]
+            first = [run_id for run_id in new if run_id not in self._times]
+            later = set(first[AT_ONCE:])
+            for run_id in later:
+                if run_id not in self.rows:
+                    self._place(run_id, {"run_id": run_id, "state": READING, "note": ""})
+            busy = [run_id for run_id, row in self.rows.items() if row["state"] == "running"]
+            for run_id in dict.fromkeys([*(one for one in new if one not in later), *busy, *self._some(present)]):
+                if run_id in present:
+                    self._read(run_id)
+                    self._times[run_id] = present[run_id]
+            self._times = {run_id: at for run_id, at in self._times.items() if run_id in present}
+            self._read_records()
+            if not later and not self.complete:
+                self.complete = True
+                self.version += 1
+                if self._unknown > AT_ONCE:  # the next start reads a few runs again in less time than writing takes
+                    self._index.keep()
+                self._index.known = self._index.used
+            elif later and self.version == before:
+                self.version += 1
+
+    def _present(self) -> dict[str, int]:
+        """Return the time of the folder of each run in the store."""
+        present = {}
+        with os.scandir(self.store.root) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name in (EXPERIMENTS, JOBS):
+                    continue
+                try:
+                    if entry.is_symlink() or entry.is_dir(follow_symlinks=False):
+                        present[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+                except OSError:  # removed meanwhile
+                    continue
+        return present if self.complete else dict(sorted(present.items()))
+
+    def _some(self, present: Mapping[str, int]) -> list[str]:
+        """Return a few runs in turn, so that a file changed in its place is noticed as well."""
+        if not self.complete:
+            return []
+        self._turn = self._turn or list(present)
+        some, self._turn = self._turn[:IN_TURN], self._turn[IN_TURN:]
+        return some
+
+    def _read(self, run_id: str) -> None:
+        run = RunDir(self.store.root / run_id)
+        try:
+            row = self._index.facts(run)
+            if (entry := self._index.used.get(run_id)) is not None and entry["facts"] == row:
+                row = entry["facts"]  # the same object, so that it is in memory once
+            if row["state"] == "running":
+                now = live.facts(run, {key: row[key] for key in ("run_id", "state", "note")})
+                row = row | {key: now[key] for key in ("note", *OF_NOW)}
+        except (InputError, OSError) as error:  # files that change meanwhile
+            row = {"run_id": run_id, "state": "damaged" if os.path.lexists(run.path) else READING, "note": str(error)}
+        self._place(run_id, row)
+
+    def _row_of(self, run: RunDir) -> Row:
+        """Return the row of a run, which the index lacks."""
+        self._unknown += 1
+        return self._shared(runs_table.row_of(run))
+
+    def _shared(self, row: Row) -> Row:
+        """Return a row with one copy of each key, text and number in memory."""
+        values = self._values
+        return {
+            sys.intern(key): values.setdefault((type(value), value), value) if type(value) in SHARED else value
+            for key, value in row.items()
+        }
+
+    def _place(self, run_id: str, row: Row) -> None:
+        """Keep a row. It is that of the index as well, and never changed in its place."""
+        if self.rows.get(run_id) == row:
+            return
+        self.rows[run_id] = row
+        settled = repr([(key, value) for key, value in row.items() if key not in OF_NOW])
+        self._stamps[run_id] = hashlib.sha256(settled.encode(errors="replace")).hexdigest()[:16]
+        self.version += 1
+
+    def _read_records(self) -> None:
+        folder = self.store.root / EXPERIMENTS
+        times: list[Any] = []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            times = sorted((each.name, each.stat(follow_symlinks=False).st_mtime_ns) for each in entries)
+        times = [each for each in times if each[0].endswith(".json")]
+        if times != self._record_times:
+            self.records = sorted(self.store.experiments(), key=lambda each: each.updated, reverse=True)
+            self._record_times = times
+            self.version += 1
+
+    # -- studies
+
+    def runs_of(self, record: ExperimentRecord) -> list[str]:
+        """Return the ids of the runs of a record, in its order."""
+        return list(dict.fromkeys([*record.runs, *record.untrained]))
+
+    def progress(self, record: ExperimentRecord) -> Progress:
+        """Return how far a study is; the time left is that of the rest at the pace of the runs so far."""
+        rows = [self.rows.get(run_id) for run_id in self.runs_of(record)]
+        states = Counter(str(row["state"]) if row else "missing" for row in rows)
+        running = [row for row in rows if row and row["state"] == "running"]
+        spent = [number(row.get("spent.seconds")) for row in rows if row and row.get("kind") == "pre-training"]
+        spent = [seconds for seconds in spent if seconds == seconds and seconds > 0]
+        waiting = states["missing"] + states["new"] + states["interrupted"]
+        left: float | None = None
+        known = [float(row["seconds_left"]) for row in running if row.get("seconds_left") is not None]
+        if running and (not waiting or spent):
+            rest = sum(known) + (waiting * sum(spent) / len(spent) if waiting else 0.0)
+            left = rest / len(running)
+        return Progress(record, states, left)
+
+    def record(self, name: str) -> ExperimentRecord:
+        """Return a record by its name. Raises InputError if there is none or it cannot be used."""
+        return self.store.experiment(name)
+
+    def _key(self, record: ExperimentRecord, curves: bool) -> Any:
+        """Return what results depend on; with `curves`, also the time, in steps of REDRAWN, while a run trains."""
+        runs = self.runs_of(record)
+        busy = any(self.rows.get(run_id, {}).get("state") == "running" for run_id in runs)
+        clock = int(time.time() / REDRAWN) if busy and curves else 0
+        return record.updated, clock, tuple((run_id, self._stamps.get(run_id)) for run_id in runs)
+
+    def results(self, record: ExperimentRecord, curves: bool = True) -> Results:
+        """Return the results of a record, which need not be in the store, computed again only if a run has changed."""
+        from workbench.report import data_files  # pandas is loaded only now
+        from workbench.report.load import study_tables
+        from workbench.report.results import ReportOptions
+
+        key, name = self._key(record, curves), (record.name, record.axis, *record.runs)
+        with self._computing:
+            kept = self._results.pop(name, None)
+            if kept is None or kept[0] != key:
+                frames = study_tables.read_record(self.store, record, verify=False)
+                notes = tuple(note for note in frames.notes if "--no-verify" not in note)
+                kept = key, data_files.results_of(replace(frames, notes=notes), {}, ReportOptions())
+            self._results[name] = kept
+            while len(self._results) > KEPT:
+                del self._results[next(iter(self._results))]
+        return kept[1]
+
+    def answer(self, record: ExperimentRecord) -> str:
+        """Return the answer so far in the sentence of the report, "" if none is known yet.
+
+        It is that of the last report if nothing has changed since; else it is computed, and a later look has it.
+        """
+        from workbench.report import verdict_line
+
+        known = self._answers.get(record.name)
+        if known is not None and known[0] == self._key(record, False):
+            return known[1]
+        stated = verdict_line(record.verdict) if record.verdict else ""
+        settled = self.progress(record).state == "done" and stated
+        if not settled and any(self.rows.get(run_id, {}).get("score") is not None for run_id in record.runs):
+            self.wanted[record.name] = None
+        return known[1] if known is not None else stated
+
+    def _answer_on(self) -> None:
+        from workbench.report import data_files  # noqa: F401, which takes seconds: before a page needs it
+
+        while not self._stop.wait(0.5):
+            for name in list(self.wanted):
+                with contextlib.suppress(InputError, OSError):
+                    record = self.record(name)
+                    key, results = self._key(record, False), self.results(record, curves=False)
+                    self._answers[name] = key, str(next(iter(results.verdicts), ""))
+                self.wanted.pop(name, None)
+                self.version += 1
+
+
+def numbers(rows: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """Return the numbers that rows have under a key."""
+    values = [number(row.get(key)) for row in rows]
+    return [value for value in values if value == value]
