@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from workbench import objectives
 from workbench.cli import COMMANDS, app
 from workbench.cli.lists import meanings
-from workbench.spec import parts
-from workbench.spec import host
+from workbench.spec import host, parts
 from workbench.spec.presets import SCALES, resolve
 from workbench.spec.run_spec import SPELLINGS, RunSpec, flat
 

@@ -28,7 +28,7 @@ LINES = (
     "registry",
     "store tensors",
     "spec",
-    "options memory signals progress rng",
+    "options process progress rng",
     "errors",
 )
 REPORT_LINES = (

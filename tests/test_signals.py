@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from workbench.errors import InputError, Interrupted
-from workbench.signals import heed, in_threads, interrupting, stop_signals
+from workbench.process import heed, in_threads, interrupting, stop_signals
 
 
 class Loses:
@@ -93,7 +93,7 @@ def test_another_sigterm_does_not_interrupt_the_cleaning_up(monkeypatch: pytest.
             time.sleep(0)
             cleaned.append(2)
     assert cleaned == [1, 2]
-    monkeypatch.setattr("workbench.signals.REPEATS", 0.0)  # as if the first had arrived long before
+    monkeypatch.setattr("workbench.process.REPEATS", 0.0)  # as if the first had arrived long before
     with interrupting():
         thing = Loses(signal.SIGTERM)
         del thing

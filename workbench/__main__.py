@@ -1,7 +1,7 @@
 """The entry point of the command line: until its modules are loaded, Ctrl-C ends the process as SIGTERM does.
 
 Python's own handler would print a traceback through the module that is being imported. The handlers of
-`workbench.signals` take over in `main`.
+`workbench.process` take over in `main`.
 """
 
 import signal

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from workbench.errors import InputError, suggest
-from workbench.spec.user_code import blaming
+from workbench.spec.experiment import blaming
 from workbench.store.atomic import user_path
 
 LARGEST = 16 << 20  # bytes of the file of a plug-in

@@ -25,7 +25,7 @@ from record import here
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
-from workbench.memory import peak_memory
+from workbench.process import peak_memory
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun

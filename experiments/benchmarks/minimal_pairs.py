@@ -27,8 +27,7 @@ from record import here
 
 from workbench import cpu, objectives
 from workbench.bench.machine import Quiet
-from workbench.data import formats, subwords
-from workbench.data import tokenizer
+from workbench.data import formats, subwords, tokenizer
 from workbench.models.export import export, export_heads
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec

@@ -21,10 +21,9 @@ from typing import Any
 
 from record import here
 
-from workbench.data import sources
-from workbench.data import tokenizer
+from workbench.data import sources, tokenizer
 from workbench.data.prepare import prepare
-from workbench.data.progress_bar import silent
+from workbench.progress import silent
 from workbench.spec.host import cores
 from workbench.spec.presets import resolve
 

@@ -28,7 +28,7 @@ from record import here
 
 from workbench.data import preprocessing
 from workbench.data.prepare import Prepared, prepare
-from workbench.data.progress_bar import silent
+from workbench.progress import silent
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 

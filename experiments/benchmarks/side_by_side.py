@@ -21,8 +21,7 @@ from typing import Any
 import torch
 
 from workbench.bench.machine import Quiet
-from workbench.data import subwords
-from workbench.data import tokenizer
+from workbench.data import subwords, tokenizer
 from workbench.models.encoder import build_encoder
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import squad_tasks
 
-from workbench.data import subwords
-from workbench.data import tokenizer
+from workbench.data import subwords, tokenizer
 from workbench.tasks._squad_answers import answerable_metrics
 
 BENCHMARKS = Path(__file__).parents[2] / "experiments" / "benchmarks"

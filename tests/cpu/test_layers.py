@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from workbench import cpu
-from workbench.cpu import compiled, portable
-from workbench.cpu import layers
+from workbench.cpu import compiled, layers, portable
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.spec.presets import resolve

@@ -9,8 +9,8 @@ import pytest
 
 from workbench.data import sources
 from workbench.data.prepare import prepare
-from workbench.data.progress_bar import silent
 from workbench.errors import InputError
+from workbench.progress import silent
 from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
 

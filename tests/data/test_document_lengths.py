@@ -10,8 +10,8 @@ import pytest
 
 from workbench.data import preprocessing
 from workbench.data.prepare import Prepared, already, prepare
-from workbench.data.progress_bar import silent
 from workbench.errors import InputError
+from workbench.progress import silent
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 

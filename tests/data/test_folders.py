@@ -14,8 +14,8 @@ import pytest
 from text_files import PACK, as_csv, as_parquet, read, refused
 
 from workbench.data import prepare, preprocessing, sources
-from workbench.data.progress_bar import silent
 from workbench.errors import InputError
+from workbench.progress import silent
 from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
 

@@ -17,8 +17,7 @@ import pytest
 import zstandard
 from text_files import WRITE
 
-from workbench.data import formats, sources, streams, subwords
-from workbench.data import tokenizer
+from workbench.data import formats, sources, streams, subwords, tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 from workbench.tasks.common.table_files import rows_of

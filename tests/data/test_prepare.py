@@ -21,12 +21,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from workbench.data import built_in_text, prepare, shards, sources
-from workbench.data import tokenizer
+from workbench.data import built_in_text, prepare, shards, sources, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
-from workbench.data.progress_bar import silent
 from workbench.errors import InputError
+from workbench.progress import silent
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.store.cache import staged

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.data import progress_bar
+from workbench import progress
 
 
 def test_a_stage_has_a_line_at_once_and_then_one_in_ten_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(progress_bar.time, "monotonic", lambda: now[0])
-    with progress_bar.shown() as update:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.shown() as update:
         for seconds, stage, done, total in (
             (0.0, "reading", 0, 200), (9.9, "reading", 99, 200), (10.0, "reading", 100, 200),
             (10.5, "writing", 0, 0), (19.9, "reading", 150, 200), (21.0, "writing", 3_400_000, 0),
@@ -27,7 +27,7 @@ def test_on_a_terminal_a_bar_takes_all_updates(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar.shown() as update:
+    with progress.shown() as update:
         update("[bold] text", 10, 20)
         update("[bold] text", 20, 20)
     assert capsys.readouterr().out == ""  # progress is no part of the results

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data import built_in_text, prepare, shards, subwords
-from workbench.data import tokenizer
+from workbench.data import built_in_text, prepare, shards, subwords, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import memory
-from workbench.data import built_in_text
-from workbench.data import tokenizer
+from workbench import process
+from workbench.data import built_in_text, tokenizer
 from workbench.data.tokenizer import SPECIALS
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special
@@ -233,8 +232,8 @@ def test_a_sample_is_spread_evenly(sizes: list[int], limit: int):
 
 
 def test_a_vocabulary_is_not_trained_in_too_few_addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    limit = memory.FOR_TEXT
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit, limit))
+    limit = process.FOR_TEXT
+    monkeypatch.setattr(process.resource, "getrlimit", lambda _: (limit, limit))
     texts = ["some words of a text"]
     with pytest.raises(InputError, match=r"training a vocabulary on this text needs 0\.7 GB or more"):
         tokenizer.train_or_load(DataSpec(), 200, texts, cache=tmp_path)

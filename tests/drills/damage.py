@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cpu import compiled
-from workbench.data import built_in_text, prepare
-from workbench.data import tokenizer
-from workbench.data.progress_bar import silent
+from workbench.data import built_in_text, prepare, tokenizer
+from workbench.progress import silent
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store import cache

@@ -14,13 +14,11 @@ from typing import Any
 
 import torch
 
-from workbench.data import formats, sources
-from workbench.data import tokenizer
+from workbench.data import formats, sources, tokenizer
 from workbench.errors import InputError
 from workbench.spec import experiment
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.store import atomic
-from workbench.store import checkpoint
+from workbench.store import atomic, checkpoint
 from workbench.tasks import table
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.examples import Examples, Task

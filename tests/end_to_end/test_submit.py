@@ -17,7 +17,7 @@ from helpers import glue_folder
 
 from workbench.errors import Interrupted
 from workbench.execution.glue_submission import repeat, task_of
-from workbench.signals import interrupting
+from workbench.process import interrupting
 from workbench.spec.host import Host
 from workbench.store.run_store import RunStore
 from workbench.tasks import glue

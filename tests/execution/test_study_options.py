@@ -167,7 +167,7 @@ def test_a_host_that_cannot_be_is_refused() -> None:
 
 def test_threads_whose_stacks_the_address_space_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenMP would end the process, without a word of ours."""
-    monkeypatch.setattr("workbench.memory.address_space", lambda: 6 << 30)
+    monkeypatch.setattr("workbench.process.address_space", lambda: 6 << 30)
     assert study_options.host_of(Computation(threads=64)).threads == 64
     with pytest.raises(InputError, match=r"limited to 6\.4 GB \(ulimit -v\), and torch with 4,096 threads needs 37\.6"):
         study_options.host_of(Computation(threads=4096))

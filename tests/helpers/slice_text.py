@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.data import prepare
 from workbench.data.prepare import Prepared
-from workbench.data.progress_bar import silent
+from workbench.progress import silent
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 

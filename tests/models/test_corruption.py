@@ -17,7 +17,14 @@ from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, shaken, s
 from scipy import stats
 
 from workbench.cpu import functions
-from workbench.models.corruption import mask_tokens, pick_counts, pick_positions, replace_tokens, sample_tokens, write_tokens
+from workbench.models.corruption import (
+    mask_tokens,
+    pick_counts,
+    pick_positions,
+    replace_tokens,
+    sample_tokens,
+    write_tokens,
+)
 from workbench.rng import row_keys, uniform
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec

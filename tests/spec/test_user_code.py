@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
-from workbench.spec.user_code import blaming
+from workbench.spec.experiment import blaming
 
 
 def loaded(path: Path, text: str) -> Callable[[], Any]:

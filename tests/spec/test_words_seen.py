@@ -11,10 +11,10 @@ import pytest
 
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind, prepare
-from workbench.data.progress_bar import silent
 from workbench.errors import InputError
 from workbench.execution import study
 from workbench.execution.study import Job, check_epochs, job_of
+from workbench.progress import silent
 from workbench.spec import experiment, presets
 from workbench.spec.axes import grid
 from workbench.spec.run_spec import RunSpec, parse_budget

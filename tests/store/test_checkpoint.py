@@ -20,8 +20,7 @@ import torch
 from drills.disk import some
 
 from workbench.errors import InputError, LeaseLost
-from workbench.store import atomic
-from workbench.store import checkpoint
+from workbench.store import atomic, checkpoint
 from workbench.store.lease import acquire
 
 

@@ -21,8 +21,7 @@ from written_runs import SPEC, begun, finished
 from workbench.errors import InputError, LeaseHeld
 from workbench.report.load import runs_table, study_tables
 from workbench.spec.stages import BoundRun, ResolvedSpec
-from workbench.store import atomic, cache, manifest, moving, tending
-from workbench.store import checkpoint
+from workbench.store import atomic, cache, checkpoint, manifest, moving, tending
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.verify import verify
 

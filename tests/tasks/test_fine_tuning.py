@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from workbench.errors import Interrupted
-from workbench.signals import interrupting
+from workbench.process import interrupting
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store import checkpoint

@@ -24,7 +24,7 @@ from written_runs import finished
 
 from workbench import tasks
 from workbench.errors import Diverged, Interrupted
-from workbench.signals import interrupting
+from workbench.process import interrupting
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store import atomic

@@ -18,8 +18,7 @@ from workbench.data.prepare import Prepared
 from workbench.errors import DamagedRun, Interrupted
 from workbench.models.encoder import build_encoder
 from workbench.spec.stages import BoundRun
-from workbench.store import validation
-from workbench.store import checkpoint
+from workbench.store import checkpoint, validation
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.verify import verify
 from workbench.tasks import Suite

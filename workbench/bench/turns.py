@@ -26,7 +26,7 @@ from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind
 from workbench.data.shards import SHARD, token_type
 from workbench.errors import InputError
-from workbench.memory import peak_memory
+from workbench.process import peak_memory
 from workbench.spec.host import Host
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec, parse

@@ -35,9 +35,8 @@ from workbench.errors import (
     message_of,
     one_line,
 )
-from workbench.memory import address_space, is_memory
+from workbench.process import address_space, interrupting, is_memory
 from workbench.progress import log, say, visible
-from workbench.signals import interrupting
 from workbench.spec.run_spec import other_name
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
 from workbench.store.redact import redact_addresses

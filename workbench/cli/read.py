@@ -12,8 +12,8 @@ import typer
 from workbench.cli.command import AsJson, completion, emit, typed_path
 from workbench.errors import DAMAGE, InputError, plural
 from workbench.execution.study_options import report_folder, writable
-from workbench.memory import FOR_STATISTICS, check_address_space
 from workbench.options import Output
+from workbench.process import FOR_STATISTICS, check_address_space
 
 if TYPE_CHECKING:
     from workbench.models.export import Terms

@@ -19,10 +19,9 @@ from workbench.execution.study_options import (
     study_of,
     writable,
 )
-from workbench.memory import FOR_TEXT, check_address_space
 from workbench.options import EvaluateOptions, RunOptions, StudyOptions, SubmitOptions, SweepOptions
+from workbench.process import FOR_TEXT, check_address_space, end_with_parent
 from workbench.progress import say
-from workbench.signals import end_with_parent
 from workbench.spec.host import Host
 
 if TYPE_CHECKING:

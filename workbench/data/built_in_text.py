@@ -26,8 +26,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from workbench.data.progress_bar import shown
 from workbench.errors import InputError
+from workbench.progress import shown
 from workbench.spec.host import cores
 from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root

@@ -22,8 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.data import filters, sources
-from workbench.data import tokenizer
+from workbench.data import filters, sources, tokenizer
 from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
 from workbench.data.near_duplicates import left_out
 from workbench.data.preprocessing import (
@@ -38,12 +37,12 @@ from workbench.data.preprocessing import (
     is_small,
     remove_locks,
 )
-from workbench.data.progress_bar import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
 from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
-from workbench.memory import FOR_TEXT, check_address_space
+from workbench.process import FOR_TEXT, check_address_space
+from workbench.progress import Progress, shown
 from workbench.spec.parts import DataSpec, EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.store.atomic import cache_root, copy_files

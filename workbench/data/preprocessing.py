@@ -30,8 +30,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.data import filters, formats, minhash, sources
-from workbench.data import tokenizer
+from workbench.data import filters, formats, minhash, sources, tokenizer
 from workbench.data.filters import Removed, documents, unsuitable
 from workbench.data.shards import Shards, Text, encode, token_type
 from workbench.data.sources import Code, Docs, File, Hub, Remote, Source, check_unchanged

@@ -22,8 +22,7 @@ from workbench.data import hugging_face
 from workbench.data.hugging_face.hub import NAME
 from workbench.data.subwords import SPECIALS, TRAINED, train
 from workbench.errors import InputError, message_of, plural
-from workbench.memory import FOR_TEXT, check_address_space
-from workbench.signals import interruptible
+from workbench.process import FOR_TEXT, check_address_space, interruptible
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root, user_path

@@ -24,8 +24,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 from workbench import objectives
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, LeaseLost, RankLost
-from workbench.signals import end_with_parent, heed
-from workbench.spec.host import PARENT, Host, launched, number_by_launcher, set_by_launcher, threads_for_each, visible_cards
+from workbench.process import end_with_parent, heed
+from workbench.spec.host import (
+    PARENT,
+    Host,
+    launched,
+    number_by_launcher,
+    set_by_launcher,
+    threads_for_each,
+    visible_cards,
+)
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir, RunStore

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.data.hugging_face import TOKENIZER_FILES
-from workbench.data.hugging_face import hub
+from workbench.data.hugging_face import TOKENIZER_FILES, hub
 from workbench.errors import InputError, plural
 from workbench.models import export
 from workbench.models.export import Terms, add_origin, export_discriminator, export_masked_lm, masked_lm

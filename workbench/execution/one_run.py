@@ -33,7 +33,7 @@ from workbench.errors import (
 )
 from workbench.execution.devices import host_of_each, refuse, scoring_together, together
 from workbench.models.frequencies import frequencies
-from workbench.signals import heed
+from workbench.process import heed
 from workbench.spec import loss_floors
 from workbench.spec.host import Host, instructions
 from workbench.spec.parts import TasksSpec

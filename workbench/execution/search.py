@@ -32,7 +32,7 @@ from workbench.execution import study_runner
 from workbench.execution.study import Job, Match, bound_runs, job_of, known_options
 from workbench.execution.study_runner import Outcome, Session
 from workbench.rng import seed_of
-from workbench.spec import experiment as experiments
+from workbench.spec import experiment
 from workbench.spec.axes import Range, Space, Values
 from workbench.spec.experiment import Experiment, changed
 from workbench.spec.host import Host
@@ -147,7 +147,7 @@ def tune_jobs(
     base: RunSpec, search: Search, words: Sequence[str], match: str | None, given: Collection[str] = ()
 ) -> tuple[Job, Job]:  # fmt: skip
     """Return the job that is searched and the job that is reported, which differ in seeds and in evaluation rows."""
-    axes = {"objective": tuple(words) or experiments.load("ablation").axes["objective"]}
+    axes = {"objective": tuple(words) or experiment.load("ablation").axes["objective"]}
     question = "With settings tuned alike for each, which objective does best?"
     apart = base.changed({"tasks.held_out": HELD_OUT, "seed": base.seed + TUNING_SEEDS})
     searching = search_job(Experiment("tune-search", question, axes, match=match), apart, search, words, given)

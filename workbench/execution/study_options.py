@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import tasks
 from workbench.errors import InputError, plural
-from workbench.memory import FOR_TORCH, STACK, check_address_space
 from workbench.options import (
     Computation,
     EvaluateOptions,
@@ -26,6 +25,7 @@ from workbench.options import (
     text_of,
     words,
 )
+from workbench.process import FOR_TORCH, STACK, check_address_space
 from workbench.spec import host
 from workbench.spec.host import Host, launched
 from workbench.spec.parts import COUNTS

@@ -17,10 +17,10 @@ from workbench.errors import InputError
 from workbench.models.flops import Flops
 from workbench.registry import Plugs
 from workbench.registry import file_of as file_of
+from workbench.spec.experiment import blaming
 from workbench.spec.parts import CONVENTIONS, Convention, PairKind, Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.stages import ResolvedSpec
-from workbench.spec.user_code import blaming
 
 if TYPE_CHECKING:
     from torch import nn

@@ -21,18 +21,21 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
-from workbench.errors import InputError, encodable, suggest
+from workbench.errors import InputError, Interrupted, encodable, one_line, suggest
+from workbench.process import is_memory
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
 from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, Budget, TasksSpec
 from workbench.spec.run_spec import RunSpec, digest, known_keys, refuse_found, unknown_key
-from workbench.spec.user_code import blaming
 
 S = TypeVar("S", bound=RunSpec)  # a changed spec is at the same stage (see `stages`)
 SHARE = "budget.share"
@@ -288,3 +291,28 @@ def _locate(word: str) -> Path:
             return folder / f"{stem}.py"
     known = {path.stem.replace("_", "-") for folder in _folders() for path in folder.glob("[a-z]*.py")}
     raise InputError(f"unknown experiment {word[:80]!r}{suggest(word, known) if known else ''}")
+
+
+# ----------------------------------------
+# Errors in code that a user wrote, reported as one sentence with file and line.
+
+
+@contextmanager
+def blaming(file: str, doing: str = "", kind: str = "") -> Iterator[None]:
+    """Turn exceptions of the user's code in `file` into an InputError: "KIND FILE, line N: DOING ValueError: TEXT".
+
+    SystemExit is turned into one as well. Ctrl-C, signals, out-of-memory errors and, if `doing` is given, InputErrors
+    are raised unchanged.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted):
+        raise
+    except BaseException as error:
+        if is_memory(error) or (doing and isinstance(error, InputError)):
+            raise
+        number = error.lineno if isinstance(error, SyntaxError) else None
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == os.path.abspath(file)]
+        line = f", line {number or lines[-1]}" if number or lines else ""
+        message = " ".join(filter(None, [doing, one_line(error)]))
+        raise InputError(f"{kind} {file}{line}: {message}".strip()) from error

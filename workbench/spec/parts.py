@@ -56,7 +56,7 @@ class EncoderSpec(Part):
     Sizes that are left out follow the paper's ratios. If `position_init` is sinusoidal, the learned position table
     starts from sinusoids (Vaswani et al. 2017) with this standard deviation: attention to neighbouring tokens is then
     learnt from a tenth of the tokens. If it is local, they have three times this deviation, and the heads of the first
-    layer begin by attending to neighbouring tokens (`workbench/models/positions.py`). Both matter only for runs far
+    layer begin by attending to neighbouring tokens (`workbench/models/encoder.py`). Both matter only for runs far
     shorter than the paper's.
     """
 

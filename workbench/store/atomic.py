@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from workbench.errors import InputError, encodable
-from workbench.signals import heed
+from workbench.process import heed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"

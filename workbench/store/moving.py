@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.errors import InputError, LeaseHeld, LeaseLost
-from workbench.store import manifest, tending, validation
-from workbench.store import checkpoint
+from workbench.store import checkpoint, manifest, tending, validation
 from workbench.store.atomic import (
     BLOCK,
     STAGE,

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 from workbench.errors import DamagedRun, InputError, remedy
 from workbench.spec.run_spec import parse_stored
 from workbench.spec.stages import ResolvedSpec
-from workbench.store import manifest, validation
-from workbench.store import checkpoint
+from workbench.store import checkpoint, manifest, validation
 from workbench.store.atomic import (
     checked_name,
     discard,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import DamagedRun, InputError, LeaseHeld, LeaseLost, suggest
-from workbench.signals import in_threads
+from workbench.process import in_threads
 from workbench.spec.run_spec import RunSpec, digest, parse
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import (

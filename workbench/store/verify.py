@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, plural
-from workbench.store import cache, manifest, tending, validation
-from workbench.store import checkpoint
+from workbench.store import cache, checkpoint, manifest, tending, validation
 from workbench.store.atomic import STAGE, TRASH
 from workbench.store.manifest import Difference
 from workbench.store.run_directory import RunDir

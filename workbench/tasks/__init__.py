@@ -17,9 +17,9 @@ from typing import Any, cast
 from workbench.errors import Diverged, InputError, LeaseLost, RankLost, encodable, suggest
 from workbench.progress import warn_once
 from workbench.registry import Plugs, file_of
+from workbench.spec.experiment import blaming
 from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import place_of
-from workbench.spec.user_code import blaming
 from workbench.store.atomic import user_path
 from workbench.tasks.common.contract import FINE_TUNING, READERS, Cost, HeldOut, Measure, Model, Scores, Suite
 from workbench.tasks.common.examples import Examples, Task

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from workbench import cpu
 from workbench.errors import Diverged, InputError
+from workbench.process import heed
 from workbench.rng import seed_of
-from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.common.baselines import WORD

@@ -19,8 +19,8 @@ from torch import Tensor
 from workbench import cpu
 from workbench.cpu import layers
 from workbench.errors import Diverged, InputError
+from workbench.process import heed
 from workbench.rng import seed_of
-from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.tasks import linear_probe
 from workbench.tasks.common.contract import Model, Scores, items_of

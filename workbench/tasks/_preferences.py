@@ -23,7 +23,7 @@ from workbench.data import hugging_face
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import Diverged, InputError
 from workbench.models.sentence_scores import Sentences
-from workbench.signals import heed
+from workbench.process import heed
 from workbench.spec.host import Host
 from workbench.tasks.common.contract import Model, Progress, Scores, as_signs, items_of
 from workbench.tasks.common.sentence_scorers import Scoring, of_folder

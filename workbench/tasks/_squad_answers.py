@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from workbench.errors import Diverged, plural
-from workbench.signals import heed
+from workbench.process import heed
 from workbench.spec.host import Host
 from workbench.store.atomic import dumps
 from workbench.tasks._squad_model import Limits, SpanModel, Windows, best_spans, limits, span_loss, windows

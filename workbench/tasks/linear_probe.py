@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.data import tagged_sentences
-from workbench.data import tagged_sets
+from workbench.data import tagged_sentences, tagged_sets
 from workbench.errors import InputError, plural, suggest
 from workbench.rng import seed_of
 from workbench.spec.host import Host

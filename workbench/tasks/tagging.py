@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import progress
-from workbench.data import tagged_sentences
-from workbench.data import tagged_sets
+from workbench.data import tagged_sentences, tagged_sets
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import PACKINGS
 from workbench.data.tagged_sentences import Sentence, as_iob2, deviations, marks_spans, scheme_of

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.errors import DamagedRun, InputError, RankLost
-from workbench.memory import is_memory
+from workbench.process import is_memory
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint

@@ -25,7 +25,7 @@ from workbench.models.corruption import mark_words
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.models.ngram_generators import count_pairs, count_words
-from workbench.signals import heed, stop_signals
+from workbench.process import heed, stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint

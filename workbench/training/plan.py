@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from workbench import objectives
 from workbench.errors import DamagedRun, InputError
 from workbench.models.flops import Flops, number
+from workbench.spec.experiment import blaming
 from workbench.spec.parts import CONVENTIONS, Convention, OptimSpec, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import Plan as Plan
 from workbench.spec.stages import ResolvedSpec
-from workbench.spec.user_code import blaming
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
 from workbench.store.run_directory import RunDir
 from workbench.store.validation import check_fields

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data import preprocessing
-from workbench.data import tokenizer
+from workbench.data import preprocessing, tokenizer
 
 
 @pytest.fixture(scope="session")

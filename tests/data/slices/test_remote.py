@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workbench.data import formats, prepare, preprocessing, remote, sources
-from workbench.data import tokenizer
+from workbench.data import formats, prepare, preprocessing, remote, sources, tokenizer
 from workbench.data.prepare import Prepared
-from workbench.data.progress_bar import silent
 from workbench.errors import InputError
+from workbench.progress import silent
 from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import InputError, message_of
-from workbench.signals import interruptible
+from workbench.process import interruptible
 from workbench.store.atomic import disk_errors, loads, read_bytes
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from workbench import cpu
 from workbench.errors import DamagedRun, Diverged, Interrupted
-from workbench.memory import forget_peak, peak_memory
+from workbench.process import forget_peak, heed, peak_memory, stop_signals
 from workbench.rng import seed_of
-from workbench.signals import heed, stop_signals
 from workbench.spec.host import Host
 from workbench.spec.parts import OptimSpec, ScheduleSpec, TasksSpec
 from workbench.store import checkpoint
