@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -59,16 +57,6 @@ def test_every_objective_has_shares_that_add_up(name: str, tmp_path: Path) -> No
     assert {part for part, share in shares.items() if share > 0} >= expected
     assert shares["generator"] > 0 if generator else shares["generator"] == 0
     assert {key: getattr(workbench.models.corruption, key) for key in before} == before, "the marks were left in"
-
-
-def test_an_objective_that_loads_no_corruption_is_measured() -> None:
-    """As causal LM in a process of its own."""
-    code = (
-        "import sys; from workbench.bench.step_parts import NAMES, Parts; from workbench.spec.host import Host; "
-        "parts = Parts(Host(device='cpu')); parts.start(); assert set(parts.stop()) == set(NAMES); "
-        "assert 'workbench.models.corruption' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 class SlowCorpus(Watched):

@@ -73,6 +73,7 @@ def run_words(
     """A run with accumulation, dropout and over epoch borders, saved every seven steps."""
     given = ["run", "ablation", "--objective", objective, "--corpus", text, "--tasks", tasks]
     given += ["--budget", f"steps={steps}", "--threads", 1, "--micro-batch", 4, "--save-every", 7, "--runs", runs]
+    given += ["--out", runs.parent / f"report-{runs.name}"]
     given += [*SETS, "--set", "encoder.dropout=0.1"]
     return [str(word) for word in given]
 

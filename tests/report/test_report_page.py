@@ -315,7 +315,7 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
     store, name = small(tmp_path, arms=made.ARMS, seeds=4)
     ids = [made.spec_of(arm, 3, {"steps": 60}).name for arm in made.ARMS]
     (store.root / ids[0] / "spec.json").write_text("{not json")
-    (store.root / ids[1] / "done.json").write_text('{"format": 1, "steps": "many"}')
+    store.get(ids[1]).write_json("done.json", {"format": 1, "steps": "many"})
     made.unfinish(store.get(ids[2]))
     with (store.root / ids[2] / "metrics.jsonl").open("a") as file:
         file.write('{"step": 61, "tok')  # a torn tail is what a killed run leaves

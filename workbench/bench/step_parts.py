@@ -20,6 +20,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,22 +28,19 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optim_hooks
 
+from workbench import tensors
 from workbench.data.corpus import Corpus
+from workbench.models import corruption
 from workbench.spec.host import Host
 from workbench.tensors import Batch
 
 NAMES = ("data", "generator", "sampling", "discriminator", "heads", "backward", "optimizer", "logging")
-SAMPLING = {
-    "workbench.models.corruption": (
-        "pick_positions",
-        "mask_tokens",
-        "sample_tokens",
-        "replace_tokens",
-        "pick_spans",
-        "visible_in_order",
+SAMPLING: dict[ModuleType, tuple[str, ...]] = {
+    corruption: (
+        "pick_positions", "mask_tokens", "sample_tokens", "replace_tokens", "pick_spans", "visible_in_order",
     ),
-    "workbench.tensors": ("sample",),
-}
+    tensors: ("sample",),
+}  # fmt: skip
 
 
 class Parts:
@@ -147,10 +145,9 @@ class Parts:
         self.push(name)
 
     def _time_sampling(self) -> None:
-        """Wrap every reference to the functions in SAMPLING; an objective that needs none has not loaded them."""
-        loaded = {home: names for home, names in SAMPLING.items() if home in sys.modules}
-        for home, name in [(home, name) for home, names in loaded.items() for name in names]:
-            plain = getattr(sys.modules[home], name)
+        """Wrap every reference to the functions in SAMPLING."""
+        for home, name in [(home, name) for home, names in SAMPLING.items() for name in names]:
+            plain = getattr(home, name)
             timed = self._timed(plain)
             for holder in [m for key, m in sys.modules.items() if key.startswith("workbench")]:
                 if getattr(holder, name, None) is plain:

@@ -15,16 +15,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import nn
-
-from workbench.models.export import export, export_heads
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.words_seen import MILLION, steps_of_words, words_per_token
 from workbench.store import validation
 from workbench.store.atomic import sealed, write_new
 from workbench.store.run_store import RunDir
 from workbench.training.plan import Plan, spent_by
+
+if TYPE_CHECKING:
+    from torch import nn
 
 FORMAT = 1
 DESCRIPTIONS = 8192  # bytes of the JSON files of a point and of the heads of its two files of weights, at most
@@ -62,6 +63,8 @@ class Snapshots:
 
     def keep(self, model: nn.Module, step: int, seconds: float) -> None:
         """Write the weights of a point. Raises LeaseLost if another process took the run over, or OSError."""
+        from workbench.models.export import export, export_heads  # which loads torch
+
         point = next(point for point in self.points if point.step == step)
         facts = {"steps": step, **spent_by(self.plan, self.spec, step)}
         with self.run.staged(f"points/{step:08d}") as draft:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.data import minhash, near_duplicates
+from workbench.data import minhash
 from workbench.errors import InputError
 
 WORDS = [f"w{number}" for number in range(5000)]
@@ -83,7 +83,7 @@ def test_a_long_document_is_hashed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 
     blank = MinHash(num_perm=minhash.PERMUTATIONS, seed=1, scheme="affine32")
     whole = minhash._values(" ".join(text(1)), blank)
-    monkeypatch.setattr(near_duplicates, "AT_ONCE", 7)
+    monkeypatch.setattr(minhash, "AT_ONCE", 7)
     assert minhash._values(" ".join(text(1)), blank) == whole
 
 
