@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,6 +54,7 @@ log = logging.getLogger("workbench")
 COUNTED = 2  # version of the counts in a manifest; older ones have no number of words, so their text is prepared again
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set, or of a large text, read to train a vocabulary
 SPREAD = 256  # slices of a large text from whose beginnings its vocabulary is trained
+_READ_FULLY: set[Path] = set()  # folders of which this process has compared every token
 CHECKED, BLOCKS = 64, 4  # slices that are checked when a text is opened, and blocks of each
 
 
@@ -113,7 +114,12 @@ def prepare(
                         _build(folder, spec, found, origin, root, report, near)
                     prepared = _read(folder)
     assert prepared is not None, "what was just written can be read"
-    _enough(prepared, spec)
+    rows = prepared.tokens // (spec.data.length - 2)
+    if rows < spec.batch.size:
+        raise InputError(
+            f"corpus {', '.join(spec.data.corpus)} is too small for one batch: its {prepared.tokens} tokens make "
+            f"{rows} rows of length {spec.data.length}, a batch has {spec.batch.size}; add text or lower batch.size"
+        )
     return prepared
 
 
@@ -219,10 +225,9 @@ def check(prepared: Prepared, full: bool = False) -> None:
 
     With `full`, every token is read once per process, which takes about a second per GB.
     """
-    (_check_fully if full else _check)(prepared.folder)
-
-
-def _check(folder: Path, full: bool = False) -> None:
+    folder = prepared.folder
+    if full and folder in _READ_FULLY:
+        return
     if damage := next(_damage(folder, full), None):
         place, fault = damage
         for each in {place, folder}:
@@ -231,6 +236,8 @@ def _check(folder: Path, full: bool = False) -> None:
             f"{folder} has changed since it was prepared ({fault}); give the same command again, and the text is "
             f"prepared again"
         )
+    if full:
+        _READ_FULLY.add(folder)
 
 
 def _damage(folder: Path, full: bool) -> Iterator[tuple[Path, str]]:
@@ -241,20 +248,6 @@ def _damage(folder: Path, full: bool) -> Iterator[tuple[Path, str]]:
     manifest = json.loads((folder / "manifest.json").read_bytes())
     for place in _slices(folder, manifest, len(manifest.get("slices", [])) if full else CHECKED):
         yield from ((place, fault) for fault in faults(place, full, blocks=BLOCKS))
-
-
-@cache
-def _check_fully(folder: Path) -> None:
-    _check(folder, full=True)
-
-
-def _enough(prepared: Prepared, spec: RunSpec) -> None:
-    rows = prepared.tokens // (spec.data.length - 2)
-    if rows < spec.batch.size:
-        raise InputError(
-            f"corpus {', '.join(spec.data.corpus)} is too small for one batch: its {prepared.tokens} tokens make "
-            f"{rows} rows of length {spec.data.length}, a batch has {spec.batch.size}; add text or lower batch.size"
-        )
 
 
 def _build(

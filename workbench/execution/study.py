@@ -173,6 +173,7 @@ def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tup
     the same run.
     """
     cells, compared, missing = list(experiment.cells()), [], []
+    varying = {key for key, values in experiment.axes.items() if len(values) > 1}
     for contrast in experiment.contrasts:
         pairs = list(contrasts.expand(contrast, cells, experiment.axes))
         missing += [] if pairs else [str(contrast)]
@@ -180,18 +181,12 @@ def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tup
             ids = [(runs[i + one].name, runs[i + two].name) for i in range(0, len(runs), len(cells))]
             if any(a == b for a, b in ids):
                 raise InputError(f"{experiment.name} compares {contrast}, which are the same runs under these settings")
-            compared.append(Declared(_whole(experiment, contrast, cells[one], cells[two]), tuple(ids)))
+            a, b = (  # with the values that both arms have on all axes that vary
+                {key: value for key, value in cells[place].items() if key in side or key in varying}
+                for place, side in ((one, contrast.a), (two, contrast.b))
+            )
+            compared.append(Declared(Contrast(a, b, contrast.label), tuple(ids)))
     return tuple(compared), tuple(missing)
-
-
-def _whole(experiment: Experiment, contrast: Contrast, one: contrasts.Cell, two: contrasts.Cell) -> Contrast:
-    """Return the contrast with the values that its two arms have on all axes that vary."""
-    varying = {key for key, values in experiment.axes.items() if len(values) > 1}
-    a, b = (
-        {key: value for key, value in cell.items() if key in side or key in varying}
-        for cell, side in ((one, contrast.a), (two, contrast.b))
-    )
-    return Contrast(a, b, contrast.label)
 
 
 def _with_presets(specs: list[RunSpec], given: Sequence[Collection[str]]) -> Iterator[ResolvedSpec]:

@@ -139,7 +139,13 @@ def read(options: TasksSpec, text: HeldOut | None = None) -> Suite:
         missing |= getattr(suite, "missing", {})
         loaded[kind] = _checked(suite, kind, names[kind]) if kind.source else list(suite)
     measures = tuple(measure for kind in names for measure in loaded[kind])
-    _distinct(measures)
+    called = [measure.name for measure in measures]
+    if invalid := next((name for name in called if not encodable(name)), ""):
+        raise InputError(
+            f"the task {invalid!r} is called after a file or folder whose name is not valid UTF-8; rename it"
+        )
+    if repeated := next((name for name in called if called.count(name) > 1), None):
+        raise InputError(f"two tasks have the name {repeated!r}; rename one of the files")
     return Suite(measures, missing)
 
 
@@ -214,17 +220,6 @@ def _unknown(word: str, kinds: Sequence[Plug]) -> str:
     hint = suggest(word, dict.fromkeys([NONE, *groups, *(name for kind in kinds for name in kind.names.values())]))
     paths = "" if hint.endswith("?") else ", or the path of a table, of minimal pairs, or of a task's file"
     return f"--tasks names an unknown task {word!r}{hint}{paths}"
-
-
-def _distinct(measures: Sequence[Measure]) -> None:
-    """Raise InputError if two measures have the same name, or one has a name that no record can contain."""
-    names = [measure.name for measure in measures]
-    if invalid := next((name for name in names if not encodable(name)), ""):
-        raise InputError(
-            f"the task {invalid!r} is called after a file or folder whose name is not valid UTF-8; rename it"
-        )
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(f"two tasks have the name {repeated!r}; rename one of the files")
 
 
 # ---- measures of files that are not part of the package ----
