@@ -17,7 +17,6 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store import cache
 from workbench.tasks import table
-from workbench.tasks.common import baselines
 
 from .small import write_table, write_text
 
@@ -72,7 +71,7 @@ def opened(root: Path, text: Path, rows: Path) -> list[Any]:
         found += [made.fingerprint, made.tokens, made.documents, made.bytes, made.vocab, made.special]
         found += [path.read_bytes() for folder in (made.folder, place) for path in sorted(folder.rglob("*.*"))]
     task = table.read(rows, TasksSpec())
-    found.append(dict(baselines.added(task, root).baselines))
+    found.append(dict(task.baselines(root)))
     found += [compiled._compiled(root / "kernels" / name, ()) for name in "ab"]
     return found
 

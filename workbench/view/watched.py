@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError
-from workbench.execution import live
+from workbench.execution import workers
 from workbench.report.load import runs_table
 from workbench.report.load.run_files import FINISHED, number
 from workbench.store.index import Index
@@ -188,7 +188,7 @@ class Watched:
             if (entry := self._index.used.get(run_id)) is not None and entry["facts"] == row:
                 row = entry["facts"]  # the same object, so that it is in memory once
             if row["state"] == "running":
-                now = live.facts(run, {key: row[key] for key in ("run_id", "state", "note")})
+                now = workers.facts(run, {key: row[key] for key in ("run_id", "state", "note")})
                 row = row | {key: now[key] for key in ("note", *OF_NOW)}
         except (InputError, OSError) as error:  # files that change meanwhile
             row = {"run_id": run_id, "state": "damaged" if os.path.lexists(run.path) else READING, "note": str(error)}
