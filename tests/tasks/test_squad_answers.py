@@ -9,6 +9,8 @@ import os
 import random
 import signal
 import string
+import subprocess
+import sys
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
@@ -299,6 +301,27 @@ def test_the_nearest_sentence_answers() -> None:
     rows = [row, *(Question(f"q{n}", "Why?", n, (("x", 0),), False, "x") for n in range(12) if n != 3)]
     answers, odds = nearest_overlap(Questions(texts, rows))
     assert answers["q"] == "Havel" and -1 <= odds["q"] < 0 and odds["q0"] == 0
+
+
+def test_the_order_of_a_set_does_not_decide_which_sentence_is_nearest() -> None:
+    """Sums of floats depend on their order, which in a set of words depends on Python's hash seed."""
+    code = """
+import random
+from workbench.tasks._squad_answers import nearest_overlap
+from workbench.tasks.squad import Question, Questions
+draw = random.Random(3)
+words = [f"w{n}" for n in range(60)]
+texts = ["".join(" ".join(draw.sample(words, 12)) + ". " for _ in range(4)) for _ in range(200)]
+rows = [Question(f"q{n}", " ".join(draw.sample(words, 20)) + "?", n, (("x", 0),), False, "x") for n in range(200)]
+print(nearest_overlap(Questions(texts, rows)))
+"""
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
 
 
 def test_baselines_of_2_are_those_of_never_answering_and_of_overlap(tmp_path: Path) -> None:

@@ -252,12 +252,13 @@ def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, flo
         text = questions.paragraphs[row.paragraph]
         best, most = (0, len(text)), -1.0
         for start, end in sentences(row.paragraph):
-            shared = sum(rarity.get(word, 0.0) for word in asked & {w.lower() for w in WORD.findall(text, start, end)})
+            both = asked & {w.lower() for w in WORD.findall(text, start, end)}
+            shared = math.fsum(rarity.get(word, 0.0) for word in both)  # the same in every order of a set
             if shared > most:
                 best, most = (start, end), shared
         start, end = _answer(text, best, asked, rarity)
         answers[row.id] = text[start:end]
-        odds[row.id] = -max(0.0, most) / (sum(rarity.get(word, 0.0) for word in asked) or 1.0)
+        odds[row.id] = -max(0.0, most) / (math.fsum(rarity.get(word, 0.0) for word in asked) or 1.0)
     return answers, odds
 
 
