@@ -91,14 +91,14 @@ def commands() -> Iterator[tuple[str, list[Any]]]:
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         for inner, below in getattr(command, "commands", {"": command}).items():
             params = [param for param in below.params if "--compile" not in param.opts]  # it takes minutes
-            if params:  # without any, there is no word to change
+            if params and name != "view":  # without any, there is no word to change; pages are served until Ctrl-C
                 yield f"{name} {inner}".strip(), params
 
 
 def line(name: str, params: list[Any], draw: random.Random) -> list[str]:
     """A valid line of this command with one or two hostile words: in place of an argument, or added as an option."""
-    words = [*name.split(), *LINES.get(name, "").split()]
     arguments = [param for param in params if param.param_type_name == "argument"]
+    words = [*name.split(), *LINES.get(name, "bert-mlm " * len(arguments)).split()]
     for _ in range(draw.randint(1, 2)):
         param = draw.choice(params)
         value = as_typed(draw.choice(ODD + usual(param.name)).replace("\0", ""))
