@@ -27,10 +27,10 @@ from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.run_directory import now
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks import Suite, measures
-from workbench.tasks.common import fine_tuning
+from workbench.tasks import Suite
+from workbench.tasks.common import contract, fine_tuning
 
-LOADED = (measures, fine_tuning)  # here once, and not by each process
+LOADED = (contract, fine_tuning)  # here once, and not by each process
 
 SPEC = RunSpec.model_validate({"budget": {"steps": 1}})
 ROW = '{"step": 1, "seconds": 0.1, "loss": 1.0}\n'
