@@ -241,10 +241,10 @@ def test_commands_killed_at_random_instants_lose_nothing(whole: Path, tmp_path: 
     """With the real calls of the system, at instants that no test chose."""
     expected = {run.run_id: content(run.path) for run in RunStore(whole).runs()}
     store, draw, kills = RunStore(shutil.copytree(whole, tmp_path / "runs")), random.Random(time.time_ns()), 0
-    for _ in range(300):
+    for number in range(300):
         child = multiprocessing.get_context("fork").Process(target=moved, args=(store,))
         child.start()
-        child.join(draw.uniform(0, 0.15))
+        child.join(draw.uniform(0, 0.005 + 0.002 * number))  # longer each time, so that some are killed and one ends
         child.kill()
         child.join()
         kills += child.exitcode == -signal.SIGKILL
