@@ -16,6 +16,7 @@ from view.conftest import client_of, looked
 from workbench.errors import InputError
 from workbench.report import data_files
 from workbench.report.load import runs_table
+from workbench.store import tending
 from workbench.store.run_store import RunStore
 from workbench.view import server
 from workbench.view.watched import Watched
@@ -160,6 +161,14 @@ def test_changes_are_seen_at_the_next_look(finished: Path, tmp_path: Path) -> No
         and "score.signature" in watched.rows[run_id("rtd", 0)]
     )
     assert client_of(watched).get(f"/run/{run_id('bert-mlm', 0)}").status_code == 200
+
+
+def test_a_run_in_the_trash_and_the_trash_itself_are_no_runs(finished: Path, tmp_path: Path) -> None:
+    store = RunStore(shutil.copytree(finished, tmp_path / "runs"))
+    gone = run_id("rtd", 0)
+    tending.remove(store, store.get(gone))
+    watched = looked(store.root)
+    assert set(watched.rows) == {run.run_id for run in store.runs()} and gone not in watched.rows
 
 
 def test_an_address_that_cannot_be_used_is_one_sentence() -> None:

@@ -247,15 +247,18 @@ class RunStore:
 
     def runs(self) -> list[RunDir]:
         """Return all runs, sorted by name, including damaged ones, which have the reason in `damage`."""
+        return [RunDir(self.root / name) for name in sorted(entry.name for entry in self.folders())]
+
+    def folders(self) -> list[os.DirEntry[str]]:
+        """Return the folder of each run, as the disk lists it; a link in the place of a folder counts as one."""
         with os.scandir(self.root) as entries:
-            names = [
-                entry.name
+            return [
+                entry
                 for entry in entries
                 if not entry.name.startswith(".")
                 and entry.name not in (EXPERIMENTS, JOBS, REMOVED)
                 and (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
             ]
-        return [RunDir(self.root / name) for name in sorted(names)]
 
     def get(self, run_id: str) -> RunDir:
         """Return a run by its name. Raises InputError if there is none."""

@@ -25,7 +25,7 @@ from workbench.report.load import runs_table
 from workbench.report.load.run_files import FINISHED, number
 from workbench.store.index import Index
 from workbench.store.run_directory import RunDir
-from workbench.store.run_store import EXPERIMENTS, JOBS, ExperimentRecord, RunStore
+from workbench.store.run_store import EXPERIMENTS, ExperimentRecord, RunStore
 
 if TYPE_CHECKING:
     from workbench.report.results import Results
@@ -162,15 +162,9 @@ class Watched:
     def _present(self) -> dict[str, int]:
         """Return the time of the folder of each run in the store."""
         present = {}
-        with os.scandir(self.store.root) as entries:
-            for entry in entries:
-                if entry.name.startswith(".") or entry.name in (EXPERIMENTS, JOBS):
-                    continue
-                try:
-                    if entry.is_symlink() or entry.is_dir(follow_symlinks=False):
-                        present[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
-                except OSError:  # removed meanwhile
-                    continue
+        for entry in self.store.folders():
+            with contextlib.suppress(OSError):  # removed meanwhile
+                present[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
         return present if self.complete else dict(sorted(present.items()))
 
     def _some(self, present: Mapping[str, int]) -> list[str]:
