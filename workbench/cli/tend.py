@@ -275,11 +275,13 @@ To = Annotated[
 ]
 
 
+Studies = Annotated[
+    list[str], typer.Argument(metavar="STUDY", help="Records, or experiments.", autocompletion=completion("records"))
+]
+
+
 def cp(
-    studies: Annotated[
-        list[str],
-        typer.Argument(metavar="STUDY", help="Records, or experiments.", autocompletion=completion("records")),
-    ],
+    studies: Studies,
     to: To,
     options: Runs,
     dry_run: DryRun = False,
@@ -294,10 +296,7 @@ def cp(
 
 
 def mv(
-    studies: Annotated[
-        list[str],
-        typer.Argument(metavar="STUDY", help="Records, or experiments.", autocompletion=completion("records")),
-    ],
+    studies: Studies,
     to: To,
     options: Runs,
     yes: Yes = False,
