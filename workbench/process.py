@@ -1,4 +1,4 @@
-"""Signals that stop this process in good order, and the end of its parent process.
+"""Signals that stop this process in good order, the end of its parent process, and its memory.
 
 SIGUSR1, which SLURM can send before a time limit (`--signal=B:USR1@60`), is treated as SIGTERM. So is SIGHUP, which is
 sent when a terminal closes, unless it is ignored, as under `nohup`. SIGQUIT ends the process at once.

@@ -493,7 +493,7 @@ def layers(
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """Return the output of all layers for hidden, (B, L, D) each, and the tensors that `layers_backward` needs.
 
-    parameters are the sixteen of each layer in fp32 (`designs.layers_of`); drops are those of the first layer. Unless
+    parameters are the sixteen of each layer in fp32 (`layers.layers_of`); drops are those of the first layer. Unless
     `with_grad`, the tensors that are returned for the gradient are of no use: every layer has overwritten them.
     """
     (rows, length, width), wide, many = hidden.shape, len(parameters[10]), len(parameters) // 16

@@ -22,7 +22,7 @@ from workbench.cpu import compiled
 from workbench.tensors import Drop, visible_keys
 
 # ----------------------------------------
-# The encoders that `layers.py` computes: BERT's design, under the names that Hugging Face gives its parts.
+# The encoders that are computed here: BERT's design, under the names that Hugging Face gives its parts.
 #
 # ELECTRA, BERT, RoBERTa and ALBERT compute the same layers. They differ in where their modules keep the weights, in
 # the projection of the embeddings, in how positions are counted, and in one dropout.

@@ -41,7 +41,7 @@ def left_out(
     data: DataSpec, slices: Sequence[Slice], origin: str, root: Path, share: Callable[..., None],
     advance: Advance, waiting: Callable[[], None],
 ) -> Path:  # fmt: skip
-    """Return the folder with the flags of a text's documents (`encode_slices.flags`), which is made if there is none.
+    """Return the folder with the flags of a text's documents (`preprocessing.flags`), which is made if there is none.
 
     `share` makes the signatures of all slices, by any processes; `waiting` is called while another process compares
     them. Raises InputError as `minhash.bands_of`.

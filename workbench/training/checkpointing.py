@@ -262,7 +262,7 @@ class CheckpointWriter(BackgroundWriter):
         self.run, self.metrics, self.parts = run, metrics, parts
 
     def save(self, step: int, seconds: float, saving: float, tensors: Groups, begun: float) -> None:
-        """Begin to write a checkpoint of a step; arguments as of `resume.save` and `begin`."""
+        """Begin to write a checkpoint of a step; arguments as of `save` and `begin`."""
         content = self.metrics.content()
 
         def write(copies: Groups) -> None:

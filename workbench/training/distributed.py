@@ -44,7 +44,7 @@ class Ranks:
 
     Process 0 decides, writes and reports; the others compute their rows. With one process, all methods do nothing.
     `control` is a group over CPU memory, which does not wait for a GPU. If they are `sharded`, each holds a part of the
-    weights and of the optimizer's moments (`sharding`). `store` has the keys of these processes, which wait `seconds`
+    weights and of the optimizer's moments. `store` has the keys of these processes, which wait `seconds`
     for each other.
     """
 

@@ -350,7 +350,7 @@ def memory(
 
     It consists of weights, gradients and two Adam moments in fp32, and of activations kept for the backward pass. With
     `shard` each device has a part of these four, and at most whole weights and gradients as well while it computes a
-    step: those of layers are whole one after another where that is possible (`sharding.layers_of`).
+    step: those of layers are whole one after another where that is possible (`distributed.layers_of`).
     """
     rows, length = at_once or spec.batch.size // devices, spec.data.length
     each = 16 / devices + 8 if shard else 16

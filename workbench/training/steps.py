@@ -38,7 +38,7 @@ Autocast = AbstractContextManager[Any]
 class Steps:
     """The steps of a run.
 
-    On a GPU a step is recorded after the first few, and then launched as a whole (`cuda_graph`), unless the rows of a
+    On a GPU a step is recorded after the first few, and then launched as a whole (`Recorded`), unless the rows of a
     step do not fit into memory at once, or an update has constants that differ from step to step, as without bias
     correction. `bad` () is 1 if gradients of any step so far were not finite; that step, and those after it, change no
     weights. If several processes compute the run, this one computes its part of the rows of each step (`ranks`).
