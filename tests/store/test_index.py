@@ -121,7 +121,7 @@ def test_two_indexes_that_were_exchanged_are_both_made_anew(store: RunStore) -> 
 )
 def test_entries_that_cannot_be_used_are_made_anew(store: RunStore, entry: object) -> None:
     whole, path = runs_table.rows(store), store.root / ".runs.json"
-    content, _ = read_sealed(path)
+    content = read_sealed(path)
     path.write_bytes(sealed({**content, "runs": dict.fromkeys(content["runs"], entry)}))
     assert runs_table.rows(store) == whole
     path.write_bytes(sealed({**content, "runs": [entry]}))

@@ -210,11 +210,10 @@ def submissions(home: Path) -> list[Submitted]:
     found = []
     for path in sorted(home.glob("*/submitted.json"), reverse=True):
         try:
-            content, has_seal = read_sealed(path)
+            content = read_sealed(path)
         except (OSError, ValueError):
             continue  # a file that is being written, or was damaged: its jobs are not recognised
-        if has_seal:
-            found.append(Submitted(content["job"], path.parent, tuple(content["runs"])))
+        found.append(Submitted(content["job"], path.parent, tuple(content["runs"])))
     return found
 
 

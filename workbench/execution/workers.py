@@ -69,10 +69,7 @@ class Assignment:
         from pydantic import TypeAdapter
 
         try:
-            content, has_seal = read_sealed(path)
-            if not has_seal:
-                raise ValueError("it has no hash")
-            return TypeAdapter(cls).validate_python(content)
+            return TypeAdapter(cls).validate_python(read_sealed(path))
         except (OSError, ValueError) as error:  # ValidationError is a ValueError
             raise InputError(
                 f"{path} cannot be read as the assignment of a worker, which run and sweep write: {one_line(error)}"

@@ -204,17 +204,27 @@ def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
 
     The hash is not part of the result. Raises ValueError with what is wrong, or OSError.
     """
-    return read_sealed(path, format=format)[0]
+    return _parsed(path, format)[0]
 
 
-def read_sealed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], bool]:
-    """Return what `read_object` returns, and whether the object had a hash (see `sealed`)."""
-    value, has_seal, _ = read_hashed(path, format=format)
-    return value, has_seal
+def read_sealed(path: Path, *, format: int | None = None) -> dict[str, Any]:
+    """Return the object that `sealed` wrote to a file. Raises ValueError, also if its hash is missing, or OSError."""
+    return read_hashed(path, format=format)[0]
 
 
-def read_hashed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], bool, dict[str, Any]]:
-    """Return what `read_sealed` returns, and the size and SHA-256 of the file, which is hashed once for both."""
+def read_hashed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a sealed object, and the size and SHA-256 of its file, which is hashed once for both.
+
+    Raises as `read_sealed`.
+    """
+    value, has_seal, entry = _parsed(path, format)
+    if not has_seal:
+        raise ValueError(f"{path.name} has changed since it was written (its hash is missing)")
+    return value, entry
+
+
+def _parsed(path: Path, format: int | None) -> tuple[dict[str, Any], bool, dict[str, Any]]:
+    """Return the object in a file, whether it has a hash, which was checked, and the file's size and SHA-256."""
     try:
         content = read_bytes(path)
         value = loads(content)

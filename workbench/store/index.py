@@ -63,11 +63,11 @@ class Index:
     def _read(self) -> dict[str, dict[str, Any]]:
         """Return the entries of the file, none if it cannot be used or holds other facts."""
         try:
-            content, has_seal = read_sealed(self.path)
+            content = read_sealed(self.path)
         except (OSError, ValueError):
             return {}
         entries = content.get("runs")
-        if not has_seal or content.get("version") != self.version or not isinstance(entries, dict):
+        if content.get("version") != self.version or not isinstance(entries, dict):
             return {}
         return {run_id: entry for run_id, entry in entries.items() if _usable(entry)}
 

@@ -86,11 +86,11 @@ def content(run_id: str, files: Mapping[str, Mapping[str, Any]]) -> dict[str, An
 def read(folder: Path) -> Entries | None:
     """Return the entries of a run's manifest, None if it has none. Raises ValueError if it is damaged, or OSError."""
     try:
-        value, has_seal = read_sealed(folder / NAME, format=FORMAT)
+        value = read_sealed(folder / NAME, format=FORMAT)
     except FileNotFoundError:
         return None
     files = value.get("files")
-    if not has_seal or not isinstance(files, dict):
+    if not isinstance(files, dict):
         raise ValueError(f"{NAME} has changed since it was written")
     if value.get("run_id") != folder.name:
         raise ValueError(f"{NAME} belongs to the run {ascii(value.get('run_id'))[:80]}")
@@ -102,13 +102,11 @@ def read(folder: Path) -> Entries | None:
 def pruned(folder: Path) -> set[str]:
     """Return the names of the files of a run that were pruned; none if their list is missing or damaged."""
     try:
-        value, has_seal = read_sealed(folder / PRUNED, format=FORMAT)
+        value = read_sealed(folder / PRUNED, format=FORMAT)
     except (OSError, ValueError):
         return set()
     files = value.get("files")
-    return (
-        set(map(str, files)) if has_seal and value.get("run_id") == folder.name and isinstance(files, list) else set()
-    )
+    return set(map(str, files)) if value.get("run_id") == folder.name and isinstance(files, list) else set()
 
 
 def _usable(name: str, listed: Any) -> bool:

@@ -84,9 +84,7 @@ class Notes:
 def notes_of(run: RunDir) -> Notes:
     """Return the notes and tags of a run, empty if there are none."""
     try:
-        value, has_seal = read_sealed(run.path / "notes" / "notes.json", format=FORMAT)
-        if not has_seal:
-            raise ValueError("notes.json has changed since it was written (its hash is missing)")
+        value = read_sealed(run.path / "notes" / "notes.json", format=FORMAT)
         notes = tuple({"at": str(note["at"]), "text": str(note["text"])} for note in value["notes"])
         return Notes(notes, tuple(map(str, value["tags"])), bool(value["archived"]))
     except (FileNotFoundError, NotADirectoryError):
@@ -260,7 +258,7 @@ def removed(store: RunStore) -> list[Removed]:
         if NAME.fullmatch(run_id) and (trash / name).is_dir():
             at = ""
             with contextlib.suppress(OSError, ValueError):
-                at = str(read_sealed(trash / f"{run_id}.json")[0].get("at", ""))
+                at = str(read_sealed(trash / f"{run_id}.json").get("at", ""))
             found.append((run_id, int(count) if count.isdecimal() else 1, Removed(run_id, trash / name, at)))
     return [each for _, _, each in sorted(found, key=lambda row: row[:2])]
 

@@ -58,9 +58,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
 
 def _read(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what `read` returns, and the entry that a manifest has for the file."""
-    value, has_seal, entry = read_hashed(folder / name, format=_FORMATS.get(name, FORMAT))
-    if not has_seal:
-        raise ValueError(f"{name} has changed since it was written (its hash is missing)")
+    value, entry = read_hashed(folder / name, format=_FORMATS.get(name, FORMAT))
     if name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
         raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
     check_fields(name, value, _KINDS.get(_kind(name), {}))
@@ -120,12 +118,12 @@ def spec_record(folder: Path) -> dict[str, Any]:
 
 def _spec_record(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the content of spec.json, and the entry that a manifest has for the file."""
-    raw, has_seal, entry = read_hashed(folder / "spec.json", format=NAMING)
+    raw, entry = read_hashed(folder / "spec.json", format=NAMING)
     if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
         raise ValueError("spec.json lacks the spec or its hash")
     if raw.get("run_id") != folder.name:
         raise ValueError(f"spec.json belongs to the run {ascii(raw.get('run_id'))[:80]}")
-    if raw.get("spec_sha") != digest(raw["spec"], 64) or not has_seal:
+    if raw.get("spec_sha") != digest(raw["spec"], 64):
         raise ValueError("spec.json has changed since it was written (its hash differs)")
     return raw, entry
 
