@@ -1,4 +1,4 @@
-"""What the pages know of a store: a row for each run, kept in memory and renewed when a file of the run changes.
+"""The rows of all runs of a store, for the pages: kept in memory, and renewed when a file of the run changes.
 
 Ten thousand folders cannot all be read every second. A settled run changes only by files that are placed in its folder,
 which changes the folder's time; so every look compares these times, reads again the runs whose folder has changed and
@@ -91,7 +91,7 @@ class Watched:
         self._answers: dict[str, tuple[Any, str]] = {}
         self._lock, self._computing = threading.Lock(), threading.Lock()
         self._stop = threading.Event()
-        self.wanted: dict[str, None] = {}  # records whose answer a page has shown without knowing it
+        self.wanted: dict[str, None] = {}  # records whose answer a page lacks, to be computed next
         for run_id, entry in self._index.known.items():
             entry["facts"] = self._shared(entry["facts"])
             self._place(run_id, entry["facts"])
