@@ -365,7 +365,7 @@ def _chosen(
         runs = list({run.run_id: run for run in (runs_table.find_run(store, word) for word in words)}.values())
     elif study is not None:
         record = store.experiment(find_record(store, study))
-        listed = {*record.runs, *record.untrained}
+        listed = set(record.run_ids)
         runs = [run for run in store.runs() if run.run_id in listed]
     else:
         runs = store.runs()
@@ -394,7 +394,7 @@ def _studies(store: RunStore) -> dict[str, list[str]]:
     """Return the names of the records that list each run."""
     names: dict[str, list[str]] = {}
     for record in store.experiments():
-        for run_id in dict.fromkeys((*record.runs, *record.untrained)):
+        for run_id in record.run_ids:
             names.setdefault(run_id, []).append(record.name)
     return names
 

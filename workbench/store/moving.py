@@ -77,7 +77,7 @@ def runs_of(store: RunStore, records: Sequence[ExperimentRecord]) -> list[RunDir
     for record in records:
         trials = [run_id for trial in record.tuning for run_id in trial["run_ids"]]
         arms = [run_id for contrast in record.contrasts for side in ("runs_a", "runs_b") for run_id in contrast[side]]
-        names |= dict.fromkeys([*record.runs, *record.untrained, *trials, *arms])
+        names |= dict.fromkeys([*record.run_ids, *trials, *arms])
     present = {run.run_id: run for run in store.runs()}
     for name in list(names):
         names |= dict.fromkeys(tending.ancestors(present[name]) if name in present else ())

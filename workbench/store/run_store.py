@@ -122,6 +122,11 @@ class ExperimentRecord:
         del fields["damage"]
         return {"format": FORMAT, **fields, "counts": {key: len(fields[key]) for key in COUNTED}}
 
+    @property
+    def run_ids(self) -> list[str]:
+        """The names of the runs and of the untrained encoders, each once, in order."""
+        return list(dict.fromkeys([*self.runs, *self.untrained]))
+
     def base_spec(self) -> RunSpec:
         """Return the settings that all runs of the experiment share. Raises InputError if they cannot be read."""
         return parse(self.base)

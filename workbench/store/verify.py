@@ -79,7 +79,7 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
         if record.damage:
             differences.append((name, Difference(name, "changed", record.damage)))
             continue
-        absent = sorted({*record.runs, *record.untrained} - present)
+        absent = sorted(set(record.run_ids) - present)
         removals = {run_id: how for run_id in absent if (how := store.removal(run_id))}
         if removals:
             listed = ", ".join(f"{run_id} ({how})" for run_id, how in removals.items())

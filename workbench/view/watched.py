@@ -223,13 +223,9 @@ class Watched:
 
     # -- studies
 
-    def runs_of(self, record: ExperimentRecord) -> list[str]:
-        """Return the ids of the runs of a record, in its order."""
-        return list(dict.fromkeys([*record.runs, *record.untrained]))
-
     def progress(self, record: ExperimentRecord) -> Progress:
         """Return how far a study is; the time left is that of the rest at the pace of the runs so far."""
-        rows = [self.rows.get(run_id) for run_id in self.runs_of(record)]
+        rows = [self.rows.get(run_id) for run_id in record.run_ids]
         states = Counter(str(row["state"]) if row else "missing" for row in rows)
         running = [row for row in rows if row and row["state"] == "running"]
         spent = [number(row.get("spent.seconds")) for row in rows if row and row.get("kind") == "pre-training"]
@@ -248,7 +244,7 @@ class Watched:
 
     def _key(self, record: ExperimentRecord, curves: bool) -> Any:
         """Return what results depend on; with `curves`, also the time, in steps of REDRAWN, while a run trains."""
-        runs = self.runs_of(record)
+        runs = record.run_ids
         busy = any(self.rows.get(run_id, {}).get("state") == "running" for run_id in runs)
         clock = int(time.time() / REDRAWN) if busy and curves else 0
         return record.updated, clock, tuple((run_id, self._stamps.get(run_id)) for run_id in runs)

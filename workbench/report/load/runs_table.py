@@ -282,7 +282,7 @@ def find_record(store: RunStore, word: str) -> str:
 def record_states(store: RunStore, record: ExperimentRecord) -> Counter[str]:
     """Return the number of a record's runs in each state, read from their directories."""
     states: Counter[str] = Counter()
-    for run_id in dict.fromkeys([*record.runs, *record.untrained]):
+    for run_id in record.run_ids:
         try:
             states[store.get(run_id).state] += 1
         except InputError:
