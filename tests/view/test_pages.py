@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 from html import unescape
+from http.client import HTTPException
+from http.cookiejar import CookieJar
 from pathlib import Path
 from statistics import fmean
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import made
 import pytest
@@ -161,6 +170,26 @@ def test_changes_are_seen_at_the_next_look(finished: Path, tmp_path: Path) -> No
         and "score.signature" in watched.rows[run_id("rtd", 0)]
     )
     assert client_of(watched).get(f"/run/{run_id('bert-mlm', 0)}").status_code == 200
+
+
+def test_ctrl_c_while_pages_are_made_prints_no_traceback(finished: Path) -> None:
+    command = [sys.executable, "-m", "workbench", "view", "--runs", str(finished), "--no-open"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
+        assert served.stderr is not None
+        address = served.stderr.readline().strip()
+        browser = build_opener(HTTPCookieProcessor(CookieJar()))
+        browser.open(address).read()
+
+        def look(path: str) -> None:
+            with contextlib.suppress(OSError, HTTPException):  # the answer is cut off
+                browser.open(address.partition("/?")[0] + path).read()
+
+        for path in ("/events", f"/study/{STUDY}/", "/runs"):
+            threading.Thread(target=look, args=(path,), daemon=True).start()
+        time.sleep(0.3)
+        served.send_signal(signal.SIGINT)
+        said = served.communicate(timeout=60)[1]
+        assert served.returncode == 0 and "Traceback" not in said and "ERROR" not in said, said
 
 
 def test_a_run_in_the_trash_and_the_trash_itself_are_no_runs(finished: Path, tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ against pages elsewhere that pretend to be it, and no foreign Origin. There is n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import ipaddress
+import logging
 import os
 import secrets
 import socket
@@ -238,14 +240,18 @@ def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
         application(store, guard, watched), log_level="error", access_log=False, timeout_graceful_shutdown=1,
         server_header=False, lifespan="off", ws="none", http="h11",
     )  # fmt: skip
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
-    with watched.watching():
-        thread.start()
+    server, ended = uvicorn.Server(config), threading.Event()
+
+    def run() -> None:
         try:
-            while thread.is_alive():
-                thread.join(1.0)
-        except (KeyboardInterrupt, Interrupted):
-            pass
+            with contextlib.suppress(KeyboardInterrupt, Interrupted):  # `heed` raises it in pages being made
+                server.run([sock])
+        finally:
+            ended.set()
+
+    with watched.watching(), contextlib.suppress(KeyboardInterrupt, Interrupted):
+        threading.Thread(target=run, daemon=True).start()
+        ended.wait()  # in Python 3.11 a Thread.join that Ctrl-C interrupts counts the thread as ended
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # answers that are cut off now are no errors
     server.should_exit = True
-    thread.join(5.0)
+    ended.wait(5.0)

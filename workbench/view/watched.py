@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import InputError
+from workbench.errors import InputError, Interrupted
 from workbench.execution import workers
 from workbench.report.load import runs_table
 from workbench.report.load.run_files import FINISHED, number
@@ -101,9 +101,13 @@ class Watched:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Look for changes, and compute answers that pages lack, in threads of their own inside the block."""
-        threads = [threading.Thread(target=each, daemon=True) for each in (self._look_on, self._answer_on)]
-        for thread in threads:
-            thread.start()
+
+        def until_stopped(work: Callable[[], None]) -> None:
+            with contextlib.suppress(KeyboardInterrupt, Interrupted):  # which `heed` raises in every thread
+                work()
+
+        for each in (self._look_on, self._answer_on):
+            threading.Thread(target=until_stopped, args=(each,), daemon=True).start()
         try:
             yield
         finally:
