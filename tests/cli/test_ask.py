@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import typer
@@ -62,6 +63,26 @@ def test_the_command_prints_a_table_or_one_document(
     assert [row["seeds"] for row in document["measures"][0]["designs"]] == [3, 4]
     with pytest.raises(InputError, match=r"--sd 0.5 and --noise-of x contradict each other"):
         plan_study(options, sd=0.5, noise_of="x")
+
+
+def test_without_runs_kept_studies_give_the_noise_or_the_command_is_refused(
+    quick: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from workbench.cli.ask import plan_study
+
+    options = RunOptions("ablation", scale="micro", budget="flops=4e13", runs=tmp_path / "none")
+    plan_study(options)
+    printed = capsys.readouterr()
+    assert "noise is that of kept studies: there are no runs in" in printed.err
+    row = next(line for line in printed.out.splitlines() if line.startswith("STS-B"))
+    assert "no objective is above a bag of words" in row and "ablation-micro-finetuned" in row
+    plan_study(options, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["measures"] == [] and "STS-B" in {one["measure"] for one in document["kept_studies"]}
+    with pytest.raises(InputError, match=r"there are no runs in .*; or assume the noise, as in --sd 2"):
+        plan_study(RunOptions("ablation", budget="flops=1e11", runs=tmp_path / "none"))
+    with pytest.raises(InputError, match="there are no runs in"):
+        plan_study(options, noise_of="mine")
 
 
 def test_a_list_that_is_not_there_is_refused_with_the_nearest_one() -> None:

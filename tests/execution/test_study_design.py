@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import made
@@ -82,3 +85,39 @@ def test_a_damaged_run_gives_no_noise_and_is_named(tmp_path: Path, caplog: pytes
     (run.path / "env.json").write_text("{")
     [found] = study_design.measured(store, "ablation")
     assert found.df == 2 and f"{run.path} is damaged and is left out: env.json cannot be read" in caplog.text
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_kept_studies_say_what_a_measure_could_tell(quick: None) -> None:
+    job = job_of(experiment.load("ablation"), resolve("micro", {"budget.flops": 6e13}), 1, [])
+    kept = {one.measure: one for one in study_design.known(job)}
+    with study_design.KNOWN.open(newline="") as file:
+        rows = {(row["study"], row["task"]): row for row in csv.DictReader(file)}
+    family = study_design.arms_and_family(job)[1]
+    for name, one in kept.items():
+        assert one.flops == 4e13  # 1.4e12 is further than a factor of ten away, and 2e14 further than 4e13
+        row = rows[one.study, name]
+        gap = smallest_gap(float(row["sd"]), 5, 4, family)
+        assert one.gap == gap and one.seeds_for == {
+            gap: needed_seeds(gap, float(row["sd"]), 5, family) for gap in (4, 2, 1)
+        }
+    assert kept["MRPC"].tells == "nothing: no objective is above its untrained encoder"
+    assert kept["STS-B"].tells == "little: no objective is above a bag of words"
+    assert (
+        kept["linear:next"].tells == "1 of 5 objectives"
+    )  # all are above a bag of words, one above untrained encoders
+    assert kept["pairs:replace"].tells == "all objectives"
+    longer = job_of(experiment.load("ablation"), resolve("micro", {"budget.flops": 3e14}), 1, [])
+    assert {one.study for one in study_design.known(longer)} >= {"bert-and-rtd-micro", "ablation-micro-finetuned"}
+    least = job_of(experiment.load("ablation"), resolve("nano", {"budget.flops": 1e11}), 1, [])
+    assert study_design.known(least) == []
+
+
+@pytest.mark.skipif(not (ROOT / "reports" / "kept").is_dir(), reason="there are no kept reports here")
+def test_the_table_of_kept_studies_is_the_one_of_the_kept_reports(tmp_path: Path) -> None:
+    script = ROOT / "experiments" / "benchmarks" / "known_studies.py"
+    command = [sys.executable, str(script), str(ROOT / "reports" / "kept"), str(tmp_path / "made.csv")]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "made.csv").read_bytes() == study_design.KNOWN.read_bytes()

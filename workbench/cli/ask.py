@@ -54,22 +54,36 @@ def plan_study(
 ) -> None:
     """Print the gap that an experiment can show with each number of seeds, and its cost here; nothing is run.
 
-    The noise between seeds comes from the runs of a store (--runs, --noise-of), or is assumed (--sd).
+    The noise between seeds comes from the runs of a store (--runs, --noise-of), or is assumed (--sd). What each measure
+    could tell in kept studies of about this budget is printed below it.
     """
     if sd is not None and noise_of is not None:
         raise InputError(f"--sd {sd:g} and --noise-of {noise_of} contradict each other; keep one")
     host, workers = host_of(options), options.workers
+    from workbench import progress
     from workbench.cli import terminal
     from workbench.execution import study_design
     from workbench.store.run_store import RunStore
 
     job, _ = experiment_job(options, options.experiment, {}, (), own_process=True)
+    kept = study_design.known(job)
+    noise: list[study_design.Noise] = []
     if sd is not None:
         noise = [study_design.Noise("any measure", sd, "as assumed")]
     else:
-        noise = study_design.measured(RunStore.existing(options.runs), noise_of or job.experiment.name)
+        try:
+            noise = study_design.measured(RunStore.existing(options.runs), noise_of or job.experiment.name)
+        except InputError as error:
+            if noise_of is not None:
+                raise
+            if not kept:
+                raise InputError(f"{error}; or assume the noise, as in --sd 2") from None
+            progress.say(f"noise is that of kept studies: {error}")
     rows = [study_design.designs(job, one.sd, host, workers) for one in noise]
-    emit(study_design.as_json(job, noise, rows) if as_json else terminal.study_text(job, noise, rows), as_json)
+    emit(
+        study_design.as_json(job, noise, rows, kept) if as_json else terminal.study_text(job, noise, rows, kept),
+        as_json,
+    )
 
 
 def bench(

@@ -19,7 +19,7 @@ from workbench.training.plan import Plan, memory, with_parents
 
 if TYPE_CHECKING:
     from workbench.execution.study import Job, Match, Priced
-    from workbench.execution.study_design import Design, Noise
+    from workbench.execution.study_design import Design, Known, Noise
 
 
 Row = Mapping[str, Any]
@@ -298,8 +298,10 @@ def _bytes(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def study_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]]) -> str:
-    """Return a table for each measure, with an explanation of its columns."""
+def study_text(
+    job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]], kept: Sequence[Known] = ()
+) -> str:
+    """Return a table for each measure, with an explanation of its columns, and a table of what kept studies say."""
     from workbench.execution.study_design import arms_and_family
 
     arms, _ = arms_and_family(job)
@@ -312,8 +314,26 @@ def study_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Desi
     ]
     for one, rows in zip(noise, designs, strict=True):
         lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows]), *_moved(rows)]
-    added = "'gap, auto' and the columns after it are for --seeds auto, with --most-seeds as in the column seeds"
-    return "\n".join([*lines, "", added])
+    if noise:
+        lines += [
+            "",
+            "'gap, auto' and the columns after it are for --seeds auto, with --most-seeds as in the column seeds",
+        ]
+    if kept:
+        lines += [
+            "", "what each measure could tell in the kept study whose FLOPs (matmul) are nearest: how many objectives are "
+            "above the untrained encoder and a bag of words, and how many seeds show 4, 2 and 1 points",
+            table([_kept(one) for one in kept]),
+        ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _kept(one: Known) -> dict[str, Any]:
+    return {
+        "measure": one.measure, "tells": one.tells, "gap, 4 seeds": _points(one.gap),
+        "seeds for 4, 2, 1": ", ".join(str(seeds or "over 1,000") for seeds in one.seeds_for.values()),
+        "FLOPs": f"{one.flops:.2g}", "kept study": one.study,
+    }  # fmt: skip
 
 
 def _moved(designs: Sequence[Design]) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from workbench.bench.estimate import training_seconds
@@ -15,13 +17,16 @@ from workbench.report.comparison import leaderboards
 from workbench.report.load import study_tables
 from workbench.report.statistics.group_sequential import schedule
 from workbench.report.statistics.paired_comparison import moved_by_arithmetic
-from workbench.report.statistics.power import ArmPairs, family_of, shown, unit_gap
+from workbench.report.statistics.power import ArmPairs, family_of, needed_seeds, shown, smallest_gap, unit_gap
 from workbench.spec.host import Host
 from workbench.store.run_store import RunStore
 from workbench.training.plan import with_parents
 
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 ADDED = (4, 6, 8, 12, 20)  # largest numbers of seeds for which a plan that adds seeds is simulated
+KNOWN = Path(__file__).with_name("known_studies.csv")  # made by experiments/benchmarks/known_studies.py
+NEAR = 10.0  # factor of FLOPs within which a kept study says something about a budget
+GAPS = (4, 2, 1)  # points
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,71 @@ def measured(store: RunStore, word: str) -> list[Noise]:
     return noises
 
 
+@dataclass(frozen=True)
+class Known:
+    """What a measure could tell in a kept study of objectives, and how many seeds a comparison takes with its noise.
+
+    `sd` is the standard deviation of paired differences in points, with `df` degrees of freedom. `gap` is the smallest
+    difference that four seeds show, `seeds_for` the seeds that show differences of 4, 2 and 1 points; None above 1,000.
+    The two last fields name the objectives whose 95 % intervals are above the untrained encoder and a bag of words.
+    """
+
+    measure: str
+    study: str
+    scale: str
+    text: str
+    flops: float
+    seeds: int
+    sd: float
+    df: int
+    gap: float | None
+    seeds_for: dict[int, int | None]
+    objectives: tuple[str, ...]
+    bag_of_words: float | None
+    above_untrained: tuple[str, ...]
+    above_bag_of_words: tuple[str, ...]
+
+    @property
+    def tells(self) -> str:
+        """Say in a few words whether the measure could tell anything about the objectives."""
+        if not self.above_untrained:
+            return "nothing: no objective is above its untrained encoder"
+        if self.bag_of_words is not None and not self.above_bag_of_words:
+            return "little: no objective is above a bag of words"
+        above = set(self.above_untrained)
+        if self.bag_of_words is not None:
+            above &= set(self.above_bag_of_words)
+        return (
+            "all objectives" if above == set(self.objectives) else f"{len(above)} of {len(self.objectives)} objectives"
+        )
+
+
+def known(job: Job) -> list[Known]:
+    """Return what kept studies say of each measure, from the study whose FLOPs are nearest to the largest budget.
+
+    Studies that are further than a factor of ten away are left out. FLOPs are counted as matmul.
+    """
+    flops = max(plan.flops["matmul"] for _, plan in job.priced[0])
+    arms, family = arms_and_family(job)
+    nearest: dict[str, tuple[float, dict[str, str]]] = {}
+    with KNOWN.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            distance = abs(math.log(float(row["flops"]) / flops))
+            if distance <= math.log(NEAR) and distance < nearest.get(row["task"], (math.inf,))[0]:
+                nearest[row["task"]] = distance, row
+    return [_known(row, arms, family) for _, row in nearest.values()]
+
+
+def _known(row: dict[str, str], arms: int, family: ArmPairs | None) -> Known:
+    sd = float(row["sd"])
+    return Known(
+        row["task"], row["study"], row["scale"], row["text"], float(row["flops"]), int(row["seeds"]), sd,
+        int(row["df"]), smallest_gap(sd, arms, 4, family), {gap: needed_seeds(gap, sd, arms, family) for gap in GAPS},
+        tuple(row["objectives"].split()), float(row["bag_of_words"]) if row["bag_of_words"] else None,
+        tuple(row["above_untrained"].split()), tuple(row["above_bag_of_words"].split()),
+    )  # fmt: skip
+
+
 def arms_and_family(job: Job) -> tuple[int, ArmPairs | None]:
     """Return the number of arms at the largest budget, and the family of their declared contrasts."""
     priced, _ = job.priced
@@ -122,8 +192,10 @@ def _design(count: int, arms: int, family: ArmPairs | None, sd: float, flops: fl
     )  # fmt: skip
 
 
-def as_json(job: Job, noise: Sequence[Noise], per_measure: Sequence[Sequence[Design]]) -> dict[str, Any]:
-    """Return the designs of each measure as plain data."""
+def as_json(
+    job: Job, noise: Sequence[Noise], per_measure: Sequence[Sequence[Design]], kept: Sequence[Known]
+) -> dict[str, Any]:
+    """Return the designs of each measure, and what kept studies say, as plain data."""
     return {
         "experiment": job.experiment.name,
         "declared": [str(declared.contrast) for declared in job.declared],
@@ -132,4 +204,5 @@ def as_json(job: Job, noise: Sequence[Noise], per_measure: Sequence[Sequence[Des
             asdict(one) | {"designs": [asdict(design) for design in rows]}
             for one, rows in zip(noise, per_measure, strict=True)
         ],
+        "kept_studies": [asdict(one) | {"tells": one.tells} for one in kept],
     }  # fmt: skip
