@@ -321,8 +321,8 @@ def study_text(
         ]
     if kept:
         lines += [
-            "", "what each measure could tell in the kept study whose FLOPs (matmul) are nearest: how many objectives are "
-            "above the untrained encoder and a bag of words, and how many seeds show 4, 2 and 1 points",
+            "", "what each measure could tell in the kept study whose FLOPs (matmul) are nearest: how many objectives "
+            "are above the untrained encoder and a bag of words, and how many seeds show 4, 2 and 1 points",
             table([_kept(one) for one in kept]),
         ]  # fmt: skip
     return "\n".join(lines)
