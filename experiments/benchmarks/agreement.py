@@ -1,0 +1,159 @@
+"""Which cheap measures stand for which expensive ones: rank correlations over the encoders of one or more reports.
+
+    python experiments/benchmarks/agreement.py OUT REPORT [REPORT ...] --expensive SST-2,STS-B,CoLA,MRPC,RTE
+
+A report is a folder that `workbench report` wrote. OUT gets encoders.csv, a row for each encoder with all its measures;
+agreement.csv, a row for each pair of a measure and an expensive one; and agreement.svg. Three questions are asked:
+
+- `pooled`: do all encoders have the same order by both? With the interval of Bonett and Wright (2000), for independent
+  encoders.
+- `within`: have the budgets and seeds of one arm the same order? Mean over arms, with Student's interval over arms.
+- `across`: have the arms the same order at one text, scale, budget and seed? Mean over those cells, with Student's
+  interval over cells. Only this says whether a measure may choose an objective.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+KEYS = ["text", "scale", "arm", "budget", "seed", "flops", "kind", "run_id"]
+SCALE = re.compile(r"-(nano|micro|mini|small|base|large)-s\d+-")
+FEWEST = {"pooled": 5, "within": 3, "across": 3}  # encoders for one correlation
+LABELS = {"pooled": "all encoders", "within": "within an arm", "across": "across arms, equal compute"}
+
+
+def encoders_of(folder: Path, expensive: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each finished encoder of a report: its keys and the mean of each measure over its seeds.
+
+    `mean` is the mean of the expensive measures, where an encoder has all of them.
+    """
+    runs, scores = pd.read_csv(folder / "runs.csv"), pd.read_csv(folder / "scores.csv")
+    runs = runs[runs["state"].eq("done") | runs["kind"].eq("untrained")]
+    scale = runs["run_id"].str.extract(SCALE, expand=False)
+    keys = runs.assign(text=runs["data_fingerprint"], scale=scale, flops=runs["flops_matmul"])[KEYS]
+    measures = scores.pivot_table(index="run_id", columns="task", values="value", aggfunc="mean")
+    there = [name for name in expensive if name in measures]
+    if len(there) > 1:
+        measures["mean"] = measures[there].mean(axis=1, skipna=False)
+    return keys.merge(measures, left_on="run_id", right_index=True)
+
+
+def rank_correlations(a: pd.Series[float], b: pd.Series[float]) -> tuple[float, float]:
+    """Return Spearman's rho and Kendall's tau-b; NaN if one of the two is constant."""
+    if a.nunique() < 2 or b.nunique() < 2:
+        return math.nan, math.nan
+    return float(stats.spearmanr(a, b).statistic), float(stats.kendalltau(a, b).statistic)
+
+
+def fisher_interval(value: float, n: int, kind: str) -> tuple[float, float]:
+    """Return the 95 % interval of one rank correlation over `n` encoders (Bonett and Wright 2000)."""
+    if n < FEWEST["pooled"] or not abs(value) < 1:
+        return math.nan, math.nan
+    half = stats.norm.ppf(0.975) * (
+        math.sqrt((1 + value**2 / 2) / (n - 3)) if kind == "spearman" else math.sqrt(0.437 / (n - 4))
+    )
+    return math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of some correlations, and its 95 % interval over them; NaN ends for fewer than two."""
+    mean = float(np.mean(values)) if len(values) else math.nan
+    if len(values) < 2:
+        return mean, math.nan, math.nan
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+    return mean, max(mean - half, -1.0), min(mean + half, 1.0)
+
+
+def agreement(encoders: pd.DataFrame, measures: Iterable[str], expensive: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each measure, expensive measure and question, over the trained encoders that have both."""
+    trained = encoders[encoders["kind"] == "pre-training"]
+    rows = []
+    for target in expensive:
+        for measure in measures:
+            if measure == target or (target == "mean" and measure in expensive):  # the mean contains it
+                continue
+            both = trained[[*KEYS, measure, target]].dropna(subset=[measure, target])
+            if len(both) < FEWEST["pooled"]:
+                continue
+            rho, tau = rank_correlations(both[measure], both[target])
+            rows.append({
+                "measure": measure, "stands_for": target, "question": "pooled", "encoders": len(both), "groups": 1,
+                "spearman": rho, "kendall": tau,
+                **_ends("spearman", fisher_interval(rho, len(both), "spearman")),
+                **_ends("kendall", fisher_interval(tau, len(both), "kendall")),
+            })  # fmt: skip
+            for question, keys in (
+                ("within", ["text", "scale", "arm"]),
+                ("across", ["text", "scale", "budget", "seed"]),
+            ):
+                groups = [group for _, group in both.groupby(keys) if len(group) >= FEWEST[question]]
+                found = [rank_correlations(group[measure], group[target]) for group in groups]
+                found = [pair for pair in found if not math.isnan(pair[0])]
+                rho, *rho_ends = student_interval([pair[0] for pair in found])
+                tau, *tau_ends = student_interval([pair[1] for pair in found])
+                rows.append({
+                    "measure": measure, "stands_for": target, "question": question,
+                    "encoders": sum(map(len, groups)), "groups": len(found), "spearman": rho, "kendall": tau,
+                    **_ends("spearman", rho_ends), **_ends("kendall", tau_ends),
+                })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _ends(name: str, ends: Sequence[float]) -> dict[str, float]:
+    return {f"{name}_low": ends[0], f"{name}_high": ends[1]}
+
+
+def draw(table: pd.DataFrame, target: str, out: Path) -> None:
+    """Draw Spearman's rho of each measure with `target`, pooled, within and across arms, with intervals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rows = table[table["stands_for"] == target]
+    order = rows[rows["question"] == "across"].sort_values("spearman")["measure"].tolist()
+    figure, axes = plt.subplots(figsize=(7, 1 + 0.42 * len(order)), layout="constrained")
+    for offset, (question, marker) in zip(
+        (0.2, 0.0, -0.2), (("pooled", "s"), ("within", "^"), ("across", "o")), strict=True
+    ):
+        part = rows[rows["question"] == question].set_index("measure").reindex(order)
+        low, high = part["spearman"] - part["spearman_low"], part["spearman_high"] - part["spearman"]
+        axes.errorbar(
+            part["spearman"], np.arange(len(order)) + offset, xerr=[low.fillna(0), high.fillna(0)], fmt=marker,
+            capsize=2, label=LABELS[question],
+        )  # fmt: skip
+    axes.axvline(0, color="0.6", linewidth=0.8)
+    axes.set(yticks=range(len(order)), yticklabels=order, xlim=(-1.05, 1.05), xlabel=f"Spearman's rho with {target}")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
+    figure.savefig(out)
+    plt.close(figure)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Write the three files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("reports", type=Path, nargs="+")
+    parser.add_argument("--expensive", required=True, help="tasks, separated by commas")
+    given = parser.parse_args(words)
+    named = given.expensive.split(",")
+    encoders = pd.concat([encoders_of(folder, named) for folder in given.reports], ignore_index=True)
+    measures = [name for name in encoders.columns if name not in KEYS]
+    targets = [name for name in ("mean", *named) if name in measures]
+    table = agreement(encoders, measures, targets)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name, sheet in (("encoders", encoders.sort_values([*KEYS])), ("agreement", table)):
+        sheet.round(4).to_csv(given.out / f"{name}.csv", index=False, lineterminator="\n")
+    draw(table, targets[0], given.out / "agreement.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Rank correlations between measures, recomputed by counting pairs of encoders."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
+import agreement
+
+ARMS, BUDGETS, SEEDS = ("a", "b", "c", "d"), ("1e12", "2e12", "4e12"), (0, 1)
+
+
+@pytest.fixture
+def encoders() -> pd.DataFrame:
+    draw = np.random.default_rng(3)
+    rows = []
+    for arm, budget, seed in itertools.product(ARMS, BUDGETS, SEEDS):
+        quality = ARMS.index(arm) + float(budget) / 1e12
+        keys = {"text": "t", "scale": "nano", "arm": arm, "budget": budget, "seed": seed, "flops": float(budget)}
+        values = {"cheap": quality + draw.normal(), "A": quality, "B": 2 * quality + draw.normal()}
+        rows.append({**keys, "kind": "pre-training", "run_id": f"{arm}{budget}{seed}", **values})
+    untrained = {**rows[0], "kind": "untrained", "cheap": 1e9, "A": -1e9}
+    table = pd.DataFrame([*rows, untrained])
+    return table.assign(mean=(table["A"] + table["B"]) / 2)
+
+
+def tau(a: list[float], b: list[float]) -> float:
+    """Count concordant and discordant pairs; there are no ties in these values."""
+    signs = [np.sign(a[i] - a[j]) * np.sign(b[i] - b[j]) for i, j in itertools.combinations(range(len(a)), 2)]
+    return sum(signs) / len(signs)
+
+
+def rho(a: list[float], b: list[float]) -> float:
+    """Return 1 - 6 sum(d^2) / (n (n^2 - 1)), which holds without ties."""
+    ranks = [[sorted(values).index(value) for value in values] for values in (a, b)]
+    return 1 - 6 * sum((x - y) ** 2 for x, y in zip(*ranks, strict=True)) / (len(a) * (len(a) ** 2 - 1))
+
+
+@pytest.mark.parametrize("question, keys", [("pooled", ()), ("within", ("arm",)), ("across", ("budget", "seed"))])
+def test_each_question_is_answered_by_the_encoders_of_one_group(
+    encoders: pd.DataFrame, question: str, keys: tuple[str, ...]
+) -> None:
+    table = agreement.agreement(encoders, ["cheap", "A", "B"], ["mean", "A", "B"])
+    [row] = table[
+        (table["measure"] == "cheap") & (table["stands_for"] == "B") & (table["question"] == question)
+    ].to_dict("records")
+    trained = encoders[encoders["kind"] == "pre-training"]
+    groups = [group for _, group in trained.groupby(list(keys))] if keys else [trained]
+    pairs = [(group["cheap"].tolist(), group["B"].tolist()) for group in groups]
+    assert row["groups"] == len(groups) and row["encoders"] == 24
+    assert row["spearman"] == pytest.approx(np.mean([rho(*pair) for pair in pairs]))
+    assert row["kendall"] == pytest.approx(np.mean([tau(*pair) for pair in pairs]))
+    assert row["spearman_low"] < row["spearman"] < row["spearman_high"]
+    assert {"A", "B"}.isdisjoint(table["measure"][table["stands_for"] == "mean"])
+
+
+def test_the_interval_of_pooled_correlations_covers_the_true_one() -> None:
+    """Of 400 samples of 30 from a normal distribution with rho 0.6, about 95 % contain Spearman's value of it."""
+    draw, true, inside = np.random.default_rng(0), 6 / math.pi * math.asin(0.3), 0
+    for _ in range(400):
+        a, noise = draw.normal(size=(2, 30))
+        value = agreement.rank_correlations(pd.Series(a), pd.Series(0.6 * a + 0.8 * noise))[0]
+        low, high = agreement.fisher_interval(value, 30, "spearman")
+        inside += low <= true <= high
+    assert 0.92 < inside / 400 < 0.98
+
+
+def test_a_kept_report_gives_a_row_for_each_encoder_and_a_figure(tmp_path: Path) -> None:
+    kept = Path(__file__).parents[2] / "reports" / "kept" / "ablation-micro-finetuned"
+    if not kept.is_dir():
+        pytest.skip("there are no kept reports here")
+    agreement.main([str(tmp_path), str(kept), "--expensive", "SST-2,STS-B,CoLA,MRPC,RTE"])
+    encoders = pd.read_csv(tmp_path / "encoders.csv")
+    assert (encoders["kind"] == "pre-training").sum() == 20
+    runs = pd.read_csv(kept / "runs.csv").set_index("run_id")["score_glue"]
+    assert encoders.set_index("run_id")["mean"].sub(runs).abs().max() < 1e-3
+    assert "<svg" in (tmp_path / "agreement.svg").read_text()
