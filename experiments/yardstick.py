@@ -1,7 +1,7 @@
 """Which cheap measure stands for fine-tuned quality, and from which compute on does an encoder beat a bag of words?
 
-Five objectives, and RTD with a generator of a quarter of the width besides, each with four budgets over two decades. Every
-budget is a run of its own, which decays over all of it.
+Five objectives, and RTD with a generator of a quarter of the width besides, each with four budgets over two decades.
+Every budget is a run of its own, which decays over all of it.
 """
 
 QUESTION = "Which cheap measure stands for fine-tuned quality?"
