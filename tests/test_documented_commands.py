@@ -22,7 +22,8 @@ from pathlib import Path
 import pytest
 from drills.small import Command, server
 from helpers import slurm
-from test_contributing import EXPERIMENT, OBJECTIVE, a_batch, build, spec_of
+from objective_oracle import build
+from test_contributing import EXPERIMENT, OBJECTIVE, a_batch, spec_of
 
 from workbench import objectives
 
@@ -138,12 +139,6 @@ def write_babylm(folder: Path, real_data: Path) -> None:
         head(f"glue_babylm/wsc.{part}.jsonl", f"babylm/wsc.{part}.jsonl", 40)
 
 
-def tutorial_objective() -> str:
-    """The file that the tutorial on objectives has its reader save as focal_mlm.py."""
-    page = (ROOT / "docs/tutorials/own-objective.md").read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
-
-
 def printed_by_snippets(page: Path) -> list[str]:
     """The output that a page shows below its Python."""
     blocks = re.findall(r"```python\n.*?```\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -156,6 +151,9 @@ def snippets(page: Path) -> list[str]:
     return [block for block in blocks if not block.startswith('"""')]
 
 
+# The file that the tutorial on objectives has its reader save as focal_mlm.py.
+TUTORIAL_PAGE = (ROOT / "docs/tutorials/own-objective.md").read_text(encoding="utf-8")
+TUTORIAL = re.findall(r"```python\n(.*?)```", TUTORIAL_PAGE, flags=re.DOTALL)[0]
 IN_ORDER = (ROOT / "docs/tutorials/domain.md",)  # pages each of whose commands needs what those before it made
 
 
@@ -171,7 +169,7 @@ def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path
         target = folder / experiment.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(experiment, target)
-    (folder / "focal_mlm.py").write_text(tutorial_objective(), encoding="utf-8")
+    (folder / "focal_mlm.py").write_text(TUTORIAL, encoding="utf-8")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
     done = workbench(*FIRST, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -326,7 +324,7 @@ def test_documented_make_targets_exist() -> None:
 def test_the_objective_of_the_tutorial_is_bert_mlm_where_the_page_says_so(tmp_path: Path) -> None:
     """With gamma 0 it has BERT MLM's loss, and for any gamma its price."""
     path = tmp_path / "focal_mlm.py"
-    path.write_text(tutorial_objective(), encoding="utf-8")
+    path.write_text(TUTORIAL, encoding="utf-8")
     plain, focal = (spec_of(path, **{"options.gamma": gamma}) for gamma in ("0", "2"))
     bert = objectives.with_options(plain.replace(objective="bert-mlm", source="", options={}))
     losses = [build(spec)(a_batch(spec)).values() for spec in (plain, focal, bert)]

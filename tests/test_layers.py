@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -84,17 +85,23 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in SOURCES}
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imports(path: Path) -> list[tuple[int, str]]:
     """Line and dotted name of everything a file imports, inside functions and for types alike."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative imports hide where a name comes from"
             module = node.module or ""
-            for alias in node.names:
-                whole = f"{module}.{alias.name}"
-                yield node.lineno, whole if whole in MODULES else module
+            names = [f"{module}.{alias.name}" for alias in node.names]
+            found += [(node.lineno, whole if whole in MODULES else module) for whole in names]
+    return found
+
+
+def every_import() -> Iterator[tuple[Path, int, str]]:
+    return ((path, line, target) for path in SOURCES for line, target in imports(path))
 
 
 def part_of(module: str, depth: int = 1) -> str:
@@ -133,14 +140,11 @@ def test_no_module_name_occurs_twice_and_few_modules_stand_at_the_top() -> None:
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path: Path) -> None:
-    part = part_of(module_name(path))
-    if part in ("", "__main__"):
-        return
+def test_imports_point_down() -> None:
     wrong = []
-    for line, target in imports(path):
-        if target.split(".")[0] != "workbench" or target == "workbench":
+    for path, line, target in every_import():
+        part = part_of(module_name(path))
+        if part in ("", "__main__") or target.split(".")[0] != "workbench" or target == "workbench":
             continue
         other = part_of(target)
         if other != part and LEVEL[other] <= LEVEL[part]:
@@ -156,18 +160,14 @@ def test_imports_point_down(path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_outside_packages_stay_at_home(path: Path) -> None:
-    part = part_of(module_name(path))
-    here = f"{module_name(path)}."
-    outside = {(line, name.split(".")[0]) for line, name in imports(path)}
-    wrong = [
-        f"{path}:{line}: {name} belongs to {HOMES[name]}"
-        for line, name in outside
-        if name in HOMES and not any(here.startswith(f"workbench.{home}.") for home in HOMES[name])
-    ]
-    if part == "report":
-        wrong += [f"{path}:{line}: report may not import torch" for line, name in outside if name == "torch"]
+def test_outside_packages_stay_at_home() -> None:
+    wrong = []
+    for path, line, target in every_import():
+        here, name = f"{module_name(path)}.", target.split(".")[0]
+        if name in HOMES and not any(here.startswith(f"workbench.{home}.") for home in HOMES[name]):
+            wrong.append(f"{path}:{line}: {name} belongs to {HOMES[name]}")
+        if name == "torch" and part_of(module_name(path)) == "report":
+            wrong.append(f"{path}:{line}: report may not import torch")
     assert not wrong, "\n".join(wrong)
 
 
@@ -208,9 +208,7 @@ def test_every_outside_package_is_declared() -> None:
     declared = {re.split(r"[^\w-]", text)[0].replace("-", "_").lower() for text in wanted}
     declared |= {"sklearn"} if "scikit_learn" in declared else set()
     known = declared | set(sys.stdlib_module_names) | {"workbench"}
-    missing = {
-        f"{path}:{line}: {name}" for path in SOURCES for line, name in imports(path) if name.split(".")[0] not in known
-    }
+    missing = {f"{path}:{line}: {name}" for path, line, name in every_import() if name.split(".")[0] not in known}
     assert not missing, "\n".join(sorted(missing))
 
 

@@ -37,41 +37,23 @@ class Goal:
     tests: tuple[str, ...] = ()
 
 
-PAGE, STORE, VALIDATION, WANDB = (
-    "tests/report/test_report_page.py",
-    "tests/store/test_run_store.py",
-    "tests/store/test_validation.py",
-    "tests/tracking/test_sidecar.py",
-)
+PAGE, STORE = "tests/report/test_report_page.py", "tests/store/test_run_store.py"
+VALIDATION, WANDB = "tests/store/test_validation.py", "tests/tracking/test_sidecar.py"
+# fmt: off
 GOALS = (
-    Goal(
-        1,
-        "SIGKILL at 50 instants: curve and weights bit-identical, all five objectives",
-        "runs.killed_and_resumed",
-        50,
-        2,
-    ),
-    Goal(
-        1,
-        "SIGKILL to a command and its two workers, with dropout: every run bit-identical",
-        "runs.workers_killed",
-        20,
-        2,
-    ),
-    Goal(
-        1,
-        "SIGKILL at the N-th rename, fsync, unlink and write of preparing, training, scoring, reporting",
-        "injected.killed_at_calls",
-        8,
-        1,
-    ),
-    Goal(
-        2, "200 SIGKILLs while saving and pruning: 0 acknowledged lost, 0 broken", "disk.killed_while_saving", 200, 15
-    ),
+    Goal(1, "SIGKILL at 50 instants: curve and weights bit-identical, all five objectives", "runs.killed_and_resumed",
+         50, 2),
+    Goal(1, "SIGKILL to a command and its two workers, with dropout: every run bit-identical", "runs.workers_killed",
+         20, 2),
+    Goal(1, "SIGKILL at the N-th rename, fsync, unlink and write of preparing, training, scoring, reporting",
+         "injected.killed_at_calls", 8, 1),
+    Goal(2, "200 SIGKILLs while saving and pruning: 0 acknowledged lost, 0 broken", "disk.killed_while_saving", 200,
+         15),
     Goal(3, "disk full while saving, 20 times: 74 within 10 s, resumed identically", "runs.full_while_saving", 20, 1),
     Goal(4, "disk full while logging, 20 times: never 0 with rows missing", "runs.full_while_logging", 20, 1),
     Goal(5, "300 flipped bits and truncations: all seen, the one before taken", "disk.flipped_and_cut", 300, 80),
-    Goal(5, "every file of the cache, damaged in 6 ways: told, made anew, never used", "damage.cache_files", 1000, 30),
+    Goal(5, "every file of the cache, damaged in 6 ways: told, made anew, never used", "damage.cache_files", 1000,
+         30),
     Goal(6, "200 SIGKILLs at 100 Hz logging: at most the row in writing lost", "disk.killed_while_logging", 200, 20),
     Goal(7, "8 workers, 80 cells, 20 times: each exactly once", "cells.exactly_once", 20, 1),
     Goal(8, "8 workers, two kills a cell: all finished, none recorded twice", "cells.killed_workers", 80, 15),
@@ -79,105 +61,48 @@ GOALS = (
     Goal(10, "clocks up to an hour off, 20 sweeps: no lease stolen", "cells.wrong_clocks", 20, 2),
     Goal(10, "the same, with leases seen late, as through a network disk, and kills", "cells.late_caches", 20, 1),
     Goal(11, "every POSIX lock refused: 80 of 80 cells once", "cells.without_locks", 80, 20),
-    Goal(
-        12,
-        "wandb unreachable, silent or dying: the run goes on, closing gives up after 4 s",
-        tests=(WANDB, "-k", "server or killed_midway or stands_still or nobody"),
-    ),
+    Goal(12, "wandb unreachable, silent or dying: the run goes on, closing gives up after 4 s", tests=(WANDB, "-k",
+         "server or killed_midway or stands_still or nobody")),
     Goal(13, "data order after a resume: a pure function of the place", tests=("tests/data/test_corpus.py",)),
     Goal(14, "a changed setting never goes on silently: 50 keys", "runs.changed_settings", 50, 50),
-    Goal(
-        15,
-        "NaN or inf at a random step, 20 times: diverged, the weights unchanged, the others done",
-        "runs.diverged",
-        20,
-        1,
-    ),
-    Goal(
-        16,
-        "out of memory: effective batch kept, loss within 1e-5, retries recorded",
-        tests=("tests/end_to_end/test_memory.py",),
-    ),
-    Goal(
-        17, "SIGINT, SIGTERM, SIGUSR1 at 50 instants: exit within 10 s, no child left", "runs.stopped_by_signals", 50, 3
-    ),
+    Goal(15, "NaN or inf at a random step, 20 times: diverged, the weights unchanged, the others done",
+         "runs.diverged", 20, 1),
+    Goal(16, "out of memory: effective batch kept, loss within 1e-5, retries recorded",
+         tests=("tests/end_to_end/test_memory.py",)),
+    Goal(17, "SIGINT, SIGTERM, SIGUSR1 at 50 instants: exit within 10 s, no child left", "runs.stopped_by_signals",
+         50, 3),
     Goal(17, "SIGKILL, SIGTERM, SIGINT to a command with workers: they save and end", "runs.workers_end", 6, 2),
-    Goal(
-        17,
-        "SIGHUP and SIGQUIT in preparing, training, scoring: resumed bit-identically",
-        "runs.hung_up",
-        20,
-        2,
-    ),
+    Goal(17, "SIGHUP and SIGQUIT in preparing, training, scoring: resumed bit-identically", "runs.hung_up", 20, 2),
     Goal(17, "signals while fine-tuning, 20 times: the same scores afterwards", "runs.scoring_stopped", 20, 2),
     Goal(18, "1,000 random configurations: no traceback, no hang, the key named", "fuzz.configurations", 1000, 150),
     Goal(18, "1,000 random command lines: the same", "fuzz.command_lines", 1000, 100),
     Goal(18, "2,000 command lines by the grammar of the real options: the same", "grammar.command_lines", 2000, 60),
-    Goal(
-        18,
-        "400 command lines that train, search, measure or prepare: the same, and nothing half-written",
-        "training_lines.training_lines",
-        400,
-        20,
-    ),
-    Goal(
-        19,
-        "damaged run folders are named, the others stay readable",
-        tests=(STORE, PAGE, VALIDATION, "tests/store/test_verify.py", "-k", "damage or ruins or thousand"),
-    ),
-    Goal(
-        19,
-        "caches shared by namespaces of equal host names: no live folder is removed",
-        tests=("tests/store/test_cache.py", "-k", "namespace or staging or elsewhere"),
-    ),
+    Goal(18, "400 command lines that train, search, measure or prepare: the same, and nothing half-written",
+         "training_lines.training_lines", 400, 20),
+    Goal(19, "damaged run folders are named, the others stay readable", tests=(STORE, PAGE, VALIDATION,
+         "tests/store/test_verify.py", "-k", "damage or ruins or thousand")),
+    Goal(19, "caches shared by namespaces of equal host names: no live folder is removed",
+         tests=("tests/store/test_cache.py", "-k", "namespace or staging or elsewhere")),
     Goal(20, "hostile names in the report: nothing live, nothing loaded", tests=(PAGE, "-k", "hostile or alone")),
-    Goal(
-        21,
-        "hostile names as paths: nothing outside the store",
-        tests=(
-            STORE,
-            "tests/store/test_run_directory.py",
-            "tests/store/test_atomic.py",
-            "-k",
-            "hostile or links or plain_name",
-        ),
-    ),
+    Goal(21, "hostile names as paths: nothing outside the store", tests=(STORE, "tests/store/test_run_directory.py",
+         "tests/store/test_atomic.py", "-k", "hostile or links or plain_name")),
     Goal(22, "30 malicious checkpoints, models, tokenizers, data sets: refused, not run", "hostile.pickles", 36, 18),
-    Goal(
-        22,
-        "90 damaged or hostile encoder folders: refused in a sentence, before anything is built",
-        tests=("tests/data/test_hugging_face_folders.py",),
-    ),
+    Goal(22, "90 damaged or hostile encoder folders: refused in a sentence, before anything is built",
+         tests=("tests/data/test_hugging_face_folders.py",)),
     Goal(22, "no pickle, eval, yaml.load or torch.load in the tree", tests=("tests/test_static.py",)),
     Goal(23, "40 YAML, deep, huge or endless files: refused at once within 200 MB", "hostile.endless", 44, 11),
     Goal(24, "offline, no flag set: all objectives, no attempt to connect", "runs.offline", 5, 1),
     Goal(25, "planted secrets are in no file of the store or the report", "runs.secrets", 6, 6),
     Goal(26, "200 pairs of equal or like-named runs at once: none overwritten", "runs.made_at_once", 200, 20),
-    Goal(
-        27,
-        "a store of today's format opens, reports and resumes; others are refused by name",
-        tests=("tests/store/test_old_stores.py", STORE, VALIDATION, "-k", "old or format or another_store"),
-    ),
-    Goal(
-        28,
-        "95 % intervals cover 93 % or more, false claims stay within 5 %",
-        tests=(
-            "tests/report/statistics/test_paired_comparison.py",
-            "tests/report/statistics/test_rule.py",
-            "-k",
-            "cover or false_claims",
-            "-m",
-            "not slow",
-        ),
-    ),
-    Goal(
-        29,
-        "one of the processes of a run killed, stopped, out of memory, 20 times: a sentence, and resumed",
-        "lost_ranks.lost",
-        20,
-        3,
-    ),
+    Goal(27, "a store of today's format opens, reports and resumes; others are refused by name",
+         tests=("tests/store/test_old_stores.py", STORE, VALIDATION, "-k", "old or format or another_store")),
+    Goal(28, "95 % intervals cover 93 % or more, false claims stay within 5 %",
+         tests=("tests/report/statistics/test_paired_comparison.py", "tests/report/statistics/test_rule.py", "-k",
+         "cover or false_claims", "-m", "not slow")),
+    Goal(29, "one of the processes of a run killed, stopped, out of memory, 20 times: a sentence, and resumed",
+         "lost_ranks.lost", 20, 3),
 )
+# fmt: on
 
 
 def drill(name: str) -> Callable[[Path, int], str]:

@@ -21,98 +21,19 @@ from .small import environment, limit, preload
 
 HANGS = 5.0  # seconds of processor time, which other programs on the machine do not change
 ODD = [
-    "",
-    " ",
-    "0",
-    "-1",
-    "1e999",
-    "nan",
-    "inf",
-    "-inf",
-    "none",
-    "true",
-    "[]",
-    "{}",
-    "1,2,3",
-    "=",
-    "==",
-    "a=b",
-    "\t",
-    "\n",
-    "\x00",
-    "\x1b[31m",
-    "ünï",
-    "\ud800",
-    "x" * 3000,
-    "9" * 5000,
-    "../..",
-    "/dev/null",
-    "/dev/zero",
-    "~",
-    "*",
-    "%s",
-    "{0}",
-    "'; DROP TABLE runs;",
-    "<script>",
-    "$(id)",
-    "!!python/object:os.system",
-    "1e17",
-    "2_000",
-    "0x10",
-    "１２",
-    "1 2",
-    "-",
-]
-COMMANDS = [
-    "run",
-    "report",
-    "status",
-    "flops",
-    "list",
-    "evaluate",
-    "data",
-    "worker",
-    "sweep",
-    "bench",
-    "doctor",
-    "runs",
-    "note",
-    "tag",
-    "archive",
-    "rm",
-    "restore",
-    "prune",
-    "du",
-    "gc",
-    "cp",
-    "mv",
-    "import",
-]
-OPTIONS = [
-    "--objective",
-    "--set",
-    "--scale",
-    "--corpus",
-    "--tasks",
-    "--budget",
-    "--seeds",
-    "--runs",
-    "--out",
-    "--workers",
-    "--device",
-    "--precision",
-    "--micro-batch",
-    "--threads",
-    "--save-every",
-    "--track",
-    "--json",
-    "--record",
-    "--run",
-    "--sed",
-    "--",
-    "-x",
-    "--no-such-option",
-]
+    "", " ", "0", "-1", "1e999", "nan", "inf", "-inf", "none", "true", "[]", "{}", "1,2,3", "=", "==", "a=b", "\t",
+    "\n", "\x00", "\x1b[31m", "ünï", "\ud800", "x" * 3000, "9" * 5000, "../..", "/dev/null", "/dev/zero", "~", "*",
+    "%s", "{0}", "'; DROP TABLE runs;", "<script>", "$(id)", "!!python/object:os.system", "1e17", "2_000", "0x10",
+    "１２", "1 2", "-",
+]  # fmt: skip
+COMMANDS = (
+    "run report status flops list evaluate data worker sweep bench doctor runs note tag archive rm restore "
+    "prune du gc cp mv import"
+)
+OPTIONS = (
+    "--objective --set --scale --corpus --tasks --budget --seeds --runs --out --workers --device --precision "
+    "--micro-batch --threads --save-every --track --json --record --run --sed -- -x --no-such-option"
+)
 
 OF_ITS_OWN = {"tasks.names": "--tasks", "data.corpus": "corpus"}  # keys that have an option of their own
 
@@ -198,11 +119,11 @@ def named(given: list[str], errors: str) -> bool:
 def command_lines(folder: Path, count: int) -> str:
     """Random commands, options and values. Whatever could begin to train asks for its plan only."""
     seen, took = {0: 0, 2: 0}, [0.0]
-    option = st.tuples(st.sampled_from(OPTIONS), words | numbers | setting).map(list) | words.map(lambda w: [w])
+    option = st.tuples(st.sampled_from(OPTIONS.split()), words | numbers | setting).map(list) | words.map(lambda w: [w])
 
     @seed(18)
     @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.sampled_from(COMMANDS) | words, st.lists(option, max_size=4))
+    @given(st.sampled_from(COMMANDS.split()) | words, st.lists(option, max_size=4))
     def attempt(command: str, options: list[list[str]]) -> None:
         arguments = [command, *(word for part in options for word in part)]
         if command == "run":

@@ -37,6 +37,25 @@ LINES = {  # a valid line of each command with arguments or with work to limit, 
     "encode-slices": "small.txt",  # the same
 }
 
+USUAL = {  # values that an option nearly takes, with blanks between them
+    "set": "optim.lr=0 tying=none tying=unset encoder.layers=1e9 encoder.hidden=-1 data.length=1e9 tasks.folds=3 "
+    "tasks.metric=f1 tasks.statistic=median tasks.squad=. tasks.tagging=/dev launch.time=04:00:00 "
+    "launch.options=--nice=' launch.profile=/dev/zero start.from=~nobodyx/a,/proc/self data.min_words=1e9 "
+    "tasks.text=1 tasks.label=1",
+    "budget": "tokens=-1 flops=1e400 steps=0.5 seconds=1e-9 tokens=1e18",
+    "over": "tying=none,all seed=1,2 optim.lr=1..0 optim.lr=1e-9..1e9:log batch.size=1,1",
+    "corpus": "small.txt animals.csv nowhere.txt someone/something ~nobodyx/x http://[::1/x.txt zip://x::small.txt "
+    "dir://x/y file:///dev/zero memory://x",
+    "tasks": "none animals.csv CoLA glue,none probes,probes squad1 squad2-devsplit tag:small.txt tag:.#ner "
+    "tag:/dev/zero",
+    "objective": "rtd rtd,rtd ./none.py small.txt",
+    "where": "seed<3 seed<<3 objective=bert-mlm score>nan",
+    "runs": "runs nowhere small.txt /dev/null /proc/self",
+    "store": "nowhere small.txt /dev/null /proc/self",
+    "launcher": "slurm local",
+    "out": "out /dev/full small.txt/x",
+}
+
 
 def command_lines(folder: Path, count: int) -> str:
     """Every command with a valid line changed at one or two places; none hangs, none ends in an internal error."""
@@ -101,68 +120,9 @@ def line(name: str, params: list[Any], draw: random.Random) -> list[str]:
     words = [*name.split(), *LINES.get(name, "bert-mlm " * len(arguments)).split()]
     for _ in range(draw.randint(1, 2)):
         param = draw.choice(params)
-        value = as_typed(draw.choice(ODD + usual(param.name)).replace("\0", ""))
+        value = as_typed(draw.choice(ODD + 5 * USUAL.get(str(param.name), "").split()).replace("\0", ""))
         if param in arguments:
             words[len(name.split()) + arguments.index(param)] = value
         else:
             words += [draw.choice(param.opts)] + ([] if param.is_flag else [value])
     return words
-
-
-def usual(name: str | None) -> list[str]:
-    """Values that the option nearly takes."""
-    near = {
-        "set": [
-            "optim.lr=0",
-            "tying=none",
-            "tying=unset",
-            "encoder.layers=1e9",
-            "encoder.hidden=-1",
-            "data.length=1e9",
-            "tasks.folds=3",
-            "tasks.metric=f1",
-            "tasks.statistic=median",
-            "tasks.squad=.",
-            "tasks.tagging=/dev",
-            "launch.time=04:00:00",
-            "launch.options=--nice='",
-            "launch.profile=/dev/zero",
-            "start.from=~nobodyx/a,/proc/self",
-            "data.min_words=1e9",
-            "tasks.text=1",
-            "tasks.label=1",
-        ],
-        "budget": ["tokens=-1", "flops=1e400", "steps=0.5", "seconds=1e-9", "tokens=1e18"],
-        "over": ["tying=none,all", "seed=1,2", "optim.lr=1..0", "optim.lr=1e-9..1e9:log", "batch.size=1,1"],
-        "corpus": [
-            "small.txt",
-            "animals.csv",
-            "nowhere.txt",
-            "someone/something",
-            "~nobodyx/x",
-            "http://[::1/x.txt",
-            "zip://x::small.txt",
-            "dir://x/y",
-            "file:///dev/zero",
-            "memory://x",
-        ],
-        "tasks": [
-            "none",
-            "animals.csv",
-            "CoLA",
-            "glue,none",
-            "probes,probes",
-            "squad1",
-            "squad2-devsplit",
-            "tag:small.txt",
-            "tag:.#ner",
-            "tag:/dev/zero",
-        ],
-        "objective": ["rtd", "rtd,rtd", "./none.py", "small.txt"],
-        "where": ["seed<3", "seed<<3", "objective=bert-mlm", "score>nan"],
-        "runs": ["runs", "nowhere", "small.txt", "/dev/null", "/proc/self"],
-        "store": ["nowhere", "small.txt", "/dev/null", "/proc/self"],
-        "launcher": ["slurm", "local", "slurm "],
-        "out": ["out", "/dev/full", "small.txt/x"],
-    }
-    return near.get(str(name), []) * 5

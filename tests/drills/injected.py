@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .small import curve, done, environment, preload, run_words, weights, write_table, write_text
+from .small import carry_out, curve, environment, preload, run_words, scores_of, weights, write_table, write_text
 
 CALLS = {
     "rename": "rename,renameat,renameat2",
@@ -61,7 +61,7 @@ def killed_at_calls(folder: Path, count: int) -> str:
     for phase in PHASES:  # what a phase begins with is what the one before it left
         stages[phase] = Place(folder / f"before-{phase}")
         shutil.copytree(whole.folder, stages[phase].folder) if whole.folder.exists() else whole.folder.mkdir()
-        finish(whole, phase, text, table)
+        carry_out(whole.words(phase, text, table), whole.folder, whole.cache)  # a fork, with the libraries loaded
     kills = tries = 0
     for phase in PHASES:
         for kind, calls in CALLS.items():
@@ -72,7 +72,7 @@ def killed_at_calls(folder: Path, count: int) -> str:
                 command += ["-e", f"inject={calls}:signal=SIGKILL:when={number}"]
                 found = started(place, place.words(phase, text, table), command)
                 for later in PHASES[PHASES.index(phase) :]:
-                    finish(place, later, text, table)
+                    carry_out(place.words(later, text, table), place.folder, place.cache)
                 same(place, whole, f"{phase}, killed at {kind} {number} of {seen}")
                 kills += found.returncode != 0  # with fewer such calls than last time the command came to its end
                 tries += 1
@@ -106,25 +106,8 @@ def started(place: Place, words: Sequence[str], before: Sequence[str] = ()) -> s
     )  # fmt: skip
 
 
-def finish(place: Place, phase: str, text: Path, table: Path) -> None:
-    """The command of a phase, left to end: in a fork of this process, which has the libraries loaded."""
-    code, told = done(place.words(phase, text, table), place.folder, place.cache)
-    assert code == 0 and "Traceback" not in told, (phase, told)
-
-
 def same(place: Place, whole: Place, what: str) -> None:
     """Curve, weights and scores are those of the undisturbed command."""
     assert curve(place.runs) == curve(whole.runs), f"{what}: another curve"
     assert weights(place.runs) == weights(whole.runs), f"{what}: other weights"
-    ours, theirs = (scores(each.runs) for each in (place, whole))
-    assert ours == theirs, f"{what}: other scores"
-
-
-def scores(runs: Path) -> dict[str, str]:
-    """The value of each score, as written."""
-    found = {}
-    for path in sorted(runs.glob("*/scores/*.json")):
-        value = re.search(r'"value": ?([^,}]+)', path.read_text())
-        assert value, path
-        found[f"{path.parent.parent.name.rsplit('-', 1)[0]}/{path.name}"] = value[1]
-    return found
+    assert scores_of(place.runs) == scores_of(whole.runs), f"{what}: other scores"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .small import Forked, curve, done, fork, limit, run_words, write_text
+from .small import Forked, carry_out, curve, fork, limit, run_words, write_text
 
 SILENCE = 40  # seconds after which a process that does not answer, or has not started, counts as ended
 BETWEEN = 60  # steps between two losses, at most
@@ -114,17 +114,10 @@ def lost(folder: Path, count: int) -> str:
         if first and lose is kill:
             assert code == -signal.SIGKILL
         else:
-            assert code == 1 and re.search(SENTENCES, command.text), (
-                lose.__name__,
-                first,
-                code,
-                command.text,
-            )
+            assert code == 1 and re.search(SENTENCES, command.text), (lose.__name__, first, code, command.text)
         assert last_step(runs) >= before, "an acknowledged checkpoint is gone"
-    code, said = done(words(text, runs, 1, steps), folder, cache)
-    assert code == 0, said
-    code, said = done(words(text, folder / "alone", 1, steps), folder, cache)
-    assert code == 0, said
+    carry_out(words(text, runs, 1, steps), folder, cache)
+    carry_out(words(text, folder / "alone", 1, steps), folder, cache)
     for one, other in zip(curve(runs), curve(folder / "alone"), strict=True):
         assert one["mask_rate"] == other["mask_rate"] and math.isclose(one["loss"], other["loss"], rel_tol=1e-3), one
     finished = [json.loads(path.read_text())["steps"] for path in runs.glob("*/done.json")]

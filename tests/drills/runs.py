@@ -25,15 +25,17 @@ from workbench.store.owner import process
 from workbench.store.run_store import RunStore
 
 from .small import (
-    NOISY,
     SETS,
     STEPS,
+    carry_out,
     curve,
     done,
     environment,
     fork,
     limit,
+    rows_of,
     run_words,
+    scores_of,
     weights,
     write_table,
     write_text,
@@ -52,10 +54,7 @@ def killed_and_resumed(folder: Path, count: int) -> str:
     share, kills = max(1, count // len(OBJECTIVES)), 0
     for objective in OBJECTIVES[: -(-count // share)]:
         whole, killed = folder / f"{objective}-whole", folder / f"{objective}-killed"
-        begun = time.monotonic()
-        code, said = done(run_words(text, objective, whole), folder, cache)
-        assert code == 0, said
-        length = time.monotonic() - begun
+        length = carry_out(run_words(text, objective, whole), folder, cache)
         for number in range(share):
             words = run_words(text, objective, killed)
             if number % 2 == 0:
@@ -67,8 +66,7 @@ def killed_and_resumed(folder: Path, count: int) -> str:
                 if child.wait() == 0:  # it was faster: once more from the start
                     shutil.rmtree(killed)
             kills += 1
-        code, said = done(run_words(text, objective, killed), folder, cache)
-        assert code == 0, said
+        carry_out(run_words(text, objective, killed), folder, cache)
         assert curve(killed) == curve(whole), f"{objective}: another curve"
         assert weights(killed) == weights(whole), f"{objective}: other weights"
     return f"{kills} kills, {share} a run; curves and weights bit-identical in all"
@@ -99,10 +97,7 @@ def stopped_by_signals(folder: Path, count: int) -> str:
     """Goal 17: SIGINT, SIGTERM and SIGUSR1 at random instants of preparing, training and fine-tuning."""
     text, table, draw = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), random.Random(count)
     words = run_words(text, "rtd", folder / "runs", steps=40, tasks=table)
-    begun = time.monotonic()
-    code, said = done(words, folder, folder / "cache")
-    assert code == 0, said
-    length, slowest, late = time.monotonic() - begun, 0.0, 0
+    length, slowest, late = carry_out(words, folder, folder / "cache"), 0.0, 0
     for number in range(count):
         kind = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)[number % 3]
         shutil.rmtree(folder / "runs", ignore_errors=True)
@@ -141,10 +136,7 @@ def hung_up(folder: Path, count: int) -> str:
     whole, broken, hits, length = folder / "whole", folder / "broken", 0, 0.0
     for turn in ("first", "second"):  # the first command also compiles
         shutil.rmtree(whole, ignore_errors=True)
-        begun = time.monotonic()
-        code, said = done(words(whole), folder, folder / turn)
-        assert code == 0, said
-        length = time.monotonic() - begun
+        length = carry_out(words(whole), folder, folder / turn)
     for number in range(2 * count):  # more than `count` only where a command ended before its signal came
         if hits == count:
             break
@@ -164,8 +156,7 @@ def hung_up(folder: Path, count: int) -> str:
             assert not left, f"{left} are left"
         else:
             assert code in (0, -signal.SIGQUIT), (code, child.text)
-        code, said = done(words(broken), folder, cache)
-        assert code == 0, said
+        carry_out(words(broken), folder, cache)
         assert curve(broken) == curve(whole) and weights(broken) == weights(whole), f"{kind.name}: another result"
         assert scores_of(broken) == scores_of(whole), f"{kind.name}: other scores"
         assert not list(broken.glob("*/unfinished/*")), "the state of a fine-tuning is left"
@@ -181,10 +172,7 @@ def workers_killed(folder: Path, count: int) -> str:
     def words(runs: Path) -> list[str]:
         return [*run_words(text, "rtd", runs), "--objective", "bert-mlm", "--workers", "2", "--seeds", "2"]
 
-    begun = time.monotonic()
-    code, said = done(words(whole), folder, cache)
-    assert code == 0, said
-    length = time.monotonic() - begun
+    length = carry_out(words(whole), folder, cache)
     for _ in range(count):
         child = fork(words(killed), folder, cache)
         time.sleep(draw.uniform(0.2, 0.9) * length)
@@ -193,8 +181,7 @@ def workers_killed(folder: Path, count: int) -> str:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         child.wait()
-    code, said = done(words(killed), folder, cache)
-    assert code == 0, said
+    carry_out(words(killed), folder, cache)
     for run in sorted(whole.glob("*-s?-*/metrics.jsonl")):
         other = killed / run.parent.name
         assert rows_of(run.parent) == rows_of(other), f"{run.parent.name}: another curve"
@@ -203,18 +190,11 @@ def workers_killed(folder: Path, count: int) -> str:
     return f"{count} kills of a command and its two workers: every run ended as undisturbed"
 
 
-def rows_of(run: Path) -> list[dict[str, Any]]:
-    """The rows of a run's log, without what is measured."""
-    rows = [json.loads(each) for each in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key not in NOISY} for row in rows]
-
-
 def scoring_stopped(folder: Path, count: int) -> str:
     """Goal 17: signals during fine-tuning; the same command goes on to the scores of an undisturbed one."""
     text, table, cache = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), folder / "cache"
     draw, trained = random.Random(count), folder / "trained"
-    code, said = done(run_words(text, "rtd", trained, steps=7), folder, cache)
-    assert code == 0, said
+    carry_out(run_words(text, "rtd", trained, steps=7), folder, cache)
 
     def words(runs: Path) -> list[str]:
         given = run_words(text, "rtd", runs, steps=7, tasks=table)
@@ -223,10 +203,7 @@ def scoring_stopped(folder: Path, count: int) -> str:
     kinds = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
     whole, stopped, hits = folder / "whole", folder / "stopped", 0
     shutil.copytree(trained, whole)
-    begun = time.monotonic()
-    code, said = done(words(whole), folder, cache)
-    assert code == 0, said
-    length = time.monotonic() - begun
+    length = carry_out(words(whole), folder, cache)
     for number in range(count):
         kind = kinds[number % len(kinds)]
         shutil.rmtree(stopped, ignore_errors=True)
@@ -237,18 +214,9 @@ def scoring_stopped(folder: Path, count: int) -> str:
         code = child.wait(limit(60))
         assert code in (0, -signal.SIGKILL, -signal.SIGQUIT, 130, 143), (kind, code, child.text)
         hits += code != 0
-        code, said = done(words(stopped), folder, cache)
-        assert code == 0, said
+        carry_out(words(stopped), folder, cache)
         assert scores_of(stopped) == scores_of(whole), f"{kind}: other scores"
     return f"{hits} of {count} stopped while fine-tuning or around it: the scores of an undisturbed command"
-
-
-def scores_of(runs: Path) -> dict[str, float]:
-    """Every score by run and file."""
-    return {
-        f"{path.parent.parent.name}/{path.name}": json.loads(path.read_text())["value"]
-        for path in sorted(runs.glob("*/scores/*.json"))
-    }
 
 
 def workers_end(folder: Path, count: int) -> str:
@@ -320,8 +288,7 @@ def leave(disk: Path, room: int) -> None:
 def full_while_saving(folder: Path, count: int) -> str:
     """Goal 3: the last good checkpoint stays, 74 and a sentence, and after making room the run ends as undisturbed."""
     text, cache, slowest = write_text(folder / "small.txt"), folder / "cache", 0.0
-    code, said = done(run_words(text, "rtd", folder / "whole"), folder, cache)
-    assert code == 0, said
+    carry_out(run_words(text, "rtd", folder / "whole"), folder, cache)
     for number in range(count):
         with small_disk(folder, "24m") as disk:
             words = run_words(text, "rtd", disk / "runs")
@@ -339,14 +306,11 @@ def full_while_saving(folder: Path, count: int) -> str:
             assert str(disk) in said and "Traceback" not in said, said
             assert list(disk.glob("runs/*/checkpoints/step-*")), "no checkpoint is left"
             (disk / "filler").unlink()
-            code, said = done(words, folder, cache)
-            assert code == 0, said
+            carry_out(words, folder, cache)
             assert curve(disk / "runs") == curve(folder / "whole"), "another curve"
             assert weights(disk / "runs") == weights(folder / "whole"), "other weights"
     assert slowest < limit(10), f"{slowest:.1f} s"
-    return (
-        f"{count} of {count} ended with 74 and a sentence, the slowest after {slowest:.1f} s, and resumed identically"
-    )
+    return f"{count} of {count} ended with 74 and a sentence, {slowest:.1f} s at most, and resumed identically"
 
 
 def full_while_logging(folder: Path, count: int) -> str:
@@ -365,9 +329,7 @@ def full_while_logging(folder: Path, count: int) -> str:
             code, said = child.wait(120), child.text
             assert code == 74 and "metrics.jsonl" in said and "Traceback" not in said, (code, said)
             assert not list(disk.glob("runs/*/done.json"))
-            steps = [
-                json.loads(line)["step"] for line in next(disk.glob("runs/*/metrics.jsonl")).read_text().splitlines()
-            ]
+            steps = [row["step"] for row in curve(disk / "runs")]
             assert steps == list(range(1, len(steps) + 1)), steps
     return f"{count} of {count} ended with 74; no row was missing from what is there"
 
@@ -440,20 +402,15 @@ def offline(folder: Path, count: int) -> str:
 
 def secrets(folder: Path, count: int) -> str:
     """Goal 25: tokens planted in variables, netrc and addresses are in no file of the run, the store or the report."""
-    text, table, planted = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), []
-    variables = {}
-    for number in range(count):
-        planted.append(f"planted{number}-{random.Random(number).getrandbits(64):016x}")
+    text, table = write_text(folder / "small.txt"), write_table(folder / "animals.csv")
+    planted = [f"planted{number}-{random.Random(number).getrandbits(64):016x}" for number in range(count)]
     names = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "OPENAI_API_KEY")
     variables = dict(zip(names, planted, strict=False)) | {"NETRC": str(folder / "netrc")}
     (folder / "netrc").write_text(f"machine example.org login me password {planted[-1]}\n")
     (folder / "netrc").chmod(0o600)
     idea = folder / "idea.py"
-    idea.write_text(
-        NAN.format(kind="1", micro=-1).replace(
-            "self.steps += 1", f'raise RuntimeError("https://me:{planted[-2]}@example.org/x?api_key={planted[0]}")'
-        )
-    )
+    fault = f'raise RuntimeError("https://me:{planted[-2]}@example.org/x?api_key={planted[0]}")'
+    idea.write_text(NAN.format(kind="1", micro=-1).replace("self.steps += 1", fault))
     words = run_words(text, "rtd", folder / "runs", steps=4, tasks=table)
     words[2:2] = ["--objective", str(idea)]
     words[words.index("steps=4")] = "tokens=2e3"
@@ -513,34 +470,21 @@ def _others(base: RunSpec, key: str) -> list[Any]:
     now: Any = base.model_dump()
     for part in key.split("."):
         now = now[part] if now is not None else None
-    words = [
-        "none",
-        "all",
-        "tokens",
-        "eager",
-        "next",
-        "wsd",
-        "dense",
-        "released",
-        "uniform",
-        "normal",
-        "paper",
-        "bert",
-        "lamb",
-        "abc",
-    ]
+    words = "none all tokens eager next wsd dense released uniform normal paper bert lamb abc"
     numbers = [now * 2, now + 1, now / 2] if isinstance(now, (int, float)) and not isinstance(now, bool) else []
-    return [not now] if isinstance(now, bool) else [each for each in [*numbers, 7, 0.5, *words, True] if each != now]
+    return (
+        [not now]
+        if isinstance(now, bool)
+        else [each for each in [*numbers, 7, 0.5, *words.split(), True] if each != now]
+    )
 
 
 def made_at_once(folder: Path, count: int) -> str:
     """Goal 26: two processes make a run at the same instant: one folder for equal specs, two for others, all whole."""
     store = RunStore(folder / "runs")
     for number in range(count):
-        specs = [
-            RunSpec(seed=number),
-            RunSpec(seed=number, budget={"steps": 7}) if number % 2 else RunSpec(seed=number),
-        ]
+        first = RunSpec(seed=number)
+        specs = [first, first.replace(budget={"steps": 7}) if number % 2 else first]
         reader, writer = os.pipe()
         pids = []
         for spec in specs:

@@ -78,11 +78,23 @@ def run_words(
     return [str(word) for word in given]
 
 
-def curve(runs: Path) -> list[dict[str, Any]]:
-    """Every row of the one trained run in `runs`, without what is measured."""
-    path = next(runs.glob("*/metrics.jsonl"))
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run's log, without what is measured."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key not in NOISY} for row in rows]
+
+
+def curve(runs: Path) -> list[dict[str, Any]]:
+    """The rows of the one trained run in `runs`."""
+    return rows_of(next(runs.glob("*/metrics.jsonl")).parent)
+
+
+def scores_of(runs: Path) -> dict[str, float]:
+    """Every score by run and file."""
+    return {
+        f"{path.parent.parent.name}/{path.name}": json.loads(path.read_text())["value"]
+        for path in sorted(runs.glob("*/scores/*.json"))
+    }
 
 
 def weights(runs: Path) -> bytes:
@@ -213,3 +225,11 @@ def done(words: list[str], folder: Path, cache: Path, **variables: str) -> tuple
     """Exit code and output of a command that is left to end."""
     child = fork(words, folder, cache, **variables)
     return child.wait(), child.text
+
+
+def carry_out(words: list[str], folder: Path, cache: Path) -> float:
+    """Seconds that a command takes. Raises AssertionError unless it ends with 0 and without a traceback."""
+    begun = time.monotonic()
+    code, told = done(words, folder, cache)
+    assert code == 0 and "Traceback" not in told, (words, told)
+    return time.monotonic() - begun

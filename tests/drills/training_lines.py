@@ -20,7 +20,7 @@ from typing import Any
 from workbench.spec.run_spec import known_keys
 
 from .fuzz import ODD, as_typed, judge
-from .grammar import begin, commands, usual
+from .grammar import USUAL, begin, commands
 from .small import SETS, Forked, fork, limit, preload, write_table, write_text
 
 SECONDS, ENDING, MEMORY = 60.0, 60.0, 3 << 30  # until a line is told to stop, from then to its end, and bytes at most
@@ -43,7 +43,7 @@ LINES = {  # valid lines, which take a second or two
 }
 SHARES = ("run", "run", "run", "sweep", "sweep", "sweep", "evaluate", "data prepare")
 OFTEN = ("set_", "set_", "set_", "budget", "over", "tasks", "corpus")
-NEAR = {  # values that an option nearly takes, or takes and has to work with, beside those of `grammar.usual`
+NEAR = {  # values that an option nearly takes, or takes and has to work with, beside `grammar.USUAL`
     "budget": "steps=0 steps=1 tokens=1 tokens=300 tokens=1e308 flops=1 flops=1e8 flops=inf words=1 words=300 "
     "words=nan seconds=1 seconds=0 seconds=inf steps= steps=3,4",
     "match": "flops tokens words steps seconds none flop steps=3",
@@ -156,7 +156,7 @@ def value_for(name: str, draw: random.Random) -> str:
     """A value that the option nearly takes, more often than one that no option takes."""
     if name == "set_" and draw.random() < 0.8:
         return f"{draw.choice([*known_keys(), 'options.weight'])}={draw.choice(NUMBERS)}"
-    near = NEAR.get(name, "").split() + usual(name)[: len(usual(name)) // 5]
+    near = (NEAR.get(name, "") + " " + USUAL.get(name, "")).split()
     return draw.choice(near) if near and draw.random() < 0.8 else draw.choice(ODD)
 
 

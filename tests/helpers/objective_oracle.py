@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -98,16 +98,6 @@ def framed(words: np.ndarray, sizes: Sequence[int], spec: RunSpec, seed: int = 0
     if not spec.data.pairs:
         return batch
     return replace(batch, segments=torch.tensor(segments), broken=torch.arange(len(ids)) % 3 == 0)
-
-
-def both_ways(objective: Any, batch: Batch) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
-    """Each weight by name, and its twin in a copy with the written-out loss, after a backward pass of either."""
-    plain = copy.deepcopy(objective)
-    plain.encoder.plain = plain.head.plain = True
-    for each in (objective, plain):
-        each(batch).total.backward()
-    for (name, mine), (_, other) in zip(objective.named_parameters(), plain.named_parameters(), strict=True):
-        yield name, mine, other
 
 
 @dataclass
@@ -289,12 +279,6 @@ def slow_answers(name: str, logits: np.ndarray, labels: np.ndarray, places: list
     }
 
 
-def slow_generator(objective: Any, batch: Batch, seen: Seen) -> tuple[float, tuple[int, int]]:
-    """The loss of the generator at the picks, and its hits there."""
-    words = word_logits(objective.generator.body, objective.generator.head, seen.inputs[0], batch)
-    return slow_mlm(words, batch, seen), slow_accuracy(words, batch, list(counted(seen)))
-
-
 def slow_replaced(batch: Batch, seen: Seen) -> tuple[int, int]:
     """How many tokens the main model sees that are not the original, and among how many."""
     real = list(real_places(batch))
@@ -305,61 +289,5 @@ def counts_of(metrics: dict[str, Any], names: Iterable[str]) -> dict[str, tuple[
     return {name: (float(metrics[name][0]), float(metrics[name][1])) for name in names}
 
 
-# One step against its slow loop
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a slow loop says of a step: the parts of its loss, the whole, and the metrics that are counts."""
-
-    parts: dict[str, float]
-    total: float
-    counts: dict[str, tuple[int, int]]
-
-
 LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)  # a row of two tokens has nothing to pick
 ROWS = pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
-RECIPES = pytest.mark.parametrize("recipe", ["paper", "released"])
-
-
-def agree(spec: RunSpec, batch: Batch, slow: Callable[[Any, Batch, Seen], Expected]) -> None:
-    """Losses and counts are those of the slow loop; the inputs differ from the originals at the picks alone."""
-    objective = shaken(spec)
-    seen = observe(objective, batch)
-    expected = slow(objective, batch, seen)
-    found = {part: float(value.detach()) for part, value in seen.loss.parts.items()}
-    assert found == pytest.approx(expected.parts, rel=2e-5)
-    assert float(seen.loss.total.detach()) == pytest.approx(expected.total, rel=2e-5)
-    assert counts_of(seen.loss.metrics, expected.counts) == expected.counts
-
-    originals, picked = batch.ids.numpy(), set(counted(seen))
-    for row, place in np.ndindex(originals.shape):
-        if (row, place) not in picked:
-            assert all(ids[row, place] == originals[row, place] for ids in seen.inputs)
-    if seen.samples is not None:
-        np.testing.assert_array_equal(seen.main_input, slow_corrupted(batch, seen))
-        shown = [seen.inputs[0][at] for at in picked]
-        kept = [token == originals[at] for token, at in zip(shown, picked, strict=True)]
-        assert all(token == MASK or same for token, same in zip(shown, kept, strict=True))
-        assert any(kept) == (spec.recipe == "released")
-
-
-def of_synthetic_rows(name: str, recipe: str, lengths: Sequence[int] | None) -> tuple[RunSpec, Batch]:
-    spec = tiny(name, recipe=recipe)
-    return spec, synthetic(spec, lengths=lengths)
-
-
-def of_real_text(name: str, recipe: str, padded: bool, words: np.ndarray, vocab: int) -> tuple[RunSpec, Batch]:
-    sizes = {"encoder.vocab": vocab, "data.length": 48, "encoder.positions": 64, "encoder.hidden": 64}
-    spec = tiny(name, sizes, recipe=recipe, corruption__rate=0.15)
-    return spec, framed(words, [48, 11, 47, 30, 48, 5, 22, 36] if padded else [48] * 8, spec)
-
-
-def of_tied_weights(name: str, tying: str) -> tuple[RunSpec, Batch]:
-    spec = tiny(name, {"generator.width": 1.0 if tying == "all" else 0.5, "tying": tying})
-    return spec, synthetic(spec)
-
-
-def of_two_segments(name: str) -> tuple[RunSpec, Batch]:
-    spec = tiny(name, {"data.pairs": "next"})
-    return spec, synthetic(spec, lengths=LENGTHS)

@@ -64,6 +64,7 @@ def test_picks_have_the_right_number_and_are_never_special(case: tuple[RunSpec, 
     positions, weights = pick_positions(batch, spec)
     assert positions.shape == weights.shape == (len(batch.ids), spec.picks)
     assert set(weights.unique().tolist()) <= {0.0, 1.0}
+    assert not len(positions) or 0 <= int(positions.min()) <= int(positions.max()) < spec.data.length
     assert batch.attention is not None
     rate, length = spec.corruption.rate, spec.data.length
     for row, ids in enumerate(batch.ids.tolist()):
@@ -126,14 +127,6 @@ def test_micro_batches_draw_what_the_batch_draws(name: str, recipe: str) -> None
     torch.testing.assert_close(sum(objective(part).total.value for part in parts) / 3, loss, rtol=1e-5, atol=1e-5)
 
 
-def test_the_same_key_draws_the_same_and_another_key_another() -> None:
-    spec, batch = long_rows("paper", rows=20)
-    again = Batch(batch.ids, row_keys(1, torch.arange(20)))
-    one, two, other = (mask_tokens(b, spec, 0.8, 0.1).ids for b in (batch, batch, again))
-    assert torch.equal(one, two)
-    assert ((one != other).any(1)).all()
-
-
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 def test_every_position_that_may_be_picked_is_equally_likely(recipe: str) -> None:
     spec, batch = long_rows(recipe)
@@ -154,14 +147,6 @@ def test_picks_in_a_full_row(length: int, rate: float, released: int, distinct: 
     for picks, expected in (("released", released), ("distinct", distinct)):
         spec = resolve("small", {"data.length": length, "corruption.rate": rate, "corruption.picks": picks})
         assert spec.picks == expected
-
-
-@pytest.mark.parametrize(("recipe", "counts"), [("paper", [3, 3, 4]), ("released", [2, 3, 3])])
-def test_picks_in_padded_rows(recipe: str, counts: list[int]) -> None:
-    """At a rate of 0.3, rows of 7, 9 and 11 tokens are due 2.1, 2.7 and 3.3 picks: the ceiling, or the nearest."""
-    spec = tiny("bert-mlm", recipe=recipe)
-    _, counted = pick_positions(synthetic(spec, rows=3, lengths=[7, 9, 11]), spec)
-    assert counted.sum(1).tolist() == counts
 
 
 def test_released_picks_repeat_themselves() -> None:
@@ -254,14 +239,6 @@ def test_padding_is_never_picked_whatever_its_ids(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_rows_without_ordinary_tokens_have_no_picks_that_count(recipe: str) -> None:
-    spec = tiny("rtd", recipe=recipe)
-    positions, weights = pick_positions(synthetic(spec, rows=2, lengths=[2, 2]), spec)
-    assert float(weights.sum()) == 0
-    assert int(positions.min()) >= 0 and int(positions.max()) < spec.data.length
-
-
-@pytest.mark.parametrize("recipe", ["paper", "released"])
 def test_the_last_position_of_a_row_can_be_picked(recipe: str) -> None:
     spec = tiny("rtd", recipe=recipe)
     batch = synthetic(spec, rows=100)
@@ -299,13 +276,6 @@ def test_duplicates_are_averaged(data: st.DataObject) -> None:
         for place in range(length):
             here = [word for word, at, is_on in zip(what, where, on, strict=True) if is_on and at == place]
             assert written[row][place] == (sum(here) // len(here) if here else old[place])
-
-
-def test_two_samples_at_one_position_become_their_mean() -> None:
-    ids = torch.tensor([[101, 7, 8, 102]])
-    written = write_tokens(ids, torch.tensor([[1, 1, 2]]), torch.tensor([[10, 15, 9]]), torch.ones(1, 3).bool())
-    assert written.tolist() == [[101, 12, 9, 102]]
-    assert ids.tolist() == [[101, 7, 8, 102]]
 
 
 def test_samples_are_written_only_at_picks_that_count() -> None:

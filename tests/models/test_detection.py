@@ -1,6 +1,6 @@
 """Scores of sentences by a detector whose logits are known: a table by token, in place of encoder and head.
 
-With real encoders, heads and generators they are tested in `tests/objectives/test_sentence_scores.py`.
+With real encoders, heads and generators they are tested in `tests/models/test_sentence_scores.py`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from objective_oracle import synthetic
 
 from workbench import objectives
 from workbench.models import flops
@@ -86,8 +85,6 @@ def test_components_of_one_forward_pass(sizes: tuple[int, ...], length: int, exp
     [
         ("small_g64", 128, 1_000_000, 1.293743798272e18),
         ("small_g128", 128, 1_000_000, 1.424050337792e18),
-        ("base_g256", 256, 766_000, 6.424541834277683e19),
-        ("large_g256", 2048, 400_000, 7.117606040895488e20),
         ("large_g256", 2048, 1_750_000, 3.113952642891776e21),
     ],
 )
@@ -105,15 +102,10 @@ def test_the_mask_rate_changes_matmul_but_not_paper() -> None:
     ("enc", "length", "positions", "batch", "steps", "paper"),
     [
         (EncoderSpec(hidden=256, embedding=128), 128, 20, 128, 1_450_000, 1.4187399146496e18),
-        (EncoderSpec(hidden=768), 512, 77, 256, 1_000_000, 6.428335104e19),
-        (EncoderSpec(hidden=1024, layers=24), 512, 77, 256, 1_000_000, 1.91720905883648e20),
         (EncoderSpec(hidden=1024, layers=24), 512, 77, 2048, 464_000, 7.116680026401014e20),
-        (EncoderSpec(hidden=1024, layers=24, vocab=50265), 512, 77, 8000, 500_000, 3.187221435776e21),
         (EncoderSpec(hidden=1024, layers=24, vocab=50265), 512, 77, 8000, 100_000, 6.374442871552e20),
-        (EncoderSpec(hidden=4096, vocab=30000, embedding=128), 512, 77, 4096, 1_500_000, 3.113923955392512e22),
-        (EncoderSpec(hidden=768, vocab=40000), 512, "all", 128, 960_800, 3.968752230785352e19),
     ],
-    ids=["bert-small", "bert-base", "bert-large", "bert-464k", "roberta", "roberta-100k", "albert", "gpt"],
+    ids=["bert-small", "bert-464k", "roberta-100k"],
 )
 def test_whole_runs_of_others(
     enc: EncoderSpec, length: int, positions: flops.Positions, batch: int, steps: int, paper: float
@@ -265,40 +257,6 @@ def test_conventions_are_ordered(hidden: int, layers: int, embedding: int | None
 
 
 @pytest.mark.parametrize(
-    ("enc", "length", "rows"),
-    [
-        (EncoderSpec(hidden=32, layers=2, heads=4, embedding=16, vocab=50), 12, 3),
-        (EncoderSpec(hidden=48, layers=3, heads=3, ffn=80, vocab=70), 17, 2),
-    ],
-)
-def test_matmul_agrees_with_the_counter_of_torch(enc: EncoderSpec, length: int, rows: int) -> None:
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-    from transformers import ElectraConfig, ElectraForMaskedLM
-
-    config = ElectraConfig(
-        hidden_size=enc.hidden,
-        embedding_size=enc.embedding_width,
-        num_hidden_layers=enc.layers,
-        num_attention_heads=enc.head_count,
-        intermediate_size=enc.ffn_width,
-        vocab_size=enc.vocab,
-        attn_implementation="eager",
-    )
-    model = ElectraForMaskedLM(config)
-    ids = torch.randint(enc.vocab, (rows, length))
-    whole, forward = FlopCounterMode(display=False), FlopCounterMode(display=False)
-    with whole:
-        with forward:
-            hidden = model.electra(ids).last_hidden_state
-            logits = model.generator_lm_head(model.generator_predictions(hidden[:, :5]))
-        logits.sum().backward()
-    row = flops.encoder(enc, length) + flops.lm_head(enc, length, 5)
-    assert forward.get_total_flops() == rows * row.matmul
-    assert whole.get_total_flops() == rows * row.train("matmul")
-
-
-@pytest.mark.parametrize(
     ("family", "embedding"),
     [
         ("electra", None),
@@ -360,33 +318,6 @@ def test_every_family_has_a_tested_cost() -> None:
 
     priced = {"electra", "bert", "roberta", "albert", "deberta-v2", "deberta-v3", "modernbert", "gpt2", "xlnet"}
     assert set(FAMILIES) == priced, "price it in the test above"
-
-
-@pytest.mark.parametrize("name", objectives.names())
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-@pytest.mark.parametrize("sharing", ["embeddings", "none", "all"])
-def test_the_cost_of_every_objective_agrees_with_the_counter_of_torch(name: str, recipe: str, sharing: str) -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from workbench.models.encoder import build_encoder
-    from workbench.training.loop import plainly
-
-    special = {f"data.special.{token}": place for place, token in enumerate(("pad", "unk", "cls", "sep", "mask"))}
-    sizes = {"encoder.hidden": 64, "encoder.layers": 2, "encoder.embedding": 32, "encoder.heads": 2, "data.length": 24}
-    width = 1.0 if sharing == "all" else 0.5
-    rest = {"encoder.vocab": 90, "encoder.attention": "eager", "generator.width": width, "tying": sharing}
-    spec = resolve("nano", {"recipe": recipe} | special | sizes | rest)
-    spec = objectives.with_options(spec.replace(objective=name))
-    module = objectives.load(spec)
-    model = plainly(module.Objective(build_encoder(spec), spec, module.Options(**spec.options)))
-    batch = synthetic(spec, rows=3)
-    whole, forward = FlopCounterMode(display=False), FlopCounterMode(display=False)
-    with whole:
-        with forward:
-            loss = model(batch)
-        loss.total.backward()
-    price = module.cost(spec)
-    assert (forward.get_total_flops(), whole.get_total_flops()) == (3 * price.matmul, 3 * price.train("matmul"))
 
 
 def test_the_pair_head_reads_one_position_of_a_row() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -225,37 +224,22 @@ def test_the_likelihood_agrees_with_the_softmax() -> None:
     assert torch.equal(right, logits.argmax(-1) == targets)
 
 
-def test_pieces_never_hold_more_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("chunk", "rows"),
+    [(60, [4, 4, 4, 4, 4, 1]), (12, [1] * 21), (21 * 13, [21])],
+    ids=["pieces", "a vocabulary larger than a chunk", "all at once"],
+)
+def test_pieces_hold_at_most_a_chunk_and_are_computed_again_in_the_backward_pass(
+    chunk: int, rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[int] = []
     real = losses._log_likelihood
-
-    def watched(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        seen.append(len(features) * len(table))
-        return real(features, table, bias, targets)
-
-    monkeypatch.setattr(losses, "_log_likelihood", watched)
-    monkeypatch.setattr(losses, "CHUNK", 60)
-    likelihood, _ = token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
-    assert max(seen) <= 60 and sum(seen) == 21 * 13
-    forwards = len(seen)
-    likelihood.sum().backward()
-    assert len(seen) == 2 * forwards  # computed again in the backward pass
-
-
-def test_a_vocabulary_larger_than_a_chunk_is_computed_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "CHUNK", 12)  # less than the vocabulary of 13 tokens
-    seen: list[int] = []
-    real = losses._log_likelihood
+    monkeypatch.setattr(losses, "CHUNK", chunk)
     monkeypatch.setattr(losses, "_log_likelihood", lambda *given: (seen.append(len(given[0])), real(*given))[1])
-    token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
-    assert seen == [1] * 21
-
-
-def test_inputs_that_fit_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "CHUNK", 21 * 13)  # exactly enough for all logits
-    monkeypatch.setattr(losses, "checkpoint", lambda *_, **__: pytest.fail("would be computed again in backward"))
     likelihood, _ = token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
+    assert seen == rows
     likelihood.sum().backward()
+    assert len(seen) == (1 if len(rows) == 1 else 2 * len(rows))  # what fits is computed once
 
 
 def test_pieces_work_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,12 +250,6 @@ def test_pieces_work_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "CHUNK", 60)
     pieces, _ = token_log_likelihood(*inputs, targets)
     torch.testing.assert_close(pieces, whole, rtol=1e-6, atol=1e-6)
-
-
-def test_no_warnings_leave_the_loss_functions() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("compiled", [True, False])

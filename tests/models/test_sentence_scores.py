@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_oracle import PAD, shaken, tiny
-from sentence_oracle import LENGTH, made, sentence
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -18,7 +18,24 @@ from workbench.models.sentence_scores import Sentences, pseudo_log_likelihood
 from workbench.tensors import ordinary
 from workbench.training.loop import plainly
 
+LENGTH = 9
 REGISTRY = [name for name in objectives.names() if hasattr(objectives.load(tiny(name)).Objective, "score")]
+
+
+def made(name: str, **changes: Any) -> tuple[Any, Any]:
+    """Return an objective in float64 without dropout, whose weights differ from their initial values."""
+    spec = tiny(name, changes)
+    return spec, plainly(shaken(spec).double().eval())
+
+
+kept = functools.cache(made)  # for tests that change no weight
+
+
+def sentence(spec: Any, seed: int, length: int = LENGTH) -> Tensor:
+    """Return one row of ids: [CLS], the tokens, [SEP]."""
+    special = spec.data.special
+    words = torch.randint(8, spec.encoder.vocab, (length - 2,), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([torch.tensor([special.cls]), words, torch.tensor([special.sep])])
 
 
 def by_hand(encoder: Any, head: Any, ids: Tensor, mask: int, words: list[int] | None = None) -> float:
@@ -41,7 +58,7 @@ def test_every_built_in_objective_scores_sentences() -> None:
 
 @pytest.mark.parametrize("words", [None, [-1, 0, 0, 1, 2, 2, 2, 3, -1]], ids=["original", "word-l2r"])
 def test_pseudo_log_likelihood_agrees_with_a_slow_loop(words: list[int] | None) -> None:
-    spec, model = made("bert-mlm")
+    spec, model = kept("bert-mlm")
     rows = torch.stack([sentence(spec, seed) for seed in range(3)])
     name = "pll" if words is None else "pll-word-l2r"
     given = torch.tensor([words or [-1] * LENGTH] * 3)
@@ -67,7 +84,7 @@ def test_a_toy_model_by_hand() -> None:
 
 def test_the_generator_s_own_score_is_its_pseudo_log_likelihood() -> None:
     for name in ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm"):
-        spec, model = made(name)
+        spec, model = kept(name)
         row = sentence(spec, 1)
         with torch.no_grad():
             found = model.scorers()["generator-pll"](Sentences(row[None], None, torch.zeros(1, LENGTH).long()))
@@ -87,7 +104,7 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_an_objective_s_own_score_is_first(name: str) -> None:
     """The first way to score is that of the objective; those of its generator follow."""
-    spec, model = _kept(name)
+    spec, model = kept(name)
     ways, row = model.scorers(), sentence(spec, 4)[None]
     assert list(ways)[: len(WAYS[name])] == WAYS[name]
     assert all(way.startswith("generator-") for way in list(ways)[len(WAYS[name]) :])
@@ -98,20 +115,31 @@ def test_an_objective_s_own_score_is_first(name: str) -> None:
             assert float(ways["electric"](given)) == float(model.detector.electric(row, None))
 
 
-@pytest.mark.parametrize("name", ["bert-mlm", *WAYS])
-def test_the_padding_of_a_row_changes_no_score(name: str) -> None:
-    spec, model = _kept(name)
-    row = sentence(spec, 6)[None]
-    padded = torch.nn.functional.pad(row, (0, 4), value=spec.data.special.pad)
-    attention = torch.tensor([[True] * LENGTH + [False] * 4])
+def test_replace_mlm_predicts_every_token_in_one_pass() -> None:
+    spec, model = kept("replace-mlm")
+    row = sentence(spec, 2)
     with torch.no_grad():
-        assert float(model.score(padded, attention)) == pytest.approx(float(model.score(row, None)), rel=1e-5)
+        logs = model.head(model.encoder(row[None]))[0].log_softmax(-1)
+        expected = sum(float(logs[place, row[place]]) for place in range(1, LENGTH - 1))
+        assert float(model.score(row[None], None)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_all_tokens_mlm_uses_its_mixture() -> None:
+    """The probability is D + (1 - D) q at every token, since the input contains the token itself."""
+    spec, model = kept("all-tokens-mlm")
+    row = sentence(spec, 3)
+    with torch.no_grad():
+        hidden = model.encoder(row[None])
+        copy, q = model.gate(hidden)[0].sigmoid(), model.head(hidden)[0].softmax(-1)
+        inner = range(1, LENGTH - 1)
+        expected = sum(float((copy[t] + (1 - copy[t]) * q[t, row[t]]).log()) for t in inner)
+        assert float(model.score(row[None], None)) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["adversarial", "electra-15", "rtd"])
 def test_scores_of_detectors_fall_with_their_logits(name: str) -> None:
     """Logits above 0 mean replaced: larger logits lower originality, and also the corrected score of the generator."""
-    spec, model = _kept(name)
+    spec, model = kept(name)
     row = sentence(spec, 5)[None]
     with torch.no_grad():
         logits = model.head(model.encoder(row))[0, 1:-1]
@@ -151,7 +179,7 @@ def test_electric_corrects_the_generator_by_the_head(kind: str) -> None:
 )
 @settings(max_examples=8, deadline=None)
 def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], seed: int, filling: int) -> None:
-    spec, model = _kept(name)
+    spec, model = kept(name)
     rows = [sentence(spec, seed + number, length) for number, length in enumerate(lengths)]
     width = max(lengths) + 2
     ids = torch.stack([F.pad(row, (0, width - len(row)), value=filling) for row in rows])
@@ -162,13 +190,6 @@ def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], s
             together = scorer(Sentences(ids, attention, words))
             alone = [float(scorer(Sentences(row[None], None, words[:1, : len(row)]))) for row in rows]
             assert together.shape == (len(rows),) and together.tolist() == pytest.approx(alone, rel=1e-6, abs=1e-6)
-
-
-_models: dict[str, tuple[Any, Any]] = {}
-
-
-def _kept(name: str) -> tuple[Any, Any]:
-    return _models.setdefault(name, made(name))
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -18,9 +18,9 @@ from objective_oracle import (
     observe,
     real_places,
     shaken,
+    slow_accuracy,
     slow_answers,
     slow_bce,
-    slow_generator,
     slow_replaced,
     synthetic,
     tiny,
@@ -148,7 +148,7 @@ def test_its_parts_agree_with_a_slow_loop(
     changed = seen.main_input != batch.ids.numpy()
     counts = {
         "replaced_rate": slow_replaced(batch, seen),
-        "generator_accuracy": slow_generator(objective, batch, seen)[1],
+        "generator_accuracy": slow_accuracy(words, batch, list(counted(seen))),
     }
     counts |= slow_answers("discriminator", verdicts, changed, list(real_places(batch)))
     assert counts_of(seen.loss.metrics, counts) == counts

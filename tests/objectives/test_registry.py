@@ -432,43 +432,9 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     assert objectives.source_file(spec) == tmp_path / "copy.py"
 
 
-def test_an_objective_that_is_causal_gets_a_causal_encoder_and_no_other_does() -> None:
-    causal = {
-        name: objectives.with_options(resolve("nano", {"objective": name})).encoder.causal
-        for name in (*NAMES, "causal-lm")
-    }
-    assert {name for name, value in causal.items() if value} == {"causal-lm"}
-
-
 def test_a_language_model_loss_needs_an_objective_that_predicts_the_next_token() -> None:
     with pytest.raises(
         InputError, match=r"tasks.lm_weight=0.5: bert-mlm does not learn to predict the next token; set"
     ):
         tiny("bert-mlm", tasks__lm_weight=0.5)
     assert tiny("causal-lm", tasks__lm_weight=0.5).tasks.lm_weight == 0.5
-
-
-def test_an_encoder_that_is_always_causal_suits_causal_objectives_alone() -> None:
-    spec = objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.family": "gpt2"}))
-    assert objectives.build(spec, build_encoder(spec)) is not None
-    other = objectives.with_options(resolve("nano", {"objective": "bert-mlm"}))
-    given = other.replace(encoder=spec.encoder)
-    with pytest.raises(InputError, match=r"encoder\.family=gpt2 has no position that sees a later one"):
-        objectives.build(given, build_encoder(spec))
-
-
-def test_an_encoder_that_must_not_be_causal_is_refused_by_causal_objectives() -> None:
-    with pytest.raises(InputError, match=r"encoder\.causal=false: causal-lm needs an encoder"):
-        objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.causal": False}))
-    given = objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.causal": True}))
-    assert given.encoder.causal
-
-
-def test_a_parent_of_another_kind_states_its_own_mask() -> None:
-    """A causal parent of a run that is not causal is so itself, and the other way round."""
-    masked = {"objective": "bert-mlm", "start.parent": {"objective": "causal-lm"}, "start.take": "encoder"}
-    start = objectives.with_options(resolve("nano", TINY | masked)).start
-    assert start is not None and start.parent["encoder.causal"] is True
-    causal = {"objective": "causal-lm", "start.parent": {"objective": "bert-mlm"}, "start.take": "encoder"}
-    start = objectives.with_options(resolve("nano", TINY | causal)).start
-    assert start is not None and start.parent["encoder.causal"] is None

@@ -1,0 +1,305 @@
+"""Generators without weights: n-grams against counts in dictionaries and a loop over positions, unigram and uniform."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from objective_oracle import CLS, MASK, PAD, SEP, WITH_GENERATOR, build, shaken, synthetic, tiny
+from safetensors.torch import load_file, save_file
+from scipy.stats import chisquare
+from torch.utils.flop_counter import FlopCounterMode
+
+from workbench import objectives
+from workbench.errors import InputError
+from workbench.models.corruption import Generator, mask_for_generator, mask_tokens
+from workbench.models.encoder import build_encoder
+from workbench.models.export import WEIGHTS, export_heads
+from workbench.models.ngram_generators import Ngrams, WordFrequencies, count_pairs, count_words
+from workbench.rng import row_keys, uniform
+from workbench.tasks.common.sentence_scorers import _fill
+from workbench.tensors import Batch, Corruption, StepLoss
+from workbench.training.loop import plainly
+from workbench.training.optimizer import make_optimizer
+from workbench.training.plan import plan
+
+VOCAB = 40
+NEVER = [PAD, CLS, SEP, MASK]
+TEXT = np.random.default_rng(1).zipf(1.3, 3000) % (VOCAB - 5) + 5
+TEXT[::50] = SEP
+UNSEEN = 12  # neither a context nor a token of the text
+TEXT[TEXT == UNSEEN] = 13
+COUNTS = np.bincount(TEXT, minlength=VOCAB)
+KINDS = pytest.mark.parametrize("kind", ["unigram", "uniform"])
+ALL_KINDS = pytest.mark.parametrize("kind", ["unigram", "uniform", "ngram"])
+
+
+def pairs() -> tuple[Any, Any]:
+    found = np.unique(TEXT[:-1] * VOCAB + TEXT[1:], return_counts=True)
+    return found[0].astype(np.int64), found[1].astype(np.int64)
+
+
+def counted(kind: str, objective: str = "rtd", keys: dict[str, Any] | None = None) -> Any:
+    """An objective whose generator of this kind has counted the text."""
+    model = shaken(tiny(objective, {"generator.kind": kind, **(keys or {})}))
+    count_words(model, lambda: COUNTS)
+    count_pairs(model, pairs)
+    return model
+
+
+# All kinds
+
+
+@ALL_KINDS
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_they_work_with_every_objective_at_no_cost(name: str, kind: str) -> None:
+    """The generator is not trained or saved, and the cost is that of the main model."""
+    model = counted(kind, name, {"encoder.attention": "eager"})
+    spec, batch, usual = model.spec, synthetic(model.spec), shaken(tiny(name))(synthetic(model.spec))
+    with FlopCounterMode(display=False) as counter:
+        loss = plainly(model)(batch)  # otherwise the forward pass contains part of the backward pass
+    assert counter.get_total_flops() == len(batch.ids) * objectives.load(spec).cost(spec).matmul
+    assert plan(spec).parameters["generator"] == 0 == len(list(model.generator.parameters()))
+    assert not model.generator.state_dict()
+    assert (loss.metrics.keys(), loss.parts.keys()) == (usual.metrics.keys(), usual.parts.keys())
+    loss.total.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.filterwarnings("ignore")
+@ALL_KINDS
+def test_one_graph_without_breaks(kind: str) -> None:
+    torch._dynamo.reset()
+    model = counted(kind)
+    batch = synthetic(model.spec)
+    found: StepLoss = torch.compile(model, backend="eager", fullgraph=True)(batch)
+    torch.testing.assert_close(found.values(), model(batch).values(), rtol=1e-5, atol=1e-5)
+    torch._dynamo.reset()
+
+
+def test_a_kind_is_part_of_the_name_and_the_width_then_is_not() -> None:
+    spec = tiny("rtd")
+    assert "kind" not in spec.identity()["generator"]
+    cheap = spec.changed({"generator.kind": "unigram"})
+    assert cheap.name != spec.name
+    assert cheap.name == cheap.changed({"generator.width": 1.0}).name
+    assert cheap.name != cheap.changed({"generator.kind": "uniform"}).name
+
+
+def test_settings_that_need_weights_are_refused() -> None:
+    with pytest.raises(InputError, match="which has no weights"):
+        tiny("rtd", {"generator.kind": "unigram", "tying": "all"})
+    with pytest.raises(InputError, match=r"generator.temperature=2 cannot be combined with generator.kind=ngram"):
+        tiny("rtd", {"generator.kind": "ngram", "generator.temperature": 2.0})
+
+
+def test_an_optimizer_takes_a_model_without_a_generator() -> None:
+    model = counted("unigram")
+    before = model.generator.words.log_share.clone()
+    optimizer = make_optimizer(model, model.spec.optim)
+    model(synthetic(model.spec)).total.backward()
+    optimizer.step()
+    assert torch.equal(before, model.generator.words.log_share)
+
+
+def test_text_is_counted_before_it_is_used_and_tokens_before_pairs() -> None:
+    for kind in ("unigram", "ngram"):
+        spec = tiny("rtd", {"generator.kind": kind})
+        with pytest.raises(AssertionError, match="before `count` was called"):
+            build(spec)(synthetic(spec))
+    with pytest.raises(AssertionError, match="pairs are counted before tokens"):
+        count_pairs(build(spec), pairs)
+    count_pairs(build(tiny("rtd")), lambda: pytest.fail("a transformer needs no counts"))
+    assert isinstance(build(spec).generator.words, Ngrams)
+
+
+def test_a_generator_with_one_certain_token_has_no_entropy() -> None:
+    spec = tiny("rtd")
+    generator = Generator(build_encoder(spec), spec)
+    with torch.no_grad():
+        generator.head.bias[11] = 1e4
+    hits, among = generator(synthetic(spec)).metrics["generator_entropy"]
+    assert among > 0 and hits == 0
+
+
+@pytest.mark.parametrize(("bias", "rate"), [(-1e4, 0.0), (1e4, 1.0)])
+def test_a_discriminator_with_one_constant_answer_is_recognised(bias: float, rate: float) -> None:
+    objective = build(tiny("rtd"))
+    with torch.no_grad():
+        objective.head.out.bias.fill_(bias)
+    hits, among = objective(synthetic(objective.spec)).metrics["discriminator_positive_rate"]
+    assert (hits / among).item() == rate
+
+
+# One distribution for all positions
+
+
+@KINDS
+def test_a_generator_of_token_frequencies_samples_and_scores_by_them(kind: str) -> None:
+    model = counted(kind)
+    batch, generator = synthetic(model.spec, rows=4, lengths=[24, 12, 2, 9]), model.generator
+    masked = mask_tokens(batch, model.spec, 1.0)
+    guess, share = generator.guess(batch, masked), generator.words.log_share
+    draws = uniform(batch.keys, "sample", model.spec.picks)
+    assert torch.equal(guess.samples, generator.words(draws, masked.targets, masked.weights).samples)
+    assert float(guess.loss) == pytest.approx(float(-share[masked.targets[masked.weights > 0]].mean()), rel=1e-5)
+    assert generator.scorers() == {}
+
+    found = generator.score(batch.ids, batch.attention)
+    for row, ids in enumerate(batch.ids.tolist()):
+        words = [share[word] for word in ids if word not in NEVER]
+        assert float(found[row]) == pytest.approx(float(sum(words)), rel=1e-5)
+    batch.ids[1, 20] = 9  # a token in the padding
+    assert torch.equal(generator.score(batch.ids, batch.attention), found)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@KINDS
+def test_samples_follow_the_token_frequencies(kind: str, temperature: float) -> None:
+    """A chi-square test of 60,000 samples against the distribution; tokens of probability 0 are never sampled."""
+    share = np.full(VOCAB, 1 / VOCAB)
+    if kind == "unigram":
+        share = (COUNTS + 1.0) ** (1 / temperature)
+        share[NEVER] = 0
+        share /= share.sum()
+    draws = uniform(row_keys(3, torch.arange(6000)), "sample", 10)
+    words = counted(kind, keys={"generator.temperature": temperature}).generator.words
+    guess = words(draws, torch.full((6000, 10), 7), torch.ones(6000, 10))
+    drawn = np.bincount(guess.samples.flatten().numpy(), minlength=VOCAB)
+    possible = share > 0
+    assert not drawn[~possible].any()
+    assert chisquare(drawn[possible], share[possible] * drawn.sum()).pvalue > 1e-3
+    assert guess.loss.item() == pytest.approx(-math.log(share[7]), rel=1e-5)
+    np.testing.assert_allclose(guess.sample_nll.numpy(), -np.log(share[guess.samples.numpy()]), rtol=1e-5)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=VOCAB, max_size=VOCAB))
+def test_probabilities_are_those_of_counts_raised_by_one(counts: list[int]) -> None:
+    words = WordFrequencies(tiny("rtd", {"generator.kind": "unigram"}))
+    words.count(torch.tensor(counts))
+    raised = np.array([0 if token in NEVER else count + 1 for token, count in enumerate(counts)], dtype=float)
+    np.testing.assert_allclose(words.log_share.exp().numpy(), raised / raised.sum(), rtol=1e-4, atol=1e-7)
+    ends = words.sample(torch.tensor([0.0, 1 - 2**-24]))
+    assert all(raised[token] > 0 for token in ends.tolist())  # also where a draw falls on an edge
+
+
+# Pairs of neighbours
+
+
+def slow_side(left: bool) -> dict[int, Counter[int]]:
+    """How often each token stands to the right of a context (`left`), or to the left of it."""
+    seen: dict[int, Counter[int]] = {}
+    for before, after in zip(TEXT[:-1].tolist(), TEXT[1:].tolist(), strict=True):
+        context, token = (before, after) if left else (after, before)
+        if token not in NEVER:
+            seen.setdefault(context, Counter())[token] += 1
+    return seen
+
+
+SIDES = {left: slow_side(left) for left in (True, False)}
+UNIGRAM = [0.0 if token in NEVER else float(COUNTS[token] + 1) for token in range(VOCAB)]
+UNIGRAM = [count / sum(UNIGRAM) for count in UNIGRAM]
+
+
+def slow_share(context: int, left: bool) -> list[float]:
+    """p(token | context) for all tokens."""
+    counts = SIDES[left].get(context, Counter())
+    below = counts.total() + len(counts)
+    if not below:
+        return UNIGRAM
+    return [(counts[token] + len(counts) * UNIGRAM[token]) / below for token in range(VOCAB)]
+
+
+def slow_mixture(left: int, right: int) -> list[float]:
+    sides = [slow_share(word, side) for word, side in ((left, True), (right, False)) if word in SIDES[side]]
+    return [sum(share) / len(sides) for share in zip(*sides, strict=True)] if sides else UNIGRAM
+
+
+def at(model: Any, left: int, right: int, rows: int, target: int = 7) -> Any:
+    """The guess at one pick of each of `rows` rows, between the same two neighbours."""
+    ids = torch.tensor([[left, MASK, right]]).repeat(rows, 1)
+    ones = torch.ones(rows, 1)
+    picked = Corruption(ids, ones.long(), ones, torch.full((rows, 1), target), torch.zeros(()))
+    return model.generator.words.guess(row_keys(3, torch.arange(rows)), picked)
+
+
+@pytest.mark.parametrize(("left", "right"), [(6, 9), (SEP, 6), (MASK, 9), (9, MASK), (UNSEEN, MASK), (39, 39)])
+def test_samples_follow_the_mean_of_both_sides(left: int, right: int) -> None:
+    """A chi-square test of 40,000 samples; a neighbour that was never counted leaves the choice to the other."""
+    guess, share = at(counted("ngram"), left, right, 40_000), np.array(slow_mixture(left, right))
+    drawn, possible = np.bincount(guess.samples.flatten().numpy(), minlength=VOCAB), share > 0
+    assert not drawn[~possible].any()
+    common = share * 40_000 > 5
+    assert common.sum() > 10
+    assert chisquare(drawn[common], share[common] * 40_000, sum_check=False).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("lengths", [None, (24, 9, 3, 17, 24, 2)])
+def test_losses_and_accuracy_are_those_of_the_chosen_neighbour(lengths: tuple[int, ...] | None) -> None:
+    model = counted("ngram")
+    batch = synthetic(model.spec, rows=6, lengths=lengths)
+    batch.ids[:, 4:7] = torch.tensor([6, 9, 6])
+    masked = mask_for_generator(batch, model.spec)
+    guess = model.generator.words.guess(batch.keys, masked)
+    side = uniform(batch.keys, "side", masked.positions.shape[1])
+    losses = []
+    for row, slot in (masked.weights > 0).nonzero().tolist():
+        place, target = int(masked.positions[row, slot]), int(masked.targets[row, slot])
+        left, right = int(masked.ids[row, place - 1]), int(masked.ids[row, min(place + 1, 23)])
+        known = left in SIDES[True], right in SIDES[False]
+        from_left = known[0] > known[1] or (known[0] == known[1] and float(side[row, slot]) < 0.5)
+        share = slow_share(left, True) if from_left else slow_share(right, False)
+        losses.append(-math.log(share[target]))
+        assert bool(guess.right[row, slot]) == (share[target] >= max(share) - 1e-12)
+        assert float(guess.sample_nll[row, slot]) == pytest.approx(-math.log(share[int(guess.samples[row, slot])]))
+    assert float(guess.loss) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert guess.right.any() and not guess.right.all()
+
+
+def test_scores_use_both_neighbours_of_every_token() -> None:
+    model = counted("ngram")
+    batch = synthetic(model.spec, rows=3, lengths=(24, 9, 24))
+    found = model.generator.score(batch.ids, batch.attention)
+    for row, ids in enumerate(batch.ids.tolist()):
+        words = [i for i, token in enumerate(ids) if token not in NEVER]
+        want = sum(math.log(slow_mixture(ids[i - 1], ids[i + 1])[ids[i]]) for i in words)
+        assert float(found[row]) == pytest.approx(want, rel=1e-6)
+
+
+def test_the_same_keys_give_the_same_samples_in_any_batch() -> None:
+    model = counted("ngram")
+    batch = synthetic(model.spec, rows=6)
+    whole = model.generator(batch).ids
+    for part in (slice(0, 2), slice(2, 6)):
+        assert torch.equal(model.generator(Batch(batch.ids[part], batch.keys[part])).ids, whole[part])
+    other = Batch(batch.ids, row_keys(9, torch.arange(6)))
+    assert not torch.equal(model.generator(other).ids, whole)
+
+
+def test_text_without_a_single_pair_leaves_the_unigram() -> None:
+    model = shaken(tiny("rtd", {"generator.kind": "ngram"}))
+    count_words(model, lambda: COUNTS)
+    count_pairs(model, lambda: (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)))
+    guess = at(model, 6, 9, 50)
+    assert float(guess.loss) == pytest.approx(-math.log(UNIGRAM[7]), rel=1e-5)
+
+
+def test_exported_tables_give_the_same_scores_and_a_missing_one_is_one_sentence(tmp_path: Path) -> None:
+    model = counted("ngram")
+    batch, fresh = synthetic(model.spec), build(model.spec)
+    export_heads(model, tmp_path)
+    (tmp_path / "encoder").mkdir()
+    model.encoder.save(tmp_path / "encoder")
+    _fill(fresh, tmp_path / "encoder", tmp_path, model.spec)
+    assert torch.equal(fresh.generator.score(batch.ids, None), model.generator.score(batch.ids, None))
+    kept = load_file(tmp_path / WEIGHTS)
+    save_file({name: weight for name, weight in kept.items() if name != "generator.words.counts"}, tmp_path / WEIGHTS)
+    with pytest.raises(InputError, match=r"weights lack generator\.words\.counts, so sentences cannot be scored"):
+        _fill(model, tmp_path / "encoder", tmp_path, model.spec)
