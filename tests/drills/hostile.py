@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tests.helpers.refused import refused_sentence as refused
 from workbench.data import formats, sources, tokenizer
 from workbench.errors import InputError
 from workbench.spec import experiment
@@ -36,16 +37,6 @@ class Bomb:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.mkdir, (str(self.mark),))
-
-
-def refused(attempt: Callable[[], object]) -> str:
-    """The one sentence of the refusal. AssertionError if there is none."""
-    try:
-        attempt()
-    except InputError as error:
-        assert "\n" not in str(error) and len(str(error)) < 700, str(error)
-        return str(error)
-    raise AssertionError("it was taken")
 
 
 def pickles(folder: Path, count: int) -> str:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench import objectives
-from workbench.models import corruption
+from workbench.models import corruption, generators
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
@@ -135,7 +135,7 @@ def observe(objective: nn.Module, batch: Batch) -> Seen:
     with (
         spied(corruption, "pick_positions", picks),
         spied(corruption.WordStarts, "forward", picks),
-        spied(corruption.Generator, "guess_from", guesses),
+        spied(generators.Generator, "guess_from", guesses),
     ):
         loss = objective(batch)
     for hook in hooks:

@@ -7,8 +7,8 @@ rows, and 1 for a penalty on large weights.
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator
 from workbench.models.encoder import Encoder, seeded
+from workbench.models.generators import Generator
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.losses import binary_loss, gather, share, weighted_mean
 from workbench.spec.parts import Part

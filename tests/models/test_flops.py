@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from workbench import objectives
 from workbench.models import flops
+from workbench.models.families import FAMILIES
 from workbench.models.flops import Flops
 from workbench.spec.parts import EncoderSpec, GeneratorSpec
 from workbench.spec.presets import resolve
@@ -36,16 +37,8 @@ def bert(spec: RunSpec) -> Flops:
     return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
 
 
-def without_head(spec: RunSpec) -> Flops:
-    """Return the cost of generator and encoder, without the head of the encoder."""
-    return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length)
-
-
 def rtd(spec: RunSpec) -> Flops:
-    return without_head(spec) + flops.binary_head(spec, "all")
-
-
-NAMES = ("bert-mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm")
+    return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + flops.binary_head(spec, "all")
 
 
 def cost(name: str, spec: RunSpec) -> Flops:
@@ -133,13 +126,6 @@ def test_published_sizes_cost_what_the_script_says(scale: str, objective: str, p
     assert float(cost(objective, spec).train("paper") * spec.batch.size * steps) == paper
 
 
-def test_t5_whose_attention_is_wider_than_its_hidden_states() -> None:
-    enc = EncoderSpec(hidden=1024, layers=24, ffn=65536, heads=128, vocab=32000)
-    halves = [flops.block(1024, 65536, 128, 512, attention_width=128 * 128, attentions=n).paper for n in (1, 2)]
-    row = 24 * sum(halves) + 2 * flops.embedding(enc, 512).paper + flops.lm_head(enc, 512, "all").paper
-    assert float(2 * row * 2048 * 1_000_000) == 4.581900124212429e22
-
-
 @pytest.mark.parametrize(
     ("enc", "forward"),
     [
@@ -164,8 +150,8 @@ def test_inference_at_128_without_an_output_layer(enc: EncoderSpec, forward: int
     ],
 )
 def test_every_objective_per_step(sizes: str, batch: int, per_step: tuple[int, ...]) -> None:
-    spec = electra(sizes)
-    assert tuple(cost(name, spec).train("paper") * batch for name in NAMES) == per_step
+    names = ("bert-mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm")
+    assert tuple(cost(name, electra(sizes)).train("paper") * batch for name in names) == per_step
 
 
 @pytest.mark.parametrize(
@@ -206,7 +192,7 @@ def test_amounts_are_ints_if_whole_and_exact_fractions_otherwise() -> None:
     assert isinstance(odd, Fraction)
     assert flops.number(odd) == float(odd) and type(flops.number(odd)) is float
     assert type(flops.number(Fraction(6, 2))) is int
-    assert sum([flops.gate(electra("small_g64"))] * 2, Flops.zero()) == Flops(131072, 131072, 131072)
+    assert sum([flops.gate(electra("small_g64"))] * 2, Flops(0, 0, 0)) == Flops(131072, 131072, 131072)
 
 
 def test_frozen_parts_cost_their_forward_pass_only() -> None:
@@ -229,7 +215,7 @@ def test_a_frozen_generator_and_a_fixed_distribution() -> None:
     assert learning.still == (0, 0, 0)
     assert flops.generator(frozen) == learning.frozen()
     for kind in ("unigram", "uniform"):
-        assert flops.generator(spec.replace(generator={"kind": kind})) == Flops(0, 0, 0) == Flops.zero()
+        assert flops.generator(spec.replace(generator={"kind": kind})) == Flops(0, 0, 0)
 
 
 def test_half_of_the_baselines_backward_pass_is_not_computed() -> None:
@@ -258,21 +244,7 @@ def test_conventions_are_ordered(hidden: int, layers: int, embedding: int | None
 
 @pytest.mark.parametrize(
     ("family", "embedding"),
-    [
-        ("electra", None),
-        ("electra", 32),
-        ("bert", None),
-        ("roberta", None),
-        ("albert", None),
-        ("albert", 32),
-        ("deberta-v2", None),
-        ("deberta-v2", 32),
-        ("deberta-v3", None),
-        ("deberta-v3", 32),
-        ("modernbert", None),
-        ("gpt2", None),
-        ("xlnet", None),
-    ],
+    [(name, None) for name in FAMILIES] + [(name, 32) for name, family in FAMILIES.items() if family.embedding],
 )
 def test_the_cost_of_a_row_agrees_with_the_counter_of_torch(family: str, embedding: int | None) -> None:
     """The cost of a row is a difference, since some families also compute something once for each batch."""
@@ -311,13 +283,6 @@ def test_the_head_of_gpt2_is_one_product_and_the_script_counts_a_whole_one() -> 
     assert counter.get_total_flops() == 3 * price.train("matmul")
     assert bert.matmul - price.matmul == 24 * 2 * 64 * 64
     assert (bert.paper, bert.sparse) == (price.paper, price.sparse)
-
-
-def test_every_family_has_a_tested_cost() -> None:
-    from workbench.models.families import FAMILIES
-
-    priced = {"electra", "bert", "roberta", "albert", "deberta-v2", "deberta-v3", "modernbert", "gpt2", "xlnet"}
-    assert set(FAMILIES) == priced, "price it in the test above"
 
 
 def test_the_pair_head_reads_one_position_of_a_row() -> None:

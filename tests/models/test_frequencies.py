@@ -13,10 +13,10 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from workbench import objectives
-from workbench.models.corruption import Generator, mask_tokens
+from workbench.models.corruption import mask_tokens
 from workbench.models.encoder import build_encoder
 from workbench.models.frequencies import Frequencies, detecting, entropy, frequencies, restoring
-from workbench.models.ngram_generators import count_words
+from workbench.models.generators import Generator, count_words
 from workbench.rng import row_keys
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec

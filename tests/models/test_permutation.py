@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_oracle import CLS, MASK, PAD, SEP, UNK, synthetic, tiny
-from scipy import stats
 
 from workbench.models.corruption import pick_spans, seeing, slots, visible_before, visible_except, visible_in_order
 from workbench.rng import row_keys, uniform
@@ -71,29 +70,6 @@ def spans_of(positions: list[int]) -> list[int]:
     """The lengths of runs of neighbouring positions."""
     runs = np.split(np.sort(positions), np.flatnonzero(np.diff(np.sort(positions)) > 1) + 1)
     return [len(run) for run in runs]
-
-
-def test_sizes_of_spans_and_places_in_their_context_have_the_stated_frequencies() -> None:
-    """The first span of a row: n with a probability proportional to 1/n, after 0 to 6n - 1 tokens, all alike."""
-    keys = row_keys(3, torch.arange(20_000))
-    ids = torch.full((20_000, 128), 9)
-    positions, _ = pick_spans(Batch(ids, keys), SPECIAL, 6, 5)
-    assert positions.shape[1] == 21
-    spread: dict[int, list[int]] = {n: [] for n in range(1, 6)}
-    for row in positions.sort(1).values[:, :6].tolist():
-        inside = np.array(row)
-        first = int((np.cumsum(np.diff(inside, prepend=inside[0] - 1) != 1) == 0).sum())
-        if first <= 5:
-            spread[first].append(row[0])
-    # singles and the neighbours of a span may touch it, so that sizes are compared by the draws themselves
-    total = sum(1 / n for n in range(1, 6))
-    draws = uniform(keys, "span-sizes", 1)[:, 0] * total
-    sizes = 1 + sum((draws >= sum(1 / m for m in range(1, n + 1))).long() for n in range(1, 5))
-    counts = np.bincount(sizes.numpy(), minlength=6)[1:]
-    assert stats.chisquare(counts, len(keys) / total / np.arange(1, 6)).pvalue > 1e-4
-    assert all(spread.values())
-    starts = np.array([p.min() for p in positions[sizes == 1].numpy()])
-    assert starts.min() == 0 and (np.bincount(starts, minlength=6)[:6] > 0.1 * len(starts)).all()
 
 
 def test_predictions_are_spread_over_the_row_and_come_in_spans() -> None:

@@ -38,8 +38,8 @@ def positions_with_gradient(hidden: torch.Tensor) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", NAMES)
-def test_which_positions_enter_the_main_loss(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
-    """The loss covers the picks or all tokens, but never padding or picks of weight 0."""
+def test_which_positions_enter_which_loss(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
+    """The main loss covers the picks or all tokens, the generator's the picks; neither padding or picks of weight 0."""
     spec = tiny(name, recipe=recipe)
     batch, objective = synthetic(spec, lengths=lengths), shaken(spec)
     seen = observe(objective, batch)
@@ -50,18 +50,10 @@ def test_which_positions_enter_the_main_loss(name: str, recipe: str, lengths: tu
     assert positions_with_gradient(seen.hidden[-1]) == expected
     if name in WITH_GENERATOR:
         assert seen.hidden[0].grad is None
-
-
-@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-@pytest.mark.parametrize("name", WITH_GENERATOR)
-def test_the_generator_is_trained_at_the_picks_only(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
-    spec = tiny(name, recipe=recipe)
-    batch, objective = synthetic(spec, lengths=lengths), shaken(spec)
-    seen = observe(objective, batch)
-    seen.loss.parts["generator_loss"].backward()
-    assert positions_with_gradient(seen.hidden[0]) == set(counted(seen))
-    assert seen.hidden[1].grad is None
+        seen = observe(objective, batch)
+        seen.loss.parts["generator_loss"].backward()
+        assert positions_with_gradient(seen.hidden[0]) == set(counted(seen))
+        assert seen.hidden[1].grad is None
 
 
 def tied(tying: str, **keys: Any) -> Any:
@@ -83,22 +75,14 @@ def got(parameters: set[Any]) -> set[bool]:
 
 @pytest.mark.parametrize("head", ["linear", "dense"])
 @pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
-def test_the_discriminators_loss_trains_its_own_and_shared_weights_only(tying: str, head: str) -> None:
+@pytest.mark.parametrize("part", ["generator_loss", "discriminator_loss"])
+def test_a_loss_trains_its_own_and_shared_weights_only(part: str, tying: str, head: str) -> None:
     objective, batch = tied(tying, head=head)
     generator, discriminator, both = split(objective)
-    objective(batch).parts["discriminator_loss"].backward()
-    assert {p.grad for p in generator} == {None}
-    assert got(discriminator) == {True}
-    assert got(both) == (set() if tying in ("none", "gdes") else {True})
-
-
-@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
-def test_the_generators_loss_trains_its_own_and_shared_weights_only(tying: str) -> None:
-    objective, batch = tied(tying)
-    generator, discriminator, both = split(objective)
-    objective(batch).parts["generator_loss"].backward()
-    assert got(generator) == {True}
-    assert {p.grad for p in discriminator} == {None}
+    own, other = (generator, discriminator) if part == "generator_loss" else (discriminator, generator)
+    objective(batch).parts[part].backward()
+    assert got(own) == {True}
+    assert {p.grad for p in other} == {None}
     assert got(both) == (set() if tying in ("none", "gdes") else {True})
 
 

@@ -30,7 +30,7 @@ from objective_oracle import (
 )
 
 from workbench.errors import InputError
-from workbench.models import corruption
+from workbench.models import generators
 from workbench.models.electra import hugging_face
 from workbench.tensors import Batch
 from workbench.training.loop import plainly
@@ -47,7 +47,7 @@ def observed(name: str, lengths: tuple[int, ...] | None, **keys: Any) -> tuple[A
     """The objective, a batch, what was seen of its forward pass, and the candidates that the generator drew."""
     spec = tiny(name, keys)
     objective, batch, drawn = shaken(spec), synthetic(spec, lengths=lengths), []
-    with spied(corruption.Generator, "candidates", drawn):
+    with spied(generators.Generator, "candidates", drawn):
         seen = observe(objective, batch)
     assert (slow_corrupted(batch, seen) == seen.main_input).all()
     return objective, batch, seen, drawn[0].numpy() if drawn else None

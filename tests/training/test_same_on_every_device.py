@@ -26,7 +26,7 @@ from workbench.bench.turns import made_up
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared
 from workbench.execution.study_runner import prepare
-from workbench.models import corruption
+from workbench.models import generators
 from workbench.models.encoder import Encoder
 from workbench.models.sentence_scores import Sentences
 from workbench.objectives import adversarial
@@ -67,11 +67,11 @@ def sampling(samples: list[Tensor], given: list[Tensor] | None, candidates: list
 
     def spy(real: Any) -> Any:
         def instead(*args: Any) -> Any:
-            *first, last = args if real is corruption.replace_tokens else (*args, real(*args))
+            *first, last = args if real is generators.replace_tokens else (*args, real(*args))
             samples.append(last.cpu())
             if given is not None:
                 last = given[len(samples) - 1].to(last.device)
-            return real(*first, last) if real is corruption.replace_tokens else last
+            return real(*first, last) if real is generators.replace_tokens else last
 
         return instead
 
@@ -87,9 +87,9 @@ def sampling(samples: list[Tensor], given: list[Tensor] | None, candidates: list
         return instead
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corruption, "replace_tokens", spy(corruption.replace_tokens))
+        patch.setattr(generators, "replace_tokens", spy(generators.replace_tokens))
         patch.setattr(adversarial, "sample_tokens", spy(adversarial.sample_tokens))
-        patch.setattr(corruption.Generator, "candidates", drawn(corruption.Generator.candidates))
+        patch.setattr(generators.Generator, "candidates", drawn(generators.Generator.candidates))
         yield
 
 

@@ -167,7 +167,7 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
     import torch
 
     from workbench import cpu
-    from workbench.models.ngram_generators import count_pairs, count_words
+    from workbench.models.generators import count_pairs, count_words
     from workbench.training.loop import build
     from workbench.training.optimizer import make_optimizer
     from workbench.training.steps import total_norm

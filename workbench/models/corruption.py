@@ -14,16 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workbench.errors import InputError
-from workbench.models.encoder import Encoder, build_generator_body, seeded
-from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
-from workbench.models.ngram_generators import Ngrams, WordFrequencies
-from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.rng import uniform
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, Corruption, Guess, Mean, ordinary, real_tokens, sample
+from workbench.tensors import Batch, Corruption, Mean, ordinary, real_tokens, sample
 
 
 def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
@@ -108,89 +103,6 @@ def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Ten
 def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
     """Return the ids (B, L) of the batch with samples (B, K) written at the picks."""
     return write_tokens(batch.ids, masked.positions, samples, masked.weights > 0)
-
-
-def require_weights(spec: RunSpec) -> None:
-    """Raise InputError if the generator has no weights, for objectives that use more of it than its samples."""
-    if spec.generator.kind != "transformer":
-        raise InputError(
-            f"{spec.objective} needs a generator with weights, and generator.kind={spec.generator.kind} has no "
-            f"weights; set generator.kind=transformer"
-        )
-
-
-class Generator(nn.Module):
-    """The generator, which replaces picked tokens by samples: a small masked language model, or counts of tokens.
-
-    Clark et al. 2020, sections 3.1 and 3.2.
-    """
-
-    def __init__(self, encoder: Encoder, spec: RunSpec) -> None:
-        super().__init__()
-        self.spec = spec
-        self.words: Ngrams | WordFrequencies | None = None
-        if spec.generator.kind != "transformer":
-            self.words = Ngrams(spec) if spec.generator.kind == "ngram" else WordFrequencies(spec)
-            return
-        self.body = build_generator_body(encoder, spec)
-        with seeded(spec.seed, "init", "generator-head"):
-            self.head = MlmHead(self.body, self.body.table)
-        if spec.generator_frozen:
-            self.requires_grad_(False)
-
-    def forward(self, batch: Batch) -> Corruption:
-        """Return the corrupted batch with the generator's own loss, a mean over picks (docs/electra.md 1.8)."""
-        masked = mask_for_generator(batch, self.spec)
-        return self._replaced(batch, masked, self.guess(batch, masked))
-
-    def with_states(self, batch: Batch) -> tuple[Corruption, Tensor]:
-        """Return what `forward` does, and the hidden states (B, L, D) of the generator, which must have weights."""
-        masked = mask_for_generator(batch, self.spec)
-        states: Tensor = self.body(masked.ids, batch.attention, batch.segments)
-        return self._replaced(batch, masked, self.guess_from(states, batch, masked)), states
-
-    def candidates(self, states: Tensor, keys: Tensor, count: int, originals: Tensor | None = None) -> Tensor:
-        """Return `count` sampled tokens (B, N, count) for each hidden state (B, N, D) of the generator.
-
-        With `originals` (B, N), these come first, (B, N, 1 + count), and the samples differ from them and each other.
-        """
-        draws = uniform(keys, "candidates", states.shape[1] * count).unflatten(1, (-1, count))
-        samples = self.head.draw(states, draws, self.spec.generator.temperature, originals)
-        return samples if originals is None else torch.cat([originals[..., None], samples], -1)
-
-    def _replaced(self, batch: Batch, masked: Corruption, guess: Guess) -> Corruption:
-        ids = replace_tokens(batch, masked, guess.samples)
-        metrics = masked.metrics | {
-            "generator_accuracy": share(guess.right, masked.weights),
-            "generator_entropy": share(guess.sample_nll, masked.weights),
-            "replaced_rate": share(ids != batch.ids, real_tokens(batch)),
-        }
-        return Corruption(ids, masked.positions, masked.weights, masked.targets, guess.loss, metrics)
-
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log q(token) over each sentence; with weights, q is given all other tokens."""
-        special = self.spec.data.special
-        if self.words is not None:
-            return summed(self.words.log_likelihood(ids), ids, attention, special)
-        return pseudo_log_likelihood(self.body, self.head, ids, attention, special)
-
-    def scorers(self) -> dict[str, Scorer]:
-        """Return the ways in which the generator by itself scores sentences; none if it has no weights."""
-        if self.words is not None:
-            return {}
-        return masked_scorers(self.body, self.head, self.spec.data.special, "generator-")
-
-    def guess(self, batch: Batch, masked: Corruption) -> Guess:
-        """Return the samples of the generator at the picks, and how well it predicts the original tokens."""
-        if self.words is not None:
-            return self.words.guess(batch.keys, masked)
-        return self.guess_from(self.body(masked.ids, batch.attention, batch.segments), batch, masked)
-
-    def guess_from(self, states: Tensor, batch: Batch, masked: Corruption) -> Guess:
-        """Return what `guess` does, from the hidden states (B, L, D) of the generator."""
-        draws = uniform(batch.keys, "sample", masked.targets.shape[1])
-        hidden = gather(states, masked.positions)  # (B, K, D)
-        return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)
 
 
 # ----------------------------------------

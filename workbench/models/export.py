@@ -18,11 +18,10 @@ from workbench import __version__
 from workbench.data.hugging_face import TOKENIZER_FILES
 from workbench.data.sources import HUB_NAME
 from workbench.errors import InputError, plural
-from workbench.models.corruption import Generator
 from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder, plain_weights
+from workbench.models.generators import Generator, Ngrams, WordFrequencies
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.ngram_generators import Ngrams, WordFrequencies
 from workbench.spec.parts import TUNING_FIELDS
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new

@@ -48,11 +48,6 @@ class Flops:
             (_whole(still[0]), _whole(still[1]), int(still[2])),
         )  # fmt: skip
 
-    @classmethod
-    def zero(cls) -> Flops:
-        """Return a cost of 0 under each convention."""
-        return cls(0, 0, 0)
-
     def frozen(self) -> Flops:
         """Return the same cost without a backward pass, for weights that are not trained."""
         return replace(self, still=(self.paper, self.sparse, self.matmul))
@@ -103,9 +98,7 @@ def two_streams(enc: EncoderSpec, length: int, queries: int) -> Flops:
 def _layers(enc: EncoderSpec, layers: int, length: int, queries: int | None = None) -> Flops:
     family = family_of(enc)
     relative = 2 * (family.buckets or enc.positions) if family.relative else length if family.distances else 0
-    one = block(
-        enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative, queries=queries, gated=family.gated
-    )
+    one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative, queries, family.gated)
     return Flops(layers * one.paper, layers * one.sparse, layers * one.matmul)
 
 
@@ -124,37 +117,22 @@ def _embedding_of_one(enc: EncoderSpec, length: int) -> tuple[int, int, int]:
 
 
 def block(
-    h: int,
-    ffn: int,
-    heads: int,
-    length: int,
-    attention_width: int | None = None,
-    attentions: int = 1,
-    relative: int = 0,
-    queries: int | None = None,
-    gated: bool = False,
+    h: int, ffn: int, heads: int, length: int, relative: int = 0, queries: int | None = None, gated: bool = False
 ) -> Flops:
     """Return the cost of one transformer layer of width `h`, whose attention multiplies `relative` positions as well.
 
     If `queries` are given, these are its rows, which attend to `length` keys and values that are computed elsewhere.
     A `gated` feed-forward layer has a second projection to its inner width, by which the first is multiplied.
 
-    As in the script, the first layer norm costs 5 instead of 5h, and the average of the values and the output
-    projection use `h`, where `attention_width` would be right. `attentions` is 2 for a decoder that also attends to an
-    encoder (T5).
+    As in the script, the first layer norm costs 5 instead of 5h.
     """
-    kqv, parts, rows = attention_width or h, 3 if queries is None else 1, length if queries is None else queries
-    scores = length * heads
-    attention = 2 * parts * h * kqv + parts * kqv + 2 * kqv * length + (SOFTMAX + DROPOUT + 1) * scores
-    attention += 2 * h * length + 2 * h * h + h + DROPOUT * h + h + LAYER_NORM
-    relative_products = 4 * h * relative
-    feed_forward = 4 * h * ffn + GELU * ffn + ffn + h + DROPOUT * h + h + LAYER_NORM * h
+    parts, rows = (3, length) if queries is None else (1, queries)
     gate = 2 * h * ffn if gated else 0
-    feed_forward += gate + (ffn if gated else 0)
-    paper = rows * (attentions * attention + relative_products + feed_forward)
-    products = 2 * (parts + 1) * h * kqv + 4 * kqv * length
-    matmul = rows * (attentions * products + relative_products + 4 * h * ffn + gate)
-    return Flops(paper, paper, matmul)
+    products = 2 * (parts + 1) * h * h + 4 * h * length + 4 * h * relative + 4 * h * ffn + gate
+    attention = parts * h + (SOFTMAX + DROPOUT + 1) * length * heads + h + DROPOUT * h + h + LAYER_NORM
+    feed_forward = GELU * ffn + ffn + h + DROPOUT * h + h + LAYER_NORM * h + (ffn if gated else 0)
+    paper = rows * (products + attention + feed_forward)
+    return Flops(paper, paper, rows * products)
 
 
 def lm_head(
@@ -215,7 +193,7 @@ def generator(spec: RunSpec) -> Flops:
     like all sampling in the official script.
     """
     if spec.generator.kind != "transformer":
-        return Flops.zero()
+        return Flops(0, 0, 0)
     enc, length = spec.generator_encoder, spec.data.length
     total = encoder(enc, length) + lm_head(enc, length, spec.picks)
     return total.frozen() if spec.generator_frozen else total

@@ -61,16 +61,13 @@ class Frequencies:
 
     def restored(self, where: Where) -> float:
         """Return the floor of predicting the original tokens from an input with the samples of a generator."""
-        return self._counted(where) * restoring(self.words, self._noise, self._kept(where))
+        counted = 1.0 if where == "picks" else 1 - self.special  # the share of positions that may be replaced
+        return counted * restoring(self.words, self._noise, self._kept(where))
 
     def detection(self, where: Where) -> dict[str, float]:
         """Return the floor of the loss of detecting replaced tokens, and the ROC area of the same predictor."""
         loss, area = detecting(self.words, self._noise, self._kept(where), self.special if where == "all" else 0.0)
         return {"discriminator_loss": loss, "discriminator_auc": area}
-
-    def _counted(self, where: Where) -> float:
-        """Return the share of positions that may be replaced, among those that the loss is a mean over."""
-        return 1.0 if where == "picks" else 1 - self.special
 
     def _kept(self, where: Where) -> float:
         """Return k of the formulas, computed from the observed share of replaced tokens."""

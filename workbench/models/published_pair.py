@@ -7,9 +7,8 @@ and the same layer norm; this is checked. `MAPS` has the names of both libraries
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,12 +65,9 @@ def find(spec: PairSpec) -> Pair:
         folder = hugging_face.with_safetensors(folder) if spec.allow_bin else folder
         files = hugging_face.check_encoder_folder(folder)
         unusual = next((key for key, value in USUAL.items() if files.config.get(key, value) != value), None)
-        if files.config["model_type"] != "electra" or unusual or files.config.get("is_decoder"):
-            what = (
-                f"its {unusual} is {files.config.get(unusual)}"
-                if unusual
-                else f"it is a {files.config['model_type']} model"
-            )
+        kind = files.config["model_type"]
+        if kind != "electra" or unusual or files.config.get("is_decoder"):
+            what = f"its {unusual} is {files.config.get(unusual)}" if unusual else f"it is a {kind} model"
             raise InputError(f"start.from: {name} cannot be a part of an ELECTRA pair: {what}")
         parts.append(files)
     return Pair(tuple(spec.names), parts[0], parts[1])
@@ -178,24 +174,19 @@ def _sizes(files: hugging_face.EncoderFiles) -> dict[str, int]:
     return {key: int(files.config.get(key) or getattr(defaults, key)) for key in keys}
 
 
+def _stored(files: hugging_face.EncoderFiles, start: str = "") -> Iterator[tuple[Any, str]]:
+    """Yield the open file and the name of each tensor of a model whose name begins with `start`."""
+    for path in files.weights.values():
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt") as file:
+                yield from ((file, name) for name in file.keys() if name.startswith(start))  # noqa: SIM118 - no mapping
+
+
 def _shapes(files: hugging_face.EncoderFiles) -> dict[str, list[int]]:
     """Return the shapes of all tensors of a model by name."""
-    shapes: dict[str, list[int]] = {}
-    for path in _paths(files):
-        with safe_open(path, "pt") as file:
-            shapes |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
-    return shapes
+    return {name: list(file.get_slice(name).get_shape()) for file, name in _stored(files)}
 
 
 def _weights(files: hugging_face.EncoderFiles, start: str = "") -> dict[str, Tensor]:
     """Return the tensors of a model whose names begin with `start`, in float32."""
-    weights: dict[str, Tensor] = {}
-    for path in _paths(files):
-        with safe_open(path, "pt") as file:
-            names = [name for name in file.keys() if name.startswith(start)]  # noqa: SIM118 - no mapping
-            weights |= {name: file.get_tensor(name).float() for name in names}
-    return weights
-
-
-def _paths(files: hugging_face.EncoderFiles) -> list[Path]:
-    return [path for name, path in files.weights.items() if name.endswith(".safetensors")]
+    return {name: file.get_tensor(name).float() for file, name in _stored(files, start)}

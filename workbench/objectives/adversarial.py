@@ -12,11 +12,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from workbench.errors import InputError
 from workbench.models import flops
-from workbench.models.corruption import Generator, mask_for_generator, replace_tokens, require_weights, sample_tokens
-from workbench.models.detection import Detector
+from workbench.models.corruption import mask_for_generator, replace_tokens, sample_tokens
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
+from workbench.models.generators import Detector, Generator, require_weights
 from workbench.models.heads import BinaryHead
 from workbench.models.losses import (
     binary_loss_and_ratios,

@@ -9,10 +9,10 @@ the code has none.
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
+from workbench.models.generators import Generator
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.losses import binary_loss_and_ratios, gather, share, weighted_mean
 from workbench.models.sentence_scores import Scorer, copy_mixture

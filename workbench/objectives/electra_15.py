@@ -8,11 +8,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator
-from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
+from workbench.models.generators import Detector, Generator
 from workbench.models.heads import BinaryHead
 from workbench.models.losses import binary_loss_and_ratios, gather
 from workbench.models.sentence_scores import Scorer

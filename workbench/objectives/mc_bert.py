@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator, require_weights
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.frequencies import Frequencies
+from workbench.models.generators import Generator, require_weights
 from workbench.models.heads import SelectionHead
 from workbench.models.losses import cross_entropy, share, weighted_mean
 from workbench.models.sentence_scores import Scorer, summed

@@ -7,10 +7,9 @@ out: a last layer of RTD's own, and the lower layers that generator and encoder 
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator, require_weights
-from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.frequencies import Frequencies
+from workbench.models.generators import Detector, Generator, require_weights
 from workbench.models.heads import BinaryHead, SelectionHead
 from workbench.models.losses import binary_loss_and_ratios, gather, share, weighted_mean
 from workbench.models.sentence_scores import Scorer

@@ -8,10 +8,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import Generator
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
+from workbench.models.generators import Generator
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
 from workbench.models.sentence_scores import Scorer, summed

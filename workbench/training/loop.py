@@ -23,8 +23,8 @@ from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.models import published_pair
 from workbench.models.corruption import mark_words
 from workbench.models.encoder import Encoder, build_encoder
+from workbench.models.generators import count_pairs, count_words
 from workbench.models.heads import MlmHead
-from workbench.models.ngram_generators import count_pairs, count_words
 from workbench.process import heed, stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec

@@ -20,7 +20,7 @@ from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
 from workbench.models.export import WEIGHTS
-from workbench.models.ngram_generators import Ngrams, WordFrequencies
+from workbench.models.generators import Ngrams, WordFrequencies
 from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec

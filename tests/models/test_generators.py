@@ -19,10 +19,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import objectives
 from workbench.errors import InputError
-from workbench.models.corruption import Generator, mask_for_generator, mask_tokens
+from workbench.models.corruption import mask_for_generator, mask_tokens
 from workbench.models.encoder import build_encoder
 from workbench.models.export import WEIGHTS, export_heads
-from workbench.models.ngram_generators import Ngrams, WordFrequencies, count_pairs, count_words
+from workbench.models.generators import Generator, Ngrams, WordFrequencies, count_pairs, count_words
 from workbench.rng import row_keys, uniform
 from workbench.tasks.common.sentence_scorers import _fill
 from workbench.tensors import Batch, Corruption, StepLoss
@@ -147,8 +147,7 @@ def test_a_generator_of_token_frequencies_samples_and_scores_by_them(kind: str) 
     batch, generator = synthetic(model.spec, rows=4, lengths=[24, 12, 2, 9]), model.generator
     masked = mask_tokens(batch, model.spec, 1.0)
     guess, share = generator.guess(batch, masked), generator.words.log_share
-    draws = uniform(batch.keys, "sample", model.spec.picks)
-    assert torch.equal(guess.samples, generator.words(draws, masked.targets, masked.weights).samples)
+    assert torch.equal(guess.samples, generator.words.sample(uniform(batch.keys, "sample", model.spec.picks)))
     assert float(guess.loss) == pytest.approx(float(-share[masked.targets[masked.weights > 0]].mean()), rel=1e-5)
     assert generator.scorers() == {}
 
@@ -169,9 +168,10 @@ def test_samples_follow_the_token_frequencies(kind: str, temperature: float) -> 
         share = (COUNTS + 1.0) ** (1 / temperature)
         share[NEVER] = 0
         share /= share.sum()
-    draws = uniform(row_keys(3, torch.arange(6000)), "sample", 10)
     words = counted(kind, keys={"generator.temperature": temperature}).generator.words
-    guess = words(draws, torch.full((6000, 10), 7), torch.ones(6000, 10))
+    slots = torch.ones(6000, 10)
+    picked = Corruption(slots.long(), slots.long(), slots, 7 * slots.long(), torch.zeros(()))
+    guess = words.guess(row_keys(3, torch.arange(6000)), picked)
     drawn = np.bincount(guess.samples.flatten().numpy(), minlength=VOCAB)
     possible = share > 0
     assert not drawn[~possible].any()
