@@ -113,17 +113,8 @@ def test_make_installs_for_running_what_running_needs_and_for_tests_the_rest(tmp
 @pytest.mark.slow
 def test_the_wheel_is_complete(tmp_path: Path) -> None:
     command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-q",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
+        sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path), str(ROOT),
+    ]  # fmt: skip
     if subprocess.run([sys.executable, "-c", "import hatchling"], check=False, capture_output=True).returncode:
         command.remove("--no-build-isolation")
     subprocess.run(command, check=True, capture_output=True, timeout=300)

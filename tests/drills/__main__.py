@@ -42,7 +42,7 @@ VALIDATION, WANDB = "tests/store/test_validation.py", "tests/tracking/test_sidec
 # fmt: off
 GOALS = (
     Goal(1, "SIGKILL at 50 instants: curve and weights bit-identical, all five objectives", "runs.killed_and_resumed",
-         50, 2),
+         50, 1),
     Goal(1, "SIGKILL to a command and its two workers, with dropout: every run bit-identical", "runs.workers_killed",
          20, 2),
     Goal(1, "SIGKILL at the N-th rename, fsync, unlink and write of preparing, training, scoring, reporting",
@@ -75,7 +75,7 @@ GOALS = (
     Goal(17, "SIGHUP and SIGQUIT in preparing, training, scoring: resumed bit-identically", "runs.hung_up", 20, 2),
     Goal(17, "signals while fine-tuning, 20 times: the same scores afterwards", "runs.scoring_stopped", 20, 2),
     Goal(18, "1,000 random configurations: no traceback, no hang, the key named", "fuzz.configurations", 1000, 150),
-    Goal(18, "1,000 random command lines: the same", "fuzz.command_lines", 1000, 100),
+    Goal(18, "1,000 random command lines: the same", "fuzz.command_lines", 1000, 40),
     Goal(18, "2,000 command lines by the grammar of the real options: the same", "grammar.command_lines", 2000, 60),
     Goal(18, "400 command lines that train, search, measure or prepare: the same, and nothing half-written",
          "training_lines.training_lines", 400, 20),
