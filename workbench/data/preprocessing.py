@@ -319,12 +319,6 @@ def facts_of(plan: Plan) -> list[dict[str, Any]]:
     return [read_object(plan.folder(number) / FACTS) for number in range(len(plan.slices))]
 
 
-def held_out_parts(plan: Plan) -> Iterator[str]:
-    """Yield the held-out parts of all slices in the order of the text."""
-    for number in range(len(plan.slices)):
-        yield from filters.read(plan.folder(number))
-
-
 def remove_locks(plan: Plan) -> None:
     """Remove the folders by which processes took slices, when every slice is there, and so none is needed any more."""
     for number in range(len(plan.slices)):
