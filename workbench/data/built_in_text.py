@@ -281,11 +281,6 @@ def files() -> tuple[SourceFile, ...]:
     return tuple(sources)
 
 
-def fingerprint(of: tuple[SourceFile, ...]) -> str:
-    """Return a hash of the names, sizes and times of files, by which text that was prepared before is found."""
-    return digest([[file.path, file.size, file.changed] for file in of], 16)
-
-
 def code_documents() -> Iterator[str]:
     """Yield the text of each file that has some; equal files count once, and files that are not UTF-8 are left out."""
     seen: set[str] = set()

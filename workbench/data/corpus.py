@@ -71,9 +71,11 @@ class Corpus:
 
         from workbench.tensors import Batch, to_device
 
-        positions = np.arange(position, position + rows, dtype=np.int64)
+        places = positions = np.arange(position, position + rows, dtype=np.int64)
         numbers = self.order(positions)
-        keys = row_keys(self.seed, torch.from_numpy(self._places(positions, numbers)))
+        if self.copies is not None:  # a row has the same key in every epoch of the same copy
+            places = numbers + self.rows * (positions // self.rows % self.copies)
+        keys = row_keys(self.seed, torch.from_numpy(places))
         if self._pairs is None:
             ids = np.empty((rows, self.length), dtype=np.int64)
             ids[:, 0], ids[:, -1] = self.prepared.special.cls, self.prepared.special.sep
@@ -113,15 +115,8 @@ class Corpus:
             rows[of_epoch] = permuted(places[of_epoch], self.rows, seed_of(self.seed, "order", int(epoch)))
         return rows
 
-    def _places(self, positions: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places (n,) from which the keys of rows (n,) at positions (n,) of training are computed.
-
-        Without `copies` no two are equal. With it, a row has the same key in every epoch of the same copy.
-        """
-        return positions if self.copies is None else rows + self.rows * (positions // self.rows % self.copies)
-
     def _paired(self, kind: PairKind, ends: NDArray[np.int64]) -> Pairs:
-        """Return the rows of pairs of the documents whose [SEP] are at the positions `ends` of the stream."""
+        """Return the rows of pairs, from the positions in the stream of the [SEP] that end documents."""
         starts = np.concatenate([[0], ends + 1])[:-1]
         enough = ends - starts >= 2
         marks = tokenizer.sentence_ends(self.prepared.tokenizer, self.prepared.vocab)
@@ -132,19 +127,18 @@ class Corpus:
     def _read(self, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
         """Return the tokens (n, width) of the stream from each of `starts` (n,) on, and 0 after its end."""
         tokens = np.zeros((len(starts), width), dtype=np.int64)
-        for line, start in zip(tokens, starts, strict=True):
-            self._fill(line[: self.prepared.tokens - start], int(start))
+        for line, start in zip(tokens, map(int, starts), strict=True):
+            end, shard = (
+                min(start + width, self.prepared.tokens),
+                int(np.searchsorted(self._starts, start, "right")) - 1,
+            )
+            place = start
+            while place < end:  # the tokens may be in several shards
+                offset = place - int(self._starts[shard])
+                part = self._shards[shard][offset : offset + end - place]
+                line[place - start : place - start + len(part)] = part
+                place, shard = place + len(part), shard + 1
         return tokens
-
-    def _fill(self, line: NDArray[np.int64], start: int) -> None:
-        """Fill a line with the tokens of the stream from `start` on, which may be in several shards."""
-        shard = int(np.searchsorted(self._starts, start, side="right")) - 1
-        done = 0
-        while done < len(line):
-            offset = start + done - int(self._starts[shard])
-            part = self._shards[shard][offset : offset + len(line) - done]
-            line[done : done + len(part)] = part
-            done, shard = done + len(part), shard + 1
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], scattered: bool) -> NDArray[Any]:
@@ -178,12 +172,8 @@ def _round_keys(key: int) -> tuple[np.uint64, ...]:
 
 def _feistel(value: Words, left: int, right: int, keys: tuple[np.uint64, ...]) -> Words:
     """Permute numbers of `left + right` bits. After an even number of ROUNDS the two halves have their widths again."""
-    high, low = value >> np.uint64(right), value & _ones(right)
+    high, low = value >> np.uint64(right), value & np.uint64((1 << right) - 1)
     for key in keys:
-        high, low = low, high ^ (mixed(low ^ key) & _ones(left))
+        high, low = low, high ^ (mixed(low ^ key) & np.uint64((1 << left) - 1))
         left, right = right, left
     return (high << np.uint64(right)) | low
-
-
-def _ones(bits: int) -> np.uint64:
-    return np.uint64((1 << bits) - 1)

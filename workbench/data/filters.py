@@ -23,6 +23,7 @@ from workbench.errors import InputError, suggest
 from workbench.rng import seed_of
 from workbench.spec.parts import DataSpec
 
+Aside = Callable[[str], None]  # takes a held-out part
 NEAR = "near_duplicates"
 Removed = dict[str, Counter[str]]  # filter, named by its key of the spec -> the documents and words it left out
 
@@ -44,7 +45,7 @@ def documents(
     advance: Advance = ignore,
     limit: float = math.inf,
     hub_limit: float = math.inf,
-    aside: Callable[[str], None] | None = None,
+    aside: Aside | None = None,
     words: Counter[str] | None = None,
     removed: Removed | None = None,
     near: Iterator[bool] | None = None,
@@ -56,7 +57,7 @@ def documents(
     """
     for source in found:
         left = min(limit, hub_limit) if isinstance(source, sources.Hub) else limit
-        share = 0.0 if isinstance(source, sources.Docs) else data.held_out
+        share = 0.0 if isinstance(source, sources.BuiltIn) and source.name == "docs" else data.held_out
         for document in sources.read(source, data.column, advance):
             limit, left = limit - len(document), left - len(document)
             repeated = near is not None and next(near)
@@ -76,8 +77,6 @@ def documents(
 NAME = "held-out.jsonl"
 PIECE = 1 << 14  # characters; longer documents are divided at line ends, so that a corpus of one document has parts too
 MOST = 1 << 24  # characters of held-out text that are kept at most
-
-Aside = Callable[[str], None]
 
 
 def without(document: str, share: float, aside: Aside | None = None) -> str:
@@ -150,17 +149,16 @@ def version_for(language: str) -> str:
 
 
 def is_in(language: str, document: str) -> bool:
-    """Return whether a language, by its code of ISO 639-1, is the most probable one of a document.
+    """Return whether a language, by its code of ISO 639-1, is the most probable language of a document.
 
     Raises InputError if the package is not installed, or does not know the language.
     """
-    found: str = _model(language).classify(document[:CHARACTERS])[0]
-    return found == language
+    return bool(_model(language).classify(document[:CHARACTERS])[0] == language)
 
 
 @lru_cache(maxsize=1)
 def _model(language: str) -> Any:
-    """Return the model of all languages, of which this one must be one."""
+    """Return the model of all languages. Raises InputError if this language is not one of them."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
@@ -175,5 +173,6 @@ def _model(language: str) -> Any:
 
 
 def _missing(language: str) -> InputError:
-    fix = "pip install 'encoder-workbench[language]'"
-    return InputError(f"data.language={language} needs the package {PACKAGE}; {fix}")
+    return InputError(
+        f"data.language={language} needs the package {PACKAGE}; pip install 'encoder-workbench[language]'"
+    )

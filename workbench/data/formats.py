@@ -78,41 +78,26 @@ def kind_of(path: Place, column: str | None = None) -> str:
     first, *more = content.removeprefix(codecs.BOM_UTF8).strip().splitlines() or [b""]
     if first.startswith(b"{") and (len(content) == HEAD and not more):
         return ".jsonl"  # its first line is longer than what was read of it
-    if (row := _object(first)) is not None:
-        return ".jsonl" if more or column is None or column in row else ""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(row := json.loads(first), dict):
+            return ".jsonl" if more or column is None or column in row else ""
     if suffix == JSON:
         return ".jsonl" if not first else ""
     if content.startswith(b"PAR1"):
         return ".parquet"
-    return ".txt" if _is_text(content) and not _is_link(whole, content) else ""
+    return ".txt" if _is_text(whole, content) else ""
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
-    """Return the JSON object that is a line, None if it is none."""
+def _is_text(path: Path | RemotePath, content: bytes) -> bool:
+    """Return whether a file begins with UTF-8 text without NUL, and is no link, which git may write as a path."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def _is_text(content: bytes) -> bool:
-    """Return whether the beginning of a file is UTF-8 text without NUL."""
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(content)  # its last character may be incomplete
+        text = codecs.getincrementaldecoder("utf-8")().decode(content)  # its last character may be incomplete
     except UnicodeDecodeError:
         return False
-    return b"\0" not in content
-
-
-def _is_link(path: Path | RemotePath, content: bytes) -> bool:
-    """Return whether a file holds another path, as git writes a link on file systems that have none."""
-    target = content.decode("utf-8", errors="replace")
-    if not isinstance(path, Path) or len(content) > LONGEST_LINK or not target.strip() or "\n" in target:
-        return False
-    with contextlib.suppress(OSError):
-        return (path.parent / target).exists()
-    return False
+    if isinstance(path, Path) and len(content) <= LONGEST_LINK and text.strip() and not {"\n", "\0"} & set(text):
+        with contextlib.suppress(OSError):
+            return not (path.parent / text).exists()
+    return "\0" not in text
 
 
 def read(path: Place, column: str, advance: Advance = ignore) -> Iterator[str]:
@@ -167,24 +152,18 @@ def _csv(path: Place, column: str, advance: Advance) -> Iterator[str]:
 
 
 def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
-    if path.suffix.lower() in PACKINGS:  # Parquet is read from its end, so it is decompressed to a file first
-        with tempfile.NamedTemporaryFile(suffix=".parquet") as unpacked:
+    packed = path.suffix.lower() in PACKINGS
+    whole, groups = (path.path, (path.start, path.end)) if isinstance(path, FilePart) else (path, (0, -1))
+    with tempfile.NamedTemporaryFile(suffix=".parquet") if packed else contextlib.nullcontext() as unpacked:
+        if unpacked is not None:  # Parquet is read from its end, so it is decompressed to a file first
             for chunk in chunks(path, advance):
                 unpacked.write(chunk)
             unpacked.flush()
-            yield from _column(parquet_rows(Path(unpacked.name), str(path), column), column, path)
-    elif isinstance(path, FilePart):
-        rows = parquet_rows(path.path, str(path.path), column, (path.start, path.end))
-        yield from _column(rows, column, path.path)
-        advance(path.size)
-    else:
-        yield from _column(parquet_rows(path, str(path), column), column, path)
+        place = Path(unpacked.name) if unpacked is not None else whole
+        for where, row in parquet_rows(place, str(whole), column, groups):
+            yield from cut(field(row[column], column, f"{whole}, {where}"))
+    if not packed:
         advance(path.stat().st_size if isinstance(path, Path) else path.size)
-
-
-def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Place) -> Iterator[str]:
-    for where, row in rows:
-        yield from cut(field(row[column], column, f"{path}, {where}"))
 
 
 def warn_of_unread(where: str, names: Sequence[str], total: int, why: str) -> None:
@@ -261,10 +240,8 @@ def delimited_rows(path: Place, lines: Iterable[str], mark: str = ",") -> Iterat
             read = 0
             yield f"line {rows.line_num}", row
     except csv.Error as error:
-        raise InputError(f"{path}, line {rows.line_num} cannot be read as {_NAMES[mark]}: {error}") from None
-
-
-_NAMES = {",": "CSV", "\t": "TSV"}
+        kind = "CSV" if mark == "," else "TSV"
+        raise InputError(f"{path}, line {rows.line_num} cannot be read as {kind}: {error}") from None
 
 
 def row_groups(path: Path | RemotePath) -> list[int]:

@@ -64,7 +64,9 @@ def write(folder: Path, documents: Iterable[str | None], threshold: float) -> tu
     counts = []
     with open(folder / FILES[0], "wb") as hashes_file, open(folder / FILES[1], "wb") as places_file:
         for band in range(bands):
-            values = _column(raw, band, bands)
+            values = np.zeros(0, dtype=np.uint64)
+            if len(signed):
+                values = np.array(np.memmap(raw, dtype="<u8", mode="r").reshape(-1, bands)[:, band])
             order = np.argsort(values, kind="stable")
             first = np.ones(len(order), dtype=np.bool_)
             first[1:] = values[order[1:]] != values[order[:-1]]
@@ -96,28 +98,15 @@ def _hashed(
 
 def _values(document: str, blank: MinHash) -> bytes | None:
     """Return the minimal hashes of a document's shingles; None if it has no word."""
-    minima = blank.copy()
-    shingles = _shingles(document)
-    block = list(islice(shingles, AT_ONCE))
-    if not block:
-        return None
-    while block:
+    minima, shingles, some = blank.copy(), _shingles(document), False
+    while block := list(islice(shingles, AT_ONCE)):
         minima.update_batch(block)
-        block = list(islice(shingles, AT_ONCE))
-    return bytes(np.ascontiguousarray(minima.hashvalues, dtype="<u4").tobytes())
+        some = True
+    return bytes(np.ascontiguousarray(minima.hashvalues, dtype="<u4").tobytes()) if some else None
 
 
 def _shingles(document: str) -> Iterator[bytes]:
     """Yield all rows of SHINGLE words of a document, or all of its words if it has fewer."""
     words = WORD.findall(document.lower())
-    if not words:
-        return
     for each in zip(*(islice(words, start, None) for start in range(min(SHINGLE, len(words)))), strict=False):
         yield " ".join(each).encode("utf-8", "surrogatepass")
-
-
-def _column(path: Path, band: int, bands: int) -> NDArray[np.uint64]:
-    """Return the hash of a band for each document, (n,)."""
-    if not path.stat().st_size:
-        return np.zeros(0, dtype=np.uint64)
-    return np.array(np.memmap(path, dtype="<u8", mode="r").reshape(-1, bands)[:, band])

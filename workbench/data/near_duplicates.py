@@ -84,9 +84,7 @@ def _compare(plan: Plan, bands: int, folder: Path) -> None:
     (folder / FACTS).write_text(json.dumps({"documents": counts}), encoding="utf-8")
 
 
-def _repeated(
-    plan: Plan, before: Sequence[int], entries: Sequence[int], starts: np.ndarray
-) -> Iterator[np.ndarray]:  # fmt: skip
+def _repeated(plan: Plan, before: Sequence[int], entries: Sequence[int], starts: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the places in the text (n,) of documents whose hash in one band an earlier slice has too.
 
     Of each slice, `before` is the number of entries of other bands in its files, and `entries` that of this band.

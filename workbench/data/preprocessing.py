@@ -33,7 +33,7 @@ from typing import IO, Any
 from workbench.data import filters, formats, minhash, sources, tokenizer
 from workbench.data.filters import Removed, documents, unsuitable
 from workbench.data.shards import Shards, Text, encode, token_type
-from workbench.data.sources import Code, Docs, File, Hub, Remote, Source, check_unchanged
+from workbench.data.sources import BuiltIn, File, Hub, Remote, Source, check_unchanged
 from workbench.data.streams import BLOCK, PACKINGS, Advance, head, ignore, only_cr, opened
 from workbench.errors import InputError, LeaseHeld, one_line
 from workbench.spec.host import threads_for_each
@@ -44,6 +44,14 @@ from workbench.store.lease import acquire
 
 SLICE = 256 << 20  # bytes of input; 70 million tokens, which one core encodes in one to two minutes
 WHOLE = 16 << 30  # bytes; text up to here has the vocabulary and fingerprint that it had before slices were introduced
+FACTS, FLAGS = "slice.json", "left-out.bin"
+DUPLICATES = "duplicates"  # folder of the cache with the flags of texts
+READ = 1 << 16  # flags read at once
+LOOK = 0.2  # seconds between two looks for slices that other processes have finished
+PAUSE = 0.5  # seconds between two looks at the worker processes
+PATIENCE = 10.0  # seconds for a process to end when nothing is left to do, or after SIGTERM
+Child = tuple[subprocess.Popen[bytes], IO[bytes]]  # a process, and the file that takes its messages
+log = logging.getLogger("workbench")
 MARKS = {".txt": (b"\n\n", b"\n\r\n"), ".train": (b"\n\n", b"\n\r\n"), ".jsonl": (b"\n",)}
 
 
@@ -81,32 +89,27 @@ def is_small(sources: Sequence[Source]) -> bool:
 
 def _parts(source: Source) -> Iterator[Source]:
     """Yield the parts of a source between two cuts, or the source itself if it is not cut."""
-    if not isinstance(source, File | Remote) or source.size <= SLICE:
+    if (
+        not isinstance(source, File | Remote)
+        or source.size <= SLICE
+        or source.path.suffix.lower() in PACKINGS
+        or (suffix := formats.kind_of(source.path)) not in (*MARKS, ".parquet")
+    ):
         yield source
         return
     start = 0
-    for end, size in _cuts(source):
+    for end, size in _group_cuts(source) if suffix == ".parquet" else _byte_cuts(source, MARKS[suffix]):
         yield replace(source, span=(start, end), size=size)
         start = end
 
 
-def _cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
-    """Yield the end of each part of a file, a byte or a row group, and the bytes of the part; the last end is -1."""
-    suffix = formats.kind_of(file.path)
-    packed = file.path.suffix.lower() in PACKINGS
-    if suffix in MARKS and not packed:
-        marks = MARKS[suffix]
-        yield from _byte_cuts(
-            file, [mark.replace(b"\n", b"\r") for mark in marks] if only_cr(head(file.path)) else marks
-        )
-    elif suffix == ".parquet" and not packed:
-        yield from _group_cuts(file)
-    else:
-        yield -1, file.size
-
-
 def _byte_cuts(file: File | Remote, marks: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield cuts after the first of `marks` that is at least SLICE bytes from the cut before."""
+    """Yield the end and the size in bytes of each part of a text file; the last end is -1.
+
+    A cut is after the first of `marks` that is at least SLICE bytes from the cut before.
+    """
+    if only_cr(head(file.path)):
+        marks = [mark.replace(b"\n", b"\r") for mark in marks]
     start = 0
     while start + SLICE < file.size and (end := _after_mark(file, start + SLICE, marks)) < file.size:
         yield end, end - start
@@ -130,11 +133,11 @@ def _after_mark(file: File | Remote, place: int, marks: Sequence[bytes]) -> int:
 
 
 def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
-    """Yield cuts between row groups of a Parquet file, with the compressed sizes of the groups, scaled to the file."""
+    """Yield the end of each part of a Parquet file, a row group, and the bytes of the part; the last end is -1.
+
+    The compressed sizes of row groups are scaled to the size of the file.
+    """
     sizes = formats.row_groups(file.path)
-    if not sizes:
-        yield -1, file.size
-        return
     scale = file.size / max(1, sum(sizes))
     start = size = 0
     done = 0
@@ -147,7 +150,7 @@ def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
     yield -1, file.size - round(done * scale)
 
 
-KINDS: dict[str, type[Source]] = {"docs": Docs, "python-code": Code, "file": File, "remote": Remote, "hub": Hub}
+KINDS: dict[str, type[Source]] = {"built-in": BuiltIn, "file": File, "remote": Remote, "hub": Hub}
 
 
 @dataclass(frozen=True)
@@ -185,10 +188,14 @@ class Plan:
 
     def write(self) -> None:
         """Write the plan to its file. Raises OSError."""
-        slices = [[_plain(source) for source in each.sources] for each in self.slices]
-        data = self.data.model_dump(mode="json")
-        name = self.vocabulary.name if self.vocabulary else None
-        content = {"key": self.key, "data": data, "vocabulary": name, "slices": slices, "duplicates": self.duplicates}
+        names = {kind: name for name, kind in KINDS.items()}
+        content = {
+            "key": self.key,
+            "data": self.data.model_dump(mode="json"),
+            "vocabulary": self.vocabulary.name if self.vocabulary else None,
+            "slices": [[{"kind": names[type(part)], **asdict(part)} for part in each.sources] for each in self.slices],
+            "duplicates": self.duplicates,
+        }
         write_entry(self.path, content)
 
     @classmethod
@@ -200,7 +207,7 @@ class Plan:
             slices = tuple(Slice(tuple(map(_source, each))) for each in value["slices"])
             data = DataSpec.model_validate(value["data"])
             vocabulary = root / "tokenizers" / value["vocabulary"] if value["vocabulary"] else None
-            return cls(root, value["key"], data, vocabulary, slices, value.get("duplicates", ""))
+            return cls(root, value["key"], data, vocabulary, slices, value["duplicates"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{path} is no plan of a text's slices, which data prepare writes ({one_line(error)}); give that "
@@ -208,24 +215,12 @@ class Plan:
             ) from None
 
 
-def _plain(source: Source) -> dict[str, Any]:
-    kind = next(name for name, each in KINDS.items() if isinstance(source, each))
-    return {"kind": kind, **asdict(source)}
-
-
 def _source(value: dict[str, Any]) -> Source:
-    fields = {name: field for name, field in value.items() if name != "kind"}
-    if fields.get("span"):
-        fields["span"] = tuple(fields["span"])
-    if value["kind"] == "file":
-        fields |= {"path": Path(fields["path"]), "changed": tuple(fields["changed"])}
-    return KINDS[value["kind"]](**fields)
-
-
-FACTS, FLAGS = "slice.json", "left-out.bin"
-DUPLICATES = "duplicates"  # folder of the cache with the flags of texts
-READ = 1 << 16  # flags read at once
-LOOK = 0.2  # seconds between two looks for slices that other processes have finished
+    fields = {name: tuple(field) if isinstance(field, list) else field for name, field in value.items()}
+    kind = fields.pop("kind")
+    if kind == "file":
+        fields["path"] = Path(fields["path"])
+    return KINDS[kind](**fields)
 
 
 def discard_damaged(plan: Plan) -> None:
@@ -320,15 +315,9 @@ def facts_of(plan: Plan) -> list[dict[str, Any]]:
 
 
 def remove_locks(plan: Plan) -> None:
-    """Remove the folders by which processes took slices, when every slice is there, and so none is needed any more."""
+    """Remove the lease folders of all slices, when every slice is encoded."""
     for number in range(len(plan.slices)):
         shutil.rmtree(plan.lock(number), ignore_errors=True)
-
-
-log = logging.getLogger("workbench")
-PAUSE = 0.5  # seconds between two looks at the processes
-PATIENCE = 10.0  # seconds for a process to end when nothing is left to do, or when it is told to
-Child = tuple[subprocess.Popen[bytes], IO[bytes]]  # a process, and the file that takes its messages
 
 
 def encode_with(plan: Plan, workers: int, advance: Advance) -> None:
@@ -339,12 +328,8 @@ def encode_with(plan: Plan, workers: int, advance: Advance) -> None:
     """
     if workers > 1:
         _share(plan, min(workers, len(plan.slices)), advance)
-        advance = _nothing
+        advance = ignore  # all slices were counted before
     encode_missing(plan, advance)
-
-
-def _nothing(_: int) -> None:
-    """Report nothing: all slices were counted before."""
 
 
 def _share(plan: Plan, workers: int, advance: Advance) -> None:
@@ -356,7 +341,15 @@ def _share(plan: Plan, workers: int, advance: Advance) -> None:
                 children.append(_started(plan, workers, files.enter_context(tempfile.TemporaryFile())))
             _wait(plan, children, advance)
         finally:
-            _end([child for child, _ in children])
+            for child, _ in children:
+                child.terminate()
+            until = time.monotonic() + PATIENCE
+            for child, _ in children:
+                try:
+                    child.wait(max(0.0, until - time.monotonic()))
+                except subprocess.TimeoutExpired:  # such as one that was stopped; nothing is lost by killing it
+                    child.kill()
+                    child.wait()
 
 
 def _started(plan: Plan, workers: int, messages: IO[bytes]) -> Child:
@@ -368,19 +361,6 @@ def _started(plan: Plan, workers: int, messages: IO[bytes]) -> Child:
         stdout=subprocess.DEVNULL,
         stderr=messages,
     ), messages
-
-
-def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Tell the processes to end, and kill those that do not, such as one that was stopped: nothing is lost by it."""
-    for child in children:
-        child.terminate()
-    until = time.monotonic() + PATIENCE
-    for child in children:
-        try:
-            child.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
 
 
 def _wait(plan: Plan, children: Sequence[Child], advance: Advance) -> None:

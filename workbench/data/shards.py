@@ -38,8 +38,8 @@ class Text:
     """Number, bytes and hashes of the documents that pass through `counted`.
 
     `hash` is the SHA-256 of all documents, one after the other. `joined` is the sum over documents of their SHA-256, as
-    numbers, times BASE to the power of the number of documents after each, modulo PRIME: that of a text follows from
-    those of its parts (`joined`), wherever the text is cut.
+    numbers, times BASE to the power of the number of documents after each, modulo PRIME: the value for a text follows
+    from the values for its parts (`joined`), wherever the text is cut.
     """
 
     def __init__(self) -> None:
@@ -89,23 +89,21 @@ class Shards:
             self.hash.update(raw)
             self.tokens += len(part)
             if self.tokens == SHARD:
-                self._end()
+                self.finish()
 
     def finish(self) -> list[dict[str, Any]]:
         """Close the last shard, and return name, number of tokens and SHA-256 of every shard."""
         if self.file is not None:
-            self._end()
+            self.file.close()
+            shard = {"name": Path(self.file.name).name, "tokens": self.tokens, "sha256": self.hash.hexdigest()}
+            self.done.append(shard)
+            self.file = None
         return self.done
 
     def close(self) -> None:
         """Close the open file, complete or not."""
         if self.file is not None:
             self.file.close()
-
-    def _end(self) -> None:
-        self.file.close()
-        self.done.append({"name": Path(self.file.name).name, "tokens": self.tokens, "sha256": self.hash.hexdigest()})
-        self.file = None
 
 
 def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards, name: str) -> None:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,17 +41,10 @@ AnyPath = TypeVar("AnyPath", Path, RemotePath)
 
 
 @dataclass(frozen=True)
-class Docs:
-    """The training side of the built-in corpus."""
+class BuiltIn:
+    """A built-in corpus by its name in BUILT_IN; of `docs`, the training side."""
 
-    fingerprint: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Code:
-    """The built-in corpus of Python files, without those of modules on the test side of `docs`."""
-
+    name: str
     fingerprint: str
     size: int
 
@@ -59,19 +53,14 @@ class Code:
 class File:
     """A local file, under the name that it was given by, which tells its kind, even if that is a link.
 
-    Its size in bytes, the times of its last modification and change in nanoseconds, and its inode show whether it has
-    changed. With a `span`, it is a part of this file (`FilePart`), and `size` that of the part.
+    Its size in bytes and `changed` show whether it has changed: the times of its last modification and change in
+    nanoseconds, and its inode. With a `span`, it is a part of this file (`FilePart`), and `size` is the part's size.
     """
 
     path: Path
     size: int
     changed: tuple[int, int, int]
     span: tuple[int, int] | None = None
-
-    @property
-    def times(self) -> tuple[int, int]:
-        """The times alone, which are the same on every machine that mounts the file."""
-        return self.changed[:2]
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,7 @@ class Hub:
     size: int = 0
 
 
-Source = Docs | Code | File | Remote | Hub
+Source = BuiltIn | File | Remote | Hub
 
 
 def documents(spec: DataSpec) -> Iterator[str]:
@@ -126,25 +115,21 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
     if isinstance(source, File | Remote):
         place = source.path if source.span is None else FilePart(source.path, *source.span, source.size)
         yield from formats.read(place, column, advance)
-    elif isinstance(source, Hub):
-        for document in _read_hub(source, column):
-            advance(len(document))
-            yield document
-    else:
-        for document in (
-            built_in_text.documents("train") if isinstance(source, Docs) else built_in_text.code_documents()
-        ):
-            advance(len(document))
-            yield document
+        return
+    built_in = {"docs": partial(built_in_text.documents, "train"), "python-code": built_in_text.code_documents}
+    for document in _read_hub(source, column) if isinstance(source, Hub) else built_in[source.name]():
+        advance(len(document))
+        yield document
 
 
 def check_unchanged(sources: Iterable[Source]) -> None:
     """Raise InputError if a file was changed since its size and time were looked up."""
     for source in sources:
-        if isinstance(source, File) and _file(source.path).times != source.times:
+        # Of a local file, the times are the same on every machine that mounts it, and the inode is not.
+        if (isinstance(source, File) and _file(source.path).changed[:2] != source.changed[:2]) or (
+            isinstance(source, Remote) and source.version != listed(source.url)[0][1]
+        ):
             raise InputError(f"corpus file {source.path} was changed while it was read; give the same command again")
-        if isinstance(source, Remote) and source.version != listed(source.url)[0][1]:
-            raise InputError(f"corpus file {source.url} was changed while it was read; give the same command again")
 
 
 def identity(source: Source) -> list[Any]:
@@ -155,7 +140,7 @@ def identity(source: Source) -> list[Any]:
         return ["remote", source.url, source.size, source.version]
     if isinstance(source, Hub):
         return ["hub", source.name, source.config, source.commit]
-    return [name_of(source), source.fingerprint]
+    return [source.name, source.fingerprint]
 
 
 def name_of(source: Source) -> str:
@@ -166,18 +151,17 @@ def name_of(source: Source) -> str:
     if isinstance(source, File | Remote):
         name = source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
         return name.encode(errors="surrogateescape").decode(errors="replace")
-    if isinstance(source, Hub):
-        return f"{source.name}:{source.config}" if source.config else source.name
-    return "docs" if isinstance(source, Docs) else "python-code"
+    return f"{source.name}:{source.config}" if isinstance(source, Hub) and source.config else source.name
 
 
 def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
     if name == "docs":
         built_in = built_in_text.info()
-        return [Docs(built_in.fingerprint, built_in.bytes["train"])]
+        return [BuiltIn(name, built_in.fingerprint, built_in.bytes["train"])]
     if name == "python-code":
         code = built_in_text.files()
-        return [Code(built_in_text.fingerprint(code), sum(file.size for file in code))]
+        fingerprint = digest([[file.path, file.size, file.changed] for file in code], 16)
+        return [BuiltIn(name, fingerprint, sum(file.size for file in code))]
     if is_remote(name):
         return list(_remote(name, column))
     path = user_path(name, "--corpus")
@@ -304,18 +288,18 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: bool = True) -> list[AnyPath]:
-    """Return those of some files, by their names for display, that can be read; a warning names the others.
+    """Return the readable ones of some files, which are given by their names for display; a warning names the others.
 
     Without `hidden`, files and folders whose names begin with a dot are not read.
     """
 
     def kind(name: str) -> str:
-        file = files[name]
-        if (not hidden and any(part.startswith(".") for part in name.split("/"))) or (
-            isinstance(file, Path) and os.path.isdir(file)
-        ):
-            return ""
-        return formats.kind_of(file, column)
+        skipped = not hidden and any(part.startswith(".") for part in name.split("/"))
+        return (
+            ""
+            if skipped or (isinstance(file := files[name], Path) and os.path.isdir(file))
+            else formats.kind_of(file, column)
+        )
 
     with ThreadPoolExecutor(AT_ONCE) as threads:  # of a file on a server, the beginning may be needed
         kinds = dict(zip(files, threads.map(kind, files), strict=True))
@@ -387,29 +371,24 @@ def _commit(name: str, revision: str | None) -> str:
     if revision and COMMIT.match(revision):
         return revision
     record = cache_root() / "hub" / f"{digest([name, revision])}.json"
+    recorded = read_entry(record)
     if not offline():
         from huggingface_hub import HfApi
 
         try:
             commit = str(HfApi().dataset_info(name, revision=revision, timeout=10).sha)
         except Exception as error:  # the hub's client raises many types, and those of its HTTP library
-            if (recorded := _recorded(record)) and getattr(error, "response", None) is None:
-                return recorded
-            raise _hub_error(name, error) from None
-        write_entry(record, {"commit": commit})
-        return commit
-    if recorded := _recorded(record):
-        return recorded
+            if recorded is None or getattr(error, "response", None) is not None:
+                raise _hub_error(name, error) from None
+        else:
+            write_entry(record, {"commit": commit})
+            return commit
+    if recorded is not None:
+        return str(recorded["commit"])
     raise InputError(
         f"corpus {name!r} is not a local file or folder, and HF_HUB_OFFLINE is set, so the hub is not accessed; "
         f"unset it, or name local files"
     )
-
-
-def _recorded(record: Path) -> str | None:
-    """Return the commit recorded at an earlier look-up, or None."""
-    entry = read_entry(record)
-    return str(entry["commit"]) if entry else None
 
 
 def _read_hub(source: Hub, column: str) -> Iterator[str]:
@@ -432,11 +411,9 @@ def _read_hub(source: Hub, column: str) -> Iterator[str]:
                     yield part
     except InputError:
         raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise _hub_error(source.name, error) from None
     except Exception as error:  # the hub's client raises many types, as in `_commit`
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         raise _hub_error(source.name, error) from None
 
 

@@ -131,19 +131,20 @@ def only_cr(content: bytes) -> bool:
 
 
 def _unpacked(path: Place, packing: str, advance: Advance) -> Iterator[bytes]:
+    """Yield the content of a compressed file, whose several members may have padding between and after them."""
     unpacker: Any = None
+    faults: tuple[type[Exception], ...] = ()
     members = 0
-    parts = (block[at : at + STEP] for block in _blocks(path, advance) for at in range(0, len(block), STEP))
-    for part in parts:
+    for part in (block[at : at + STEP] for block in _blocks(path, advance) for at in range(0, len(block), STEP)):
         while part:
             if unpacker is None:
-                part = part.lstrip(b"\0") if members else part  # padding is allowed between and after members
+                part = part.lstrip(b"\0") if members else part
                 if not part:
                     break
-                unpacker, members = _unpacker(packing), members + 1
+                (unpacker, faults), members = _unpacker(packing), members + 1
             try:
                 content = unpacker.decompress(part)
-            except _faults(packing) as error:
+            except faults as error:
                 raise InputError(f"{path} is damaged or not {packing}: {error}; download it again") from None
             if content:
                 yield content
@@ -154,13 +155,15 @@ def _unpacked(path: Place, packing: str, advance: Advance) -> Iterator[bytes]:
 
 
 def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
-    whole = path.path if isinstance(path, FilePart) else path
-    # Opening a pipe would wait for someone who writes to it.
-    if isinstance(whole, Path) and whole.exists() and not whole.is_file():
+    part = path if isinstance(path, FilePart) else FilePart(path, 0, -1, 0)
+    # Opening a pipe would wait for a process that writes to it.
+    if isinstance(part.path, Path) and part.path.exists() and not part.path.is_file():
         raise InputError(f"{path} is not a regular file but a folder, pipe, socket or device; name another")
     try:
-        with opened(whole, path.size if isinstance(path, FilePart) else None) as file:
-            for block in _read_blocks(file, path):
+        with opened(part.path, part.size or None) as file:
+            place = file.seek(part.start)
+            while block := file.read(BLOCK if part.end < 0 else min(BLOCK, part.end - place)):
+                place += len(block)
                 advance(len(block))
                 yield block
     except PermissionError:
@@ -174,39 +177,22 @@ def opened(path: Path | RemotePath, size: int | None = None) -> IO[bytes]:
     return open(path, "rb") if isinstance(path, Path) else path.open(size)
 
 
-def _read_blocks(file: IO[bytes], path: Place) -> Iterator[bytes]:
-    """Yield the blocks of an open file, or of its part."""
-    place, end = (path.start, path.end) if isinstance(path, FilePart) else (0, -1)
-    if place:
-        file.seek(place)
-    while block := file.read(BLOCK if end < 0 else min(BLOCK, end - place)):
-        place += len(block)
-        yield block
-
-
 def _first(path: Place) -> int:
     """Return the place in its file of the first byte of a part; 0 for a whole file."""
     return path.start if isinstance(path, FilePart) else 0
 
 
-def _unpacker(packing: str) -> Any:
+def _unpacker(packing: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """Return a decompressor of one member, and the errors that it raises for damaged data."""
     if packing == "gzip":
-        return zlib.decompressobj(wbits=31)
+        return zlib.decompressobj(wbits=31), (zlib.error,)
     if packing == "xz":
-        return lzma.LZMADecompressor()
+        return lzma.LZMADecompressor(), (lzma.LZMAError,)
     if packing == "bzip2":
-        return bz2.BZ2Decompressor()
+        return bz2.BZ2Decompressor(), (OSError,)
     import zstandard
 
-    return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-
-
-def _faults(packing: str) -> tuple[type[Exception], ...]:
-    if packing != "zstd":
-        return (zlib.error, lzma.LZMAError, OSError)  # bz2 raises OSError
-    import zstandard
-
-    return (zstandard.ZstdError,)
+    return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(), (zstandard.ZstdError,)
 
 
 def lines(path: Place, advance: Advance = ignore, longest: int = LINE, cut: bool = False) -> Iterator[str]:

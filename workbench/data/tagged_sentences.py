@@ -6,9 +6,9 @@ keeps in column 10 (`ner`), as `name=B-PER`. Multiword tokens (`7-8`) and empty 
 words are the syntactic words, which have the tags.
 
 Columns (all other files): a word in each line, in columns separated by tabs or by blanks, the same number in all lines;
-no-break spaces separate nothing.
-The word is column 1, and the tag is the last column (CoNLL-2000 and -2003, WNUT). If column 1 numbers the words of each
-sentence from 1, the word is column 2, and the tag column 3 where that holds tags of spans (Universal NER).
+no-break spaces separate nothing. The word is column 1, and the tag is the last column (CoNLL-2000 and -2003, WNUT). If
+column 1 numbers the words of each sentence from 1, the word is column 2, and the tag column 3 where that holds tags of
+spans (Universal NER).
 
 A blank line ends a sentence, and so does a line of columns that begins with `-DOCSTART-`, perhaps after a number, which
 is no word. Comments begin with `#`. In columns `#` may also be a word: there, a line is a comment if it has the form
@@ -107,11 +107,9 @@ def holds_columns(path: Path) -> bool:
 
 def refuse_untyped(path: Path, sentences: list[Sentence]) -> None:
     """Raise InputError, which names the line, if a tag is neither O nor a letter with a type."""
-    words = [each for each in sentences if each.words]
-    places = [(line, tag) for each in words for line, tag in zip(each.lines, each.tags, strict=True)]
-    wrong = [(line, f"tag {tag[:40]!r} is not O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
-             for line, tag in places if not TAG.fullmatch(tag)]  # fmt: skip
-    _refuse(path, wrong)
+    places = [place for each in sentences if each.words for place in zip(each.lines, each.tags, strict=True)]
+    what = "tag {!r} is not O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)"
+    _refuse(path, [(line, what.format(tag[:40])) for line, tag in places if not TAG.fullmatch(tag)])
 
 
 def read_raw(path: Path, column: str = "") -> list[Sentence]:
@@ -122,7 +120,7 @@ def read_raw(path: Path, column: str = "") -> list[Sentence]:
     InputError.
     """
     conllu, text = unpacked_suffix(path) == CONLLU, list(lines(path))
-    blocks = list(_blocks(text, _is_hash if conllu else _remarks(text)))
+    blocks = list(_blocks(text, (lambda line: line.startswith("#")) if conllu else _remarks(text)))
     parse = _of_conllu(path, column) if conllu else _of_columns(path, column, blocks)
     wrong: list[tuple[int, str]] = []
     sentences = [_sentence(block, parse, wrong) for block in blocks if block.lines or block.named]
@@ -144,7 +142,7 @@ def _blocks(text: list[str], is_comment: Callable[[str], bool]) -> Iterator[Bloc
     """Yield the lines of each block between blank lines."""
     block = Block()
     for number, line in enumerate(text, 1):
-        if not line.strip() or (is_comment(line) and _is_document(line)):
+        if not line.strip() or (is_comment(line) and DOCUMENT.match(line)):
             yield block
             block = Block()
         elif not is_comment(line):
@@ -168,13 +166,6 @@ def _sentence(block: Block, parse: Callable[[str], Parsed], wrong: list[tuple[in
             tags.append(parsed[1])
             numbers.append(number)
     return Sentence(tuple(words), tuple(tags), tuple(numbers or [block.named or block.lines[0][0]]))
-
-
-# ---- CoNLL-U ----
-
-
-def _is_hash(line: str) -> bool:
-    return line.startswith("#")
 
 
 def _of_conllu(path: Path, column: str) -> Callable[[str], Parsed]:
@@ -203,9 +194,6 @@ def _of_conllu(path: Path, column: str) -> Callable[[str], Parsed]:
     return parse
 
 
-# ---- columns ----
-
-
 def _split(line: str) -> list[str]:
     """Return the columns of a line, separated by tabs or else by blanks; a no-break space belongs to its word."""
     if "\t" in line:
@@ -213,21 +201,17 @@ def _split(line: str) -> list[str]:
     return [column for column in line.strip().split(" ") if column]
 
 
-def _is_document(line: str) -> bool:
-    return DOCUMENT.match(line) is not None
-
-
 def _remarks(text: list[str]) -> Callable[[str], bool]:
     """Return the function that recognises comments and starts of documents."""
-    words = (line for line in text if line.strip() and not _is_hash(line) and not _is_document(line))
+    words = (line for line in text if line.strip() and not line.startswith("#") and not DOCUMENT.match(line))
     width = len(_split(next(words, "")))
 
     def is_comment(line: str) -> bool:
-        if _is_hash(line):
-            columns = _split(line)
-            hashtag = "\t" in line and not re.search(r"\s", columns[0])  # such as `#a=b`
-            return len(columns) != width or bool(COMMENT.match(line) and not hashtag)
-        return _is_document(line)
+        if not line.startswith("#"):
+            return DOCUMENT.match(line) is not None
+        columns = _split(line)
+        hashtag = "\t" in line and not re.search(r"\s", columns[0])  # such as `#a=b`
+        return len(columns) != width or bool(COMMENT.match(line) and not hashtag)
 
     return is_comment
 
@@ -241,7 +225,9 @@ def _of_columns(path: Path, column: str, blocks: list[Block]) -> Callable[[str],
     typed = numbered and all(TAG.fullmatch(columns[2]) for columns in opening if len(columns) == width)
     if numbered and not (typed or column) and width == CONLLU_COLUMNS:
         raise InputError(f"{path} has the columns of CoNLL-U; give it the ending .conllu, or name a column: {path}#4")
-    place = _column(path, column, width) if column else (2 if typed else width - 1)
+    if column and not (column.isdecimal() and 2 <= int(column) <= width):
+        raise InputError(f"{path}#{column}: a column of tags has a number from 2 to {width} here")
+    place = int(column) - 1 if column else 2 if typed else width - 1
 
     def parse(line: str) -> Parsed:
         columns = _split(line)
@@ -256,13 +242,6 @@ def _of_columns(path: Path, column: str, blocks: list[Block]) -> Callable[[str],
         return (columns[numbered], columns[place]) if columns[place] else f"column {place + 1} holds no tag"
 
     return parse
-
-
-def _column(path: Path, column: str, width: int) -> int:
-    """Return the place of a column that is named by its number. Raises InputError if there is no such column."""
-    if column.isdecimal() and 2 <= int(column) <= width:
-        return int(column) - 1
-    raise InputError(f"{path}#{column}: a column of tags has a number from 2 to {width} here")
 
 
 SCHEMES = ("IOB2", "IOB1", "BIOES", "BILOU")

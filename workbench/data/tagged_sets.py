@@ -50,7 +50,7 @@ def files_of(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         return _of_file(path)
     files = _of_folder(path)
-    read = {file for each in files.values() for file in (shards(each) if _is_parquet(each) else [each])}
+    read = {file for each in files.values() for file in (shards(each) if each.suffix == SUFFIX else [each])}
     entries = sorted(path.iterdir())
     unread = [entry.name for entry in entries if not any(entry in (file, *file.parents) for file in read)]
     warn_of_unread(f"--tasks {path}", unread, len(entries), _but(files))
@@ -59,15 +59,14 @@ def files_of(path: Path) -> dict[str, Path]:
 
 def _of_file(path: Path) -> dict[str, Path]:
     """Return the files beside this one that belong to its set; itself alone if its name names no part."""
-    if _is_parquet(path):
+    if path.suffix == SUFFIX:
         raise InputError(f"--tasks {path}: name the folder of the data set, with the Parquet files of its parts")
     beside = _files(path.parent)
     files = [file for file in beside if _set(file) == _set(path)] if _part(path) else []
     if not _complete(files):
-        stem = _set(path)[0]
-        if loose := _by_word(
-            path, [file for file in beside if not (_part(path) and _part(file)) or _set(file)[0] == stem]
-        ):
+        stem, part = _set(path)[0], _part(path)
+        fitting = [file for file in beside if not (part and _part(file)) or _set(file)[0] == stem]
+        if loose := _by_word(path, fitting):
             return loose
     return _by_part(path, files, beside) if len(files) > 1 else {"": path}
 
@@ -77,7 +76,7 @@ def _of_folder(folder: Path) -> dict[str, Path]:
     files = _files(folder)
     tagged_files = [file for file in files if tagged_sentences.format_of(file)]
     parts = [file for file in files if _part(file)]
-    if not tagged_files and all(map(_is_parquet, parts)) and (parquet := of_hub(folder)):
+    if not tagged_files and all(file.suffix == SUFFIX for file in parts) and (parquet := of_hub(folder)):
         return parquet
     candidates = tagged_files or parts
     if not _complete(candidates) and (loose := _by_word(folder, files)):
@@ -112,7 +111,7 @@ def title(files: Mapping[str, Path]) -> str:
     first = next(iter(files.values()))
     if len({_set(file) for file in files.values()}) > 1 or (len(files) > 1 and not _part(first)):
         return first.resolve().parent.name
-    return (_set(first)[0] if _part(first) else _whole(first)) or first.resolve().parent.name
+    return (_set(first)[0] if _part(first) else _names(first)[0]) or first.resolve().parent.name
 
 
 def trains_on_dev(parts: Collection[str]) -> bool:
@@ -166,7 +165,7 @@ def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict
     could be meant.
     """
     stems = {_set(file)[0] for file in files}
-    annotated = [file for file in beside if file not in files and _is_annotated(file)]
+    annotated = [file for file in beside if file not in files and ANNOTATED.search(file.name)]
     plain = {file: file.parent / ANNOTATED.sub("", file.name) for file in annotated}
     there = {_part(file) for file in files}
     files = [
@@ -208,7 +207,7 @@ def _by_word(path: Path, files: list[Path]) -> dict[str, Path]:
 
     It is empty if no name has the word `train`, if none has that of another part, and if the file at `path` has none.
     """
-    worded = [file for file in files if _worded_part(file) and not _is_parquet(file)]
+    worded = [file for file in files if _worded_part(file) and file.suffix != SUFFIX]
     several = len({_worded_part(file) for file in worded}) > 1
     fits = several and "train" in map(_worded_part, worded) and (path.is_dir() or path in worded)
     return _by_part(path, worded) if fits else {}
@@ -220,7 +219,7 @@ def _only(path: Path, part: str, files: list[Path]) -> Path:
     Raises InputError if several could be meant.
     """
     preferences: list[Callable[[Path], bool]] = [
-        lambda file: file == path, _is_annotated,
+        lambda file: file == path, lambda file: bool(ANNOTATED.search(file.name)),
         lambda file: bool(tagged_sentences.format_of(file)), tagged_sentences.holds_columns,
     ]  # fmt: skip
     for preferred in preferences:
@@ -234,10 +233,6 @@ def _only(path: Path, part: str, files: list[Path]) -> Path:
     return files[0]
 
 
-def _is_annotated(file: Path) -> bool:
-    return ANNOTATED.search(file.name) is not None
-
-
 def _worded_part(file: Path) -> str:
     """Return the part that the name of a file ends in, else that of the last word of a part in it, "" for none."""
     words = WORD.findall(file.name.lower())
@@ -249,35 +244,25 @@ def _part(file: Path) -> str:
 
     A Parquet file of the hub has its part in front, or is in a folder of its name.
     """
-    if _is_parquet(file):
+    if file.suffix == SUFFIX:
         shard = SHARD.fullmatch(file.stem)
         return PARTS.get(shard[1] if shard else file.parent.name, "")
-    match = _match(file)
+    whole, unpacked = _names(file)
+    match = PART.search(whole) or PART.search(unpacked)
     return PARTS[match[1].lower()] if match else ""
-
-
-def _is_parquet(file: Path) -> bool:
-    return file.suffix == SUFFIX
 
 
 def _set(file: Path) -> tuple[str, str]:
     """Return the name of a file before its part and after it, which are equal in the files of a set."""
-    match = _match(file)
-    return (match.string[: match.start(1)].rstrip("._-"), _unpacked(file)[len(match.string) :]) if match else ("", "")
+    whole, unpacked = _names(file)
+    match = PART.search(whole) or PART.search(unpacked)
+    return (match.string[: match.start(1)].rstrip("._-"), unpacked[len(match.string) :]) if match else ("", "")
 
 
-def _match(file: Path) -> re.Match[str] | None:
-    return PART.search(_whole(file)) or PART.search(_unpacked(file))
-
-
-def _whole(file: Path) -> str:
-    """Return the name of a file without its ending, such as `.conllu.gz`."""
-    return Path(_unpacked(file)).stem
-
-
-def _unpacked(file: Path) -> str:
-    """Return the name of a file without the ending of its compression."""
-    return file.stem if file.suffix.lower() in PACKINGS else file.name
+def _names(file: Path) -> tuple[str, str]:
+    """Return the name of a file without its ending such as `.conllu.gz`, and without its compression's ending alone."""
+    unpacked = file.stem if file.suffix.lower() in PACKINGS else file.name
+    return Path(unpacked).stem, unpacked
 
 
 SUFFIX = ".parquet"
@@ -331,7 +316,7 @@ def _sentences(path: Path, column: str) -> Iterator[Sentence]:
     for number, (where, row) in enumerate(parquet_rows(path, str(path)), 1):
         if not words:
             words, tags = _columns(path, list(row), column)
-            names = _names(path, tags)
+            names = _names_of_numbers(path, tags)
         place = f"{path}, {where}"
         tokens, values = row[words], row[tags]
         if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
@@ -369,7 +354,7 @@ def _columns(path: Path, columns: list[str], column: str) -> tuple[str, str]:
     return words, tags
 
 
-def _names(path: Path, column: str) -> list[str] | None:
+def _names_of_numbers(path: Path, column: str) -> list[str] | None:
     """Return what the numbers of a column are called, from the file's own description; None if it has none."""
     import pyarrow.parquet as pq
 
@@ -379,12 +364,6 @@ def _names(path: Path, column: str) -> list[str] | None:
     except (ValueError, KeyError, TypeError):
         return None
     while isinstance(feature, dict | list) and "names" not in feature:  # a list of features, in one of three spellings
-        feature = (
-            feature[0]
-            if isinstance(feature, list) and feature
-            else feature.get("feature")
-            if isinstance(feature, dict)
-            else None
-        )
+        feature = feature.get("feature") if isinstance(feature, dict) else next(iter(feature), None)
     names = feature.get("names") if isinstance(feature, dict) else None
     return [str(name) for name in names] if isinstance(names, list) else None

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +76,7 @@ def train_or_load(
 
 
 def settings(spec: DataSpec) -> list[Any]:
-    """Return what a trained vocabulary depends on beside its text and size, and differs from BERT's WordPiece.
-
-    It is empty for that, so that vocabularies in the cache of older versions are still found.
-    """
+    """Return the settings in which a trained vocabulary differs from BERT's WordPiece, none for BERT's."""
     kind = [] if spec.tokenizer == "wordpiece" else [spec.tokenizer]
     return kind + ([] if spec.strip_accents is None else [f"strip_accents={spec.strip_accents}"])
 
@@ -102,11 +99,9 @@ def special(folder: Path) -> Special:
     """Return the ids of the special tokens. Raises InputError if one of them is missing."""
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     tokenizer = fast(folder)
-    special_ids = {}
-    for name in ("pad", "unk", "cls", "sep", "mask"):
-        token = config.get(f"{name}_token")
-        token = token["content"] if isinstance(token, dict) else token
-        special_ids[name] = tokenizer.token_to_id(token) if token else None
+    tokens = {name: config.get(f"{name}_token") for name in ("pad", "unk", "cls", "sep", "mask")}
+    tokens = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens.items()}
+    special_ids = {name: tokenizer.token_to_id(token) if token else None for name, token in tokens.items()}
     missing = [name for name, number in special_ids.items() if number is None]
     if missing:
         raise InputError(
@@ -252,36 +247,15 @@ def _fetch(name: str, root: Path) -> Path:
             f"tokenizer {name!r} has no fast (Rust) form, which is needed to encode a corpus; "
             f"choose another with --set data.tokenizer=NAME"
         )
-    _check_gaps(tokenizer.get_vocab(), name)
+    vocabulary = tokenizer.get_vocab()
+    if (last := max(vocabulary.values())) >= 2 * len(vocabulary):
+        raise InputError(
+            f"tokenizer {name!r} has {plural(len(vocabulary), 'token')} with ids up to {last:,}, and an encoder has "
+            f"weights for every id up to the largest; number its tokens without gaps, or choose another tokenizer"
+        )
     with staged(folder) as temporary:
         tokenizer.save_pretrained(str(temporary))
     return folder
-
-
-def _check_gaps(vocabulary: Mapping[str, int], name: str) -> None:
-    """Raise InputError if fewer than half of all ids are in use, since an encoder has weights for all ids."""
-    ids = max(vocabulary.values()) + 1
-    if ids > 2 * len(vocabulary):
-        raise InputError(
-            f"tokenizer {name!r} has {plural(len(vocabulary), 'token')} with ids up to {ids - 1:,}, and an encoder has "
-            f"weights for every id up to the largest; number its tokens without gaps, or choose another tokenizer"
-        )
-
-
-def _kind(tokenizer: Any) -> str | None:
-    """Return the kind of model of a fast tokenizer, such as WordPiece; None for one in Python."""
-    return type(tokenizer.backend_tokenizer.model).__name__ if getattr(tokenizer, "is_fast", False) else None
-
-
-def _as_written(folder: Path) -> Any:
-    """Return the tokenizer that tokenizer.json describes, whatever class the settings name.
-
-    Some folders name the class of their model's usual tokenizer, WordPiece for ELECTRA, beside a SentencePiece
-    vocabulary, in which that class finds hardly any word.
-    """
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
 
 
 def load_published_tokenizer(folder: Path) -> Any:
@@ -295,7 +269,7 @@ def load_published_tokenizer(folder: Path) -> Any:
         hugging_face.refusing(folder, "holds no tokenizer that can be loaded"),
         hugging_face.view(folder, files, hugging_face.kind_of_tokenizer(folder)) as clean,
     ):
-        from transformers import AutoTokenizer, PreTrainedTokenizerBase
+        from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
         try:
             tokenizer: Any = AutoTokenizer.from_pretrained(clean, trust_remote_code=False, local_files_only=True)
@@ -304,8 +278,11 @@ def load_published_tokenizer(folder: Path) -> Any:
                 f"{folder}: its tokenizer needs a package that is not installed ({message_of(error)[:60]}); those of "
                 f"Japanese models come with: pip install 'encoder-workbench[japanese]'"
             ) from None
-        if "tokenizer.json" in files and _kind(tokenizer) not in (None, hugging_face.kind_in(files["tokenizer.json"])):
-            tokenizer = _as_written(clean)
+        # Some folders name the class of their model's usual tokenizer, WordPiece for ELECTRA, beside a SentencePiece
+        # vocabulary, in which that class finds hardly any word.
+        kind = type(tokenizer.backend_tokenizer.model).__name__ if getattr(tokenizer, "is_fast", False) else None
+        if kind and "tokenizer.json" in files and kind != hugging_face.kind_in(files["tokenizer.json"]):
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(clean, local_files_only=True)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is not a tokenizer")
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
@@ -330,7 +307,8 @@ def contradiction(tokenizer: Any) -> str:
     words = [word for word in tokenizer.get_vocab() if word not in special]
     capital = sum(not set(word).isdisjoint(LETTERS) for word in words)
     small = sum(not set(word).isdisjoint(LETTERS.lower()) for word in words)
-    keeps = _keeps_capitals(tokenizer)
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    keeps = normalizer is None or not set(normalizer.normalize_str(LETTERS)).isdisjoint(LETTERS)
     if not keeps and capital > FEW * len(words):
         return (
             f"texts are put into lower case, and {capital:,} of the {len(words):,} tokens of the vocabulary have "
@@ -342,9 +320,3 @@ def contradiction(tokenizer: Any) -> str:
             "letters, set do_lower_case to true"
         )
     return ""
-
-
-def _keeps_capitals(tokenizer: Any) -> bool:
-    """Return whether a fast tokenizer leaves capital letters as they are before it splits a text."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    return normalizer is None or not set(normalizer.normalize_str(LETTERS)).isdisjoint(LETTERS)

@@ -131,11 +131,6 @@ def _check_sizes(folder: Path, raw: Mapping[str, Any]) -> None:
         )
 
 
-def layers_of(raw: Mapping[str, Any]) -> int | None:
-    """Return the number of layers in config.json; None if it sets none, so that the library's default applies."""
-    return first_of(raw, _LAYER_KEYS)
-
-
 def first_of(raw: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
     """Return the value of the first of these keys that is set; None if none is set."""
     return next((raw[key] for key in keys if raw.get(key) is not None), None)
@@ -289,7 +284,7 @@ def check_encoder_folder(folder: Path) -> EncoderFiles:
 
 def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, int]) -> None:
     """Raise InputError if config.json describes a larger model than the weights, so that no such model is built."""
-    layers, elements_held = layers_of(config), sum(elements.values())
+    layers, elements_held = first_of(config, _LAYER_KEYS), sum(elements.values())
     if layers and layers > len(elements) and config["model_type"] not in SHARED_LAYERS:
         raise InputError(
             f"{folder}: config.json has {layers} layers, and the weights have {len(elements)} tensors, fewer than "

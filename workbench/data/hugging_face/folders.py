@@ -43,7 +43,7 @@ def regular_files(folder: Path) -> dict[str, Path]:
     root = Path(os.path.realpath(folder))
     try:
         with os.scandir(root) as entries:
-            files = (entry.name for entry in entries if not _is_folder(entry))
+            files = (entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
             names = list(itertools.islice(files, MOST_ENTRIES + 1))
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -51,10 +51,6 @@ def regular_files(folder: Path) -> dict[str, Path]:
         raise InputError(f"{folder} holds more than {MOST_ENTRIES:,} files; name the folder of one encoder")
     targets = {name: _checked(folder, root, name) for name in names}
     return {name: target for name, target in targets.items() if target is not None}
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
 
 
 def _checked(folder: Path, root: Path, name: str) -> Path | None:
@@ -69,14 +65,11 @@ def _checked(folder: Path, root: Path, name: str) -> Path | None:
         return None
     if not stat.S_ISREG(mode):
         raise InputError(f"{folder}: {shown} is not a regular file but a pipe, a socket or a device; remove it")
-    if not target.is_relative_to(root) and not target.is_relative_to(_blobs(root)):
+    # The links of a snapshot in the hub's cache point into `blobs`.
+    blobs = root.parents[1] / "blobs" if root.parent.name == "snapshots" else root
+    if not target.is_relative_to(root) and not target.is_relative_to(blobs):
         raise InputError(f"{folder}: {shown} is a link that leads out of the folder; put the file itself there")
     return target
-
-
-def _blobs(root: Path) -> Path:
-    """Return the folder that the links of a snapshot in the hub's cache point into; `root` itself if it is not one."""
-    return root.parents[1] / "blobs" if root.parent.name == "snapshots" else root
 
 
 def read_settings(folder: Path, name: str, path: Path, largest: int = LARGEST_SETTINGS) -> dict[str, Any]:
@@ -106,24 +99,19 @@ def view(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any] | No
     with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
         here = Path(temporary)
         with disk_errors(here):
-            _fill(here, folder, files, config)
+            written: dict[str, Any] = {} if config is None else {"config.json": dict(config)}
+            for name, path in files.items():
+                if name == "tokenizer_config.json":
+                    raw = read_settings(folder, name, path)
+                    written[name] = {k: v for k, v in raw.items() if k not in UNSEEN and not k.endswith("_file")}
+                elif name == INDEX:
+                    places = read_settings(folder, name, path, LARGEST_VOCABULARY)["weight_map"]
+                    written[name] = {"metadata": {}, "weight_map": places}
+                else:
+                    (here / name).symlink_to(path)
+            for name, settings in written.items():
+                (here / name).write_text(json.dumps(settings), encoding="utf-8")
         yield here
-
-
-def _fill(here: Path, folder: Path, files: Mapping[str, Path], config: Mapping[str, Any] | None) -> None:
-    """Write settings and links into the temporary folder `here`."""
-    if config is not None:
-        (here / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
-    for name, path in files.items():
-        if name == "tokenizer_config.json":
-            raw = read_settings(folder, name, path)
-            settings = {k: v for k, v in raw.items() if k not in UNSEEN and not k.endswith("_file")}
-            (here / name).write_text(json.dumps(settings), encoding="utf-8")
-        elif name == INDEX:
-            places = read_settings(folder, name, path, LARGEST_VOCABULARY)["weight_map"]
-            (here / name).write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
-        else:
-            (here / name).symlink_to(path)
 
 
 @contextmanager
@@ -135,12 +123,9 @@ def refusing(folder: Path | str, what: str, mute: bool = True) -> Iterator[None]
     with _silent(), _muted() if mute else nullcontext():
         try:
             yield
-        except InputError:
-            raise
-        except Exception as error:  # transformers raises many types for faults in a file
-            raise InputError(f"{folder} {what}: {_first_line(error)}") from None
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":  # raised by libraries in Rust
+        except BaseException as error:  # transformers raises many types for faults in a file, libraries in Rust another
+            is_fault = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+            if isinstance(error, InputError) or not is_fault:
                 raise
             raise InputError(f"{folder} {what}: {_first_line(error)}") from None
 

@@ -129,18 +129,12 @@ def _check_entry(tensor: str, entry: Any) -> tuple[int, int]:
     if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in BYTES:
         raise ValueError(f"{shown} has the type {ascii(kind)[:40]}, which is not supported")
     shape, place = entry.get("shape"), entry.get("data_offsets")
-    if (
-        not (isinstance(shape, list) and isinstance(place, list) and len(place) == 2 and len(shape) <= 8)
-        or not _whole_numbers([*shape, *place])
-    ):  # fmt: skip
+    lists = isinstance(shape, list) and isinstance(place, list) and len(place) == 2 and len(shape) <= 8
+    if not lists or not all(type(each) is int and 0 <= each < 1 << 62 for each in (*shape, *place)):
         raise ValueError(f"{shown} has no valid shape and data_offsets")
     if place[1] - place[0] != math.prod(shape) * BYTES[kind]:
         raise ValueError(f"{shown} of shape {ascii(shape)[:60]} does not fit into its bytes")
     return place[0], place[1]
-
-
-def _whole_numbers(values: list[Any]) -> bool:
-    return all(type(each) is int and 0 <= each < 1 << 62 for each in values)
 
 
 KEPT = ("config.json", *TOKENIZER_FILES)
@@ -161,9 +155,15 @@ def with_safetensors(folder: Path) -> Path:
     key = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
     copy = cache_root() / "converted" / f"{slug(folder.name)}-{key}"
     if not is_whole(copy):
+        from safetensors.torch import save_file
+
         weights = _tensors(folder, files[PICKLED_FILE])
         with staged(copy) as temporary:
-            _write(temporary, weights, folder, kept)
+            with refusing(folder, f"has a {PICKLED_FILE} that cannot be written as safetensors"):
+                apart = {name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}
+                save_file(apart, temporary / SINGLE)
+            for name, path in kept.items():
+                shutil.copyfile(path, temporary / name)
     return copy
 
 
@@ -180,7 +180,9 @@ def _tensors(folder: Path, path: Path) -> dict[str, Any]:
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
             raise InputError(f"{folder}: {PICKLED_FILE} holds {ascii(name)[:60]}, which is not a tensor with a name")
     _check_sizes(folder, loaded, path.stat().st_size)
-    return {_new_name(name): tensor for name, tensor in loaded.items()}
+    for old, new in OLD_NAMES.items():
+        loaded = {f"{name.removesuffix(old)}{new}" if name.endswith(old) else name: loaded[name] for name in loaded}
+    return loaded
 
 
 def _check_records(path: Path) -> None:
@@ -216,18 +218,3 @@ def _check_sizes(folder: Path, tensors: dict[str, Any], size: int) -> None:
             f"{folder}: {PICKLED_FILE} has {size:,} bytes, and its tensors {needed:,}, more than {MOST_NAMES} times as "
             f"many; save each tensor with a memory of its own"
         )
-
-
-def _new_name(name: str) -> str:
-    """Return the name that a tensor has today: layer norms once had gamma and beta."""
-    return next((name.removesuffix(old) + new for old, new in OLD_NAMES.items() if name.endswith(old)), name)
-
-
-def _write(copy: Path, weights: dict[str, Any], folder: Path, kept: dict[str, Path]) -> None:
-    """Write tensors as safetensors, each with its own memory, beside copies of the other files."""
-    from safetensors.torch import save_file
-
-    with refusing(folder, f"has a {PICKLED_FILE} that cannot be written as safetensors"):
-        save_file({name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}, copy / SINGLE)
-    for name, path in kept.items():
-        shutil.copyfile(path, copy / name)
