@@ -14,7 +14,6 @@ import pytest
 
 from workbench import __version__
 from workbench.store.atomic import sealed
-from workbench.store.cache import _with_hash
 
 from .conftest import SETS, Command
 
@@ -329,6 +328,10 @@ def test_an_objective_that_fails_in_training_ends_its_own_runs_only(
 
 
 NO_PLAN, NO_ASSIGNMENT = "is no plan of a text's slices", "cannot be read as the assignment of a worker"
+def given(value: object) -> bytes:
+    return sealed({"name": "given.json", "value": value})
+
+
 WRONG_PLAN = {"key": "x", "data": {}, "vocabulary": 3, "slices": [[{"kind": "none"}]]}
 FOLLOWER = {"WORKBENCH_RANK_PARENT": str(os.getpid()), "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
 BY_HAND: dict[str, tuple[list[str], bytes | None, dict[str, str], str]] = {
@@ -352,8 +355,8 @@ BY_HAND: dict[str, tuple[list[str], bytes | None, dict[str, str], str]] = {
     "slices of nothing": (["encode-slices", "nowhere.json"], None, {}, NO_PLAN),
     "slices of a folder": (["encode-slices", "/"], None, {}, NO_PLAN),
     "slices of no JSON": (["encode-slices", "given.json"], b"\xff{", {}, NO_PLAN),
-    "slices of other JSON": (["encode-slices", "given.json"], _with_hash("given.json", {"a": 1}), {}, NO_PLAN),
-    "slices of wrong types": (["encode-slices", "given.json"], _with_hash("given.json", WRONG_PLAN), {}, NO_PLAN),
+    "slices of other JSON": (["encode-slices", "given.json"], given({"a": 1}), {}, NO_PLAN),
+    "slices of wrong types": (["encode-slices", "given.json"], given(WRONG_PLAN), {}, NO_PLAN),
 }  # fmt: skip
 
 

@@ -357,7 +357,7 @@ def test_a_run_that_is_used_or_needed_is_refused(store: RunStore) -> None:
     with child.lease():
         refused = tending.refusals(store, [parent, child])
     assert set(refused) == {parent.run_id, child.run_id}, "a run that stays keeps its parent"
-    assert [run.run_id for run in tending.children_first([parent, child])] == [child.run_id, parent.run_id]
+    assert [run.run_id for run in tending.parents_first([child, parent])] == [parent.run_id, child.run_id]
 
 
 def test_each_run_that_cannot_be_removed_is_named_and_the_others_are(store: RunStore) -> None:

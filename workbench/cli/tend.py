@@ -130,7 +130,7 @@ def rm(
     store = RunStore.existing(options.runs)
     chosen = _chosen(store, names, where, study)
     refused = tending.refusals(store, chosen)
-    removed = tending.children_first([run for run in chosen if run.run_id not in refused])
+    removed = tending.parents_first([run for run in chosen if run.run_id not in refused])[::-1]
     studies = _studies(store)
     rows = [_row(run) | {"listed in": ", ".join(studies.get(run.run_id, ()))} for run in removed]
     size = tending.amount(sum(row["bytes"] for row in rows))

@@ -47,10 +47,11 @@ ADVICE = " and give the same command again"
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return `name` if it can only be a file in one folder; `what` says in the InputError for others what it names."""
+    """Return `name` if it can only be a file in one folder. Raises InputError, in which `what` says what is named."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        shown = ascii(name)[:80]
-        raise InputError(f"{shown} cannot be {what}: use letters, digits, '.', '_' and '-', at most 200 of them")
+        raise InputError(
+            f"{ascii(name)[:80]} cannot be {what}: use letters, digits, '.', '_' and '-', at most 200 of them"
+        )
     return name
 
 
@@ -81,21 +82,9 @@ def user_path(text: str | os.PathLike[str], option: str) -> Path:
 
 def can_hold_files(folder: Path) -> bool:
     """Return whether files can be written in `folder`, or in the nearest folder above it that exists."""
-    place = next((parent for parent in (folder, *folder.absolute().parents) if _lies(parent)), Path("/"))
-    return (
-        len(folder.parts) < DEEPEST
-        and place.is_dir()
-        and os.access(place, os.W_OK | os.X_OK)
-        and not place.is_relative_to("/proc")
-    )
-
-
-def _lies(path: Path) -> bool:
-    """Return whether a file, folder or link exists at a path, which may be too long or malformed."""
-    try:
-        return os.path.lexists(path)
-    except (OSError, ValueError):
-        return False
+    place = next((each for each in (folder, *folder.absolute().parents) if os.path.lexists(each)), Path("/"))
+    writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK) and not place.is_relative_to("/proc")
+    return len(folder.parts) < DEEPEST and writable
 
 
 def plain(value: Any) -> Any:
@@ -120,14 +109,14 @@ def dumps(value: Any) -> str:
     return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def loads(text: bytes | str) -> Any:
     """Return the value of strict JSON. Raises ValueError for invalid text, NaN, infinity, and very deep nesting."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=refuse)
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -207,26 +196,23 @@ def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
     return _parsed(path, format)[0]
 
 
-def read_sealed(path: Path, *, format: int | None = None) -> dict[str, Any]:
+def read_sealed(path: Path, *, format: int | None = None, largest: int = LARGEST) -> dict[str, Any]:
     """Return the object that `sealed` wrote to a file. Raises ValueError, also if its hash is missing, or OSError."""
-    return read_hashed(path, format=format)[0]
+    return read_hashed(path, format, largest)[0]
 
 
-def read_hashed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a sealed object, and the size and SHA-256 of its file, which is hashed once for both.
-
-    Raises as `read_sealed`.
-    """
-    value, has_seal, entry = _parsed(path, format)
+def read_hashed(path: Path, format: int | None = None, largest: int = LARGEST) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a sealed object, and the size and SHA-256 of its file, hashed once for both. Raises as `read_sealed`."""
+    value, has_seal, entry = _parsed(path, format, largest)
     if not has_seal:
         raise ValueError(f"{path.name} has changed since it was written (its hash is missing)")
     return value, entry
 
 
-def _parsed(path: Path, format: int | None) -> tuple[dict[str, Any], bool, dict[str, Any]]:
+def _parsed(path: Path, format: int | None, largest: int = LARGEST) -> tuple[dict[str, Any], bool, dict[str, Any]]:
     """Return the object in a file, whether it has a hash, which was checked, and the file's size and SHA-256."""
     try:
-        content = read_bytes(path)
+        content = read_bytes(path, largest)
         value = loads(content)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be read: {str(error)[:120]}") from None
@@ -265,18 +251,18 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
         reason = f"{more} are needed than your quota leaves, although {available} are free; see quota -s, delete files"
     elif disk.f_files and not disk.f_favail:  # some file systems do not count inodes
         reason = f"one more file is needed and 0 of {disk.f_files} inodes are free; delete files"
-    elif _lacks_inodes(disk) and (needed or 0) <= available:  # some are free again, as unfinished files were removed
+    # Inodes are lacking rather than bytes: few are free, some of them again, and a smaller share than of bytes.
+    elif (
+        disk.f_favail < FEW
+        and disk.f_favail * disk.f_blocks < disk.f_bavail * disk.f_files
+        and (needed or 0) <= available
+    ):
         reason = (
             f"more than {disk.f_favail} inodes are needed and {disk.f_favail} of {disk.f_files} are free; delete files"
         )
     else:
         reason = f"{need} and {available} are free; free some disk space"
     return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
-
-
-def _lacks_inodes(disk: os.statvfs_result) -> bool:
-    """Return whether a full disk lacks inodes rather than bytes: few are free, and a smaller share than of bytes."""
-    return disk.f_favail < FEW and disk.f_favail * disk.f_blocks < disk.f_bavail * disk.f_files
 
 
 def free(folder: Path) -> int:
@@ -356,8 +342,8 @@ def own_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the entries of `folder` to disk, so that renames and new files in it survive a power failure."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Flush a folder's entries to disk, so that renames and new files in it survive a power failure; or a file."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
@@ -367,13 +353,8 @@ def sync_folder(folder: Path) -> None:
 def sync_tree(folder: Path) -> None:
     """Flush every file and folder below `folder`, and `folder` itself, to disk."""
     for path, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            fd = os.open(os.path.join(path, name), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        sync_folder(Path(path))
+        for place in (*(Path(path, name) for name in names), Path(path)):
+            sync_folder(place)
 
 
 def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Callable[[], None] | None = None) -> None:
@@ -471,16 +452,13 @@ def sweep_old(folder: Path) -> None:
 
     Only names that `draft_in` and `discard` make are removed, and only if nothing was written there for an hour.
     """
-    for name in os.listdir(folder):
+    for path in folder.iterdir():
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
         with contextlib.suppress(OSError):
-            if _TEMPORARY.fullmatch(name) and time.time() - _last_written(folder / name) > ABANDONED:
-                discard(folder / name)
-
-
-def _last_written(path: Path) -> float:
-    """Return the newest modification time of a file, or of a folder and all that it contains. Raises OSError."""
-    below = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
-    return max(os.lstat(each).st_mtime for each in (path, *below))
+            below = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
+            if time.time() - max(os.lstat(each).st_mtime for each in (path, *below)) > ABANDONED:
+                discard(path)
 
 
 def sweep(folder: Path, keep: str = "") -> None:

@@ -19,7 +19,7 @@ import random
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from workbench.store import atomic, owner
 from workbench.store.lease import Lease, acquire
 
 SEAL = "seal.json"
+DAMAGED = "{} in the cache cannot be used: {}; it will be made again"
 BLOCK = 1 << 20  # bytes of each block of a large file, which has its own hash
 WHOLE = 16 << 20  # bytes; of a larger file only some blocks are checked
 SAMPLED = 64  # blocks of large files that are read when a folder is opened
@@ -43,26 +44,12 @@ FILES = ("probes", "baselines", "hub", "texts", "plans")
 # ---- entries that are one JSON file ----
 
 
-def _with_hash(name: str, value: Any) -> bytes:
-    """Return the content of a file with a JSON value, the file's name and a SHA-256 of both."""
-    content = atomic.dumps({"name": name, "value": value})
-    return f'{{"sha256":"{hashlib.sha256(content.encode()).hexdigest()}",{content[1:]}\n'.encode()
-
-
 def checked_entry(path: Path) -> Any:
     """Return the value in a file written by `write_entry`. Raises ValueError if the file has changed, or OSError."""
-    try:
-        content = atomic.read_bytes(path, largest=1 << 30)
-    except ValueError as error:  # a link, pipe or device
-        raise ValueError(f"{path.name} {error}") from None
-    try:
-        raw = atomic.loads(content)
-    except ValueError:
-        raw = None
-    value = raw.get("value") if isinstance(raw, dict) else None
-    if value is None or content != _with_hash(path.name, value):
-        raise ValueError(f"{path.name} has changed since it was written, according to its SHA-256")
-    return value
+    entry = atomic.read_sealed(path, largest=1 << 30)
+    if entry.get("name") != path.name:
+        raise ValueError(f"{path.name} was written under the name {ascii(entry.get('name'))[:80]}")
+    return entry["value"]
 
 
 def write_entry(path: Path, value: Any) -> None:
@@ -74,7 +61,7 @@ def write_entry(path: Path, value: Any) -> None:
     atomic.sweep_old(path.parent)
     if path.is_dir() and not path.is_symlink():
         atomic.discard(path)
-    atomic.write_atomic(path, _with_hash(path.name, value))
+    atomic.write_atomic(path, atomic.sealed({"name": path.name, "value": value}))
 
 
 def read_entry(path: Path) -> Any:
@@ -83,16 +70,12 @@ def read_entry(path: Path) -> Any:
         return checked_entry(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        _warn_of(path, str(error.strerror))  # str(error) repeats the path, which may be long
-    except ValueError as error:
-        _warn_of(path, str(error))
+    except (OSError, ValueError) as error:
+        fault = (
+            error.strerror if isinstance(error, OSError) else error
+        )  # str(error) repeats the path, which may be long
+        warn_once(DAMAGED.format(path, fault))
     return None
-
-
-def _warn_of(path: Path, fault: str) -> None:
-    """Log a warning about a damaged entry, once in each process, even if the entry is read several times."""
-    warn_once(f"{path} in the cache cannot be used: {fault}; it will be made again")
 
 
 # ---- entries that are a folder ----
@@ -107,7 +90,7 @@ def is_whole(folder: Path, blocks: int | None = None) -> bool:
         return False
     fault = next(faults(folder, blocks=blocks), None)
     if fault:
-        _warn_of(folder, fault)
+        warn_once(DAMAGED.format(folder, fault))
     return fault is None
 
 
@@ -129,12 +112,11 @@ def faults(folder: Path, full: bool = False, blocks: int | None = None) -> Itera
     entries = sealed["files"]
     yield from (f"{name} does not belong to it" for name in sorted(set(_names(folder)) - set(entries)))
     large = sum(len(each["blocks"]) > 0 for each in entries.values())
+    count = max(2, (SAMPLED if blocks is None else blocks) // max(large, 1))
     for name, each in entries.items():
         try:
             with atomic.open_regular(folder / name) as file:
-                if not _matches(
-                    file, each, full, max(2, (SAMPLED if blocks is None else blocks) // max(large, 1)), name
-                ):
+                if not _matches(file, each, full, count, name):
                     yield f"{name} has changed since it was written, according to its SHA-256"
         except FileNotFoundError:
             yield f"{name} is missing"
@@ -183,7 +165,8 @@ def _seal(folder: Path, name: str) -> None:
                 blocks.append(_short(block))
             size = file.tell()
         entries[leaf] = {"bytes": size, "sha256": whole.hexdigest(), "blocks": blocks if size > WHOLE else []}
-    atomic.write_new(folder / SEAL, _with_hash(SEAL, {"folder": name, "files": entries}))
+    value = {"folder": name, "files": entries}
+    atomic.write_new(folder / SEAL, atomic.sealed({"name": SEAL, "value": value}))
 
 
 @contextmanager
@@ -251,8 +234,6 @@ def _is_abandoned(left: Path, now: float) -> bool:
     """Return whether the owner of a staging folder has certainly ended, or has written nothing for two hours.
 
     A folder in which only a lease was begun is abandoned after ten minutes, since acquiring a lease takes milliseconds.
-    Folders of earlier versions, named `.NAME~HOST~PID~TOKEN`, have no lease. Two containers can have the same host name
-    and process numbers, so only the age of these folders counts.
     """
     if left.name.startswith(atomic.TRASH):
         return True
@@ -294,31 +275,18 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[Lease]:
 # ---- the whole cache ----
 
 
-@dataclass(frozen=True)
-class Difference:
-    """An entry that has changed since it was written."""
-
-    entry: Path
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.entry}: {self.what}"
-
-
-def differences(root: Path | None = None) -> Iterator[Difference]:
-    """Yield every entry of the cache that has changed since it was written; all files are read completely."""
+def differences(root: Path | None = None) -> Iterator[str]:
+    """Yield a phrase on each entry of the cache that has changed since it was written; every file is read fully."""
     root = root or atomic.cache_root()
-    for kind in FOLDERS:
-        for folder in _entries(root / kind):
-            yield from (Difference(folder, fault) for fault in faults(folder, full=True))
-    for kind in FILES:
-        for path in _entries(root / kind):
-            try:
-                checked_entry(path)
-            except ValueError as error:
-                yield Difference(path, str(error))
-            except OSError as error:
-                yield Difference(path, f"cannot be read: {error.strerror}")
+    for folder in _entries(root, FOLDERS):
+        yield from (f"{folder}: {fault}" for fault in faults(folder, full=True))
+    for path in _entries(root, FILES):
+        try:
+            checked_entry(path)
+        except ValueError as error:
+            yield f"{path}: {error}"
+        except OSError as error:
+            yield f"{path}: cannot be read: {error.strerror}"
 
 
 @dataclass(frozen=True)
@@ -361,8 +329,7 @@ def _use(path: Path) -> tuple[float, int]:
     return used, size
 
 
-def _entries(folder: Path) -> list[Path]:
-    """Return the entries in a folder of the cache, without temporary ones."""
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+def _entries(root: Path, kinds: Sequence[str]) -> Iterator[Path]:
+    """Yield the entries of these kinds in a cache, without temporary ones."""
+    for kind in kinds:
+        yield from sorted(path for path in (root / kind).glob("*") if not path.name.startswith("."))

@@ -76,27 +76,21 @@ class Checkpoint:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        names = self._files(checked_name(group, "a group of tensors"))
+        checked_name(group, "a group of tensors")
+        listed = read_object(self.path / "manifest.json", format=FORMAT)["files"]
+        parts = sorted(name for name in listed if (match := _PART.fullmatch(name)) and match[1] == group)
         try:
-            return _joined([load_file(self.path / name) for name in names])
+            return _joined([load_file(self.path / name) for name in parts or [f"{group}.safetensors"]])
         except FileNotFoundError:
             raise InputError(f"{self.path} has no tensors called {group!r}: they were pruned or deleted") from None
         except SafetensorError as error:
             raise InputError(f"{self.path} has no readable tensors called {group!r}: {error}") from None
-
-    def _files(self, group: str) -> list[str]:
-        """Return the names of the files with the tensors of a group, in the order of their parts."""
-        listed = read_object(self.path / "manifest.json", format=FORMAT)["files"]
-        parts = sorted(name for name in listed if (match := _PART.fullmatch(name)) and match[1] == group)
-        return parts or [f"{group}.safetensors"]
 
 
 def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return whole tensors from those of all parts."""
     import torch
 
-    if len(parts) == 1:
-        return parts[0]
     pieces: dict[str, list[Tensor]] = {}
     for part in parts:
         for name, tensor in part.items():
@@ -146,8 +140,14 @@ def save(
         try:
             with disk_errors(final):
                 draft.mkdir()
-                others = beside(draft) if beside is not None else dict
-                _fill(draft, step, tensors, state, final, others, offsets)
+                others: Callable[[], Files] = beside(draft) if beside is not None else dict
+                files = write_part(draft, tensors, offsets, final) | others()
+                with disk_errors(final, RESERVE):
+                    record = {"format": FORMAT, "step": step, "state": state}
+                    files["state.json"] = _write(draft / "state.json", iter([_bytes(record)]))
+                    content_of = {"format": FORMAT, "step": step, "files": files}
+                    _write(draft / "manifest.json", iter([_bytes(content_of)]))
+                    sync_folder(draft)
             place(draft, final, owner.check if owner is not None else None, draft.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -260,20 +260,6 @@ def write_part(
         files = {name: _write(draft / name, parts) for name, (_, parts) in groups.items()}
         sync_folder(draft)
     return files
-
-
-def _fill(
-    draft: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], final: Path,
-    others: Callable[[], Files], offsets: Offsets | None,
-) -> None:  # fmt: skip
-    """Write all files of a checkpoint into the folder `draft`. Raises OSError, which names `final`."""
-    files = write_part(draft, tensors, offsets, final)
-    files |= others()
-    record = {"format": FORMAT, "step": step, "state": state}
-    with disk_errors(final, RESERVE):
-        files["state.json"] = _write(draft / "state.json", iter([_bytes(record)]))
-        _write(draft / "manifest.json", iter([_bytes({"format": FORMAT, "step": step, "files": files})]))
-        sync_folder(draft)
 
 
 def _bytes(value: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -32,21 +33,25 @@ def environment(
     argv: Sequence[str] | None = None, device: str = "cpu", precision: str = "fp32", threads: int | None = None
 ) -> dict[str, Any]:
     """Return the content of env.json; `argv` is the command line, from which passwords and keys are removed."""
+    torch, versions = sys.modules.get("torch"), {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
         "python": platform.python_version(),
         "workbench": workbench.__version__,
-        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        "versions": versions,
         "git": code_version(),
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "architecture": platform.machine(),
             "cpu": cpu_name(),
             "cores": cores(),
-            "memory_bytes": _memory(),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "gpu": _gpu(device),
         },
         **_job(),
-        "threads": threads or _threads(),
+        "threads": threads or (torch.get_num_threads() if torch is not None else None),
         "device": device,
         "precision": precision,
         "command": redact_words(list(sys.argv if argv is None else argv)),
@@ -99,13 +104,6 @@ def kinds_of_arithmetic(facts: Mapping[str, Any]) -> list[str]:
     return kinds[::-1]
 
 
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 @cache
 def code_version() -> dict[str, Any] | None:
     """Return commit and state of this package's checkout, or None outside of one.
@@ -137,20 +135,11 @@ def _output(*command: str) -> str | None:
 
 def cpu_name() -> str:
     """Return the model name of the processor."""
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
 
 
 def _gpu(device: str) -> dict[str, Any] | None:
@@ -176,9 +165,3 @@ def _job() -> dict[str, Any]:
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     name = f"{array}_{task}" if array and task else job
     return {"job": {"slurm": name, "node": platform.node(), "log": os.environ.get(JOB_LOG)}}
-
-
-def _threads() -> int | None:
-    """Return the number of threads of torch, or None if torch is not imported."""
-    torch = sys.modules.get("torch")
-    return torch.get_num_threads() if torch is not None else None

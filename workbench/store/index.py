@@ -66,20 +66,8 @@ class Index:
             content = read_sealed(self.path)
         except (OSError, ValueError):
             return {}
-        entries = content.get("runs")
-        if content.get("version") != self.version or not isinstance(entries, dict):
-            return {}
-        return {run_id: entry for run_id, entry in entries.items() if _usable(entry)}
-
-
-def _usable(entry: Any) -> bool:
-    """Return whether an entry holds the mark of a run's files and facts with a state."""
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("mark"), str)
-        and isinstance(entry.get("facts"), dict)
-        and "state" in entry["facts"]
-    )
+        entries: dict[str, dict[str, Any]] = content["runs"] if content.get("version") == self.version else {}
+        return entries
 
 
 def _mark(folder: Path) -> tuple[str, float]:

@@ -124,28 +124,23 @@ def differences(folder: Path, files: Entries, since: int = 0, known: Entries | N
     """
     known = known or {}
     gone = {place for place in map(_spared, files) if place and not os.path.lexists(folder / place)}
-    links = {inner for inner in _folders_of(files) if os.path.islink(folder / inner)}
+    folders = {name[: slash.start()] for name in files for slash in re.finditer("/", name)}
+    links = tuple(f"{inner}/" for inner in folders if os.path.islink(folder / inner))
     for name, listed in files.items():
         if _spared(name) in gone:
             yield Difference(name, "spared", f"{name} was deleted with its folder")
             continue
         try:
-            what = _linked(name, links) or _change(f"{folder}/{name}", name, listed, since, known.get(name))
+            what = f"{name} is reached through a symbolic link" if name.startswith(links) else ""
+            what = what or _change(f"{folder}/{name}", name, listed, since, known.get(name))
         except FileNotFoundError:
-            if name in pruned(folder):
-                yield Difference(name, "spared", f"{name} was pruned")
-            else:
-                yield Difference(name, "missing", f"{name} is missing")
+            kind, how = ("spared", "was pruned") if name in pruned(folder) else ("missing", "is missing")
+            yield Difference(name, kind, f"{name} {how}")  # type: ignore[arg-type]
             continue
         except OSError as error:
             what = f"{name} cannot be read: {error.strerror}"
         if what:
             yield Difference(name, "changed", what)
-
-
-def unexpected(folder: Path, files: Entries) -> list[str]:
-    """Return the files of a finished run that its manifest does not list."""
-    return [name for name in listing(folder) if name not in files]
 
 
 def _spared(name: str) -> str:
@@ -154,37 +149,22 @@ def _spared(name: str) -> str:
     return match[0] if match else ""
 
 
-def _folders_of(files: Entries) -> set[str]:
-    """Return all folders of listed files, as paths relative to the run's folder."""
-    parts = [name.split("/") for name in files]
-    return {"/".join(words[:depth]) for words in parts for depth in range(1, len(words))}
-
-
-def _linked(name: str, links: set[str]) -> str:
-    """Return a phrase about a file below one of the symbolic links, "" if it is not."""
-    linked = bool(links) and any(name.startswith(f"{link}/") for link in links)
-    return f"{name} is reached through a symbolic link" if linked else ""
-
-
 def _change(path: str, name: str, listed: Mapping[str, Any], since: int, known: Mapping[str, Any] | None) -> str:
     """Return how a file differs from its entry, "" if it does not; `known` is its entry now. Raises OSError."""
-    info = os.lstat(path) if known is None else None
-    if info is not None and not stat.S_ISREG(info.st_mode):
-        return f"{name} is not a regular file"
-    size = info.st_size if info is not None else known["bytes"]  # type: ignore[index]
-    if size != listed["bytes"]:
-        return f"{name} has {size} bytes instead of {listed['bytes']}"
-    if info is not None and info.st_ctime_ns < since:
-        return ""
-    sha = _sha256_of(path, info, bool(since)) if info is not None else known["sha256"]  # type: ignore[index]
-    return "" if sha == listed["sha256"] else f"{name} has changed since it was written"
-
-
-def _sha256_of(path: str, info: os.stat_result, once: bool) -> str:
-    """Return the SHA-256 of a file; if `once`, it is not read again by this process while its `info` stays the same."""
-    if not once or time.time() - info.st_ctime < SETTLED:
-        return _sha256(path)
-    return _sha256_in_state(path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    if known is None:
+        info = os.lstat(path)
+        if not stat.S_ISREG(info.st_mode):
+            return f"{name} is not a regular file"
+        if info.st_size != listed["bytes"] or info.st_ctime_ns < since:
+            sha = listed["sha256"]
+        elif not since or time.time() - info.st_ctime < SETTLED:
+            sha = _sha256(path)
+        else:  # the file is not read again by this process while its state is the same
+            sha = _sha256_in_state(path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+        known = {"bytes": info.st_size, "sha256": sha}
+    if known["bytes"] != listed["bytes"]:
+        return f"{name} has {known['bytes']} bytes instead of {listed['bytes']}"
+    return "" if known["sha256"] == listed["sha256"] else f"{name} has changed since it was written"
 
 
 @functools.lru_cache(1 << 12)

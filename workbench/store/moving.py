@@ -102,14 +102,13 @@ def _step(run: RunDir, there: RunDir | None) -> Step:
     for each in (run, there):
         if each is not None and each.path.is_dir() and alive(each.path):
             return Step(run, "refuse", f"{each.path} is in use by {read(each.path)}", 0)
-    act: Act = "copy"
-    if there is not None and there.damage is None:
-        if run.trained and there.trained:
-            act = "join" if run.weight_digests() == there.weight_digests() else "other"
-        else:
-            act = "replace" if _reached(run) > _reached(there) else "keep"
-    elif there is not None:
-        act = "replace"
+    act: Act
+    if there is None or there.damage:
+        act = "copy" if there is None else "replace"
+    elif run.trained and there.trained:
+        act = "join" if run.weight_digests() == there.weight_digests() else "other"
+    else:
+        act = "replace" if _reached(run) > _reached(there) else "keep"
     return Step(run, act, "", tending.total(run.path) if act in ("copy", "replace") else 0)
 
 
@@ -153,7 +152,7 @@ def move(source: RunStore, target: RunStore, records: Sequence[ExperimentRecord]
     staying = {run.run_id for run in runs_of(source, [r for r in source.experiments() if r.name not in moved])}
     runs = {step.run.run_id: step for step in plan if step.run.run_id not in staying}
     kept = tending.refusals(source, [step.run for step in runs.values()])
-    for run in tending.children_first([step.run for step in runs.values()]):
+    for run in tending.parents_first([step.run for step in runs.values()])[::-1]:
         if run.run_id in kept:
             continue
         try:
@@ -180,7 +179,12 @@ def move(source: RunStore, target: RunStore, records: Sequence[ExperimentRecord]
 def _carry_out(step: Step, target: RunStore) -> None:
     """Copy one run, or join it with the target's. Raises InputError, LeaseHeld, LeaseLost or OSError."""
     there = RunDir(target.root / step.run.run_id)
-    with _unchanged(step.run):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(step.run.lease())
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
         if step.act in ("copy", "replace"):
             copied = _copied(step.run, target)
             before = tending.notes_of(there)
@@ -205,41 +209,20 @@ def _join_notes(other: tending.Notes, there: RunDir) -> None:
         tending.annotate(there, lambda notes: notes.merged(other))
 
 
-@contextlib.contextmanager
-def _unchanged(run: RunDir) -> Iterator[None]:
-    """Hold the lease of a run that is copied, unless its disk is read-only. Raises LeaseHeld if a process uses it."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(run.lease())
-        except OSError as error:
-            if error.errno not in READ_ONLY:
-                raise
-        yield
+def _content(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the folders of a run, itself first, and its files, done.json last: `status` would hash newer files.
 
-
-def _folders(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder of a run, without temporary ones and links, and the names of the folders in it."""
-    for path, inner, _ in os.walk(folder):
-        inner[:] = [
-            name for name in inner
-            if not name.startswith((STAGE, TRASH)) and not os.path.islink(os.path.join(path, name))
-        ]  # fmt: skip
-        yield path, inner
-
-
-def _names(folder: Path) -> list[str]:
-    """Return all files of a run that are copied, done.json last: files that are newer would be hashed by `status`.
-
-    A link to a folder is among them, so that it is refused like other links.
+    Temporary files and the lease are left out. A link to a folder counts as a file, so that it is refused as such.
     """
-    names = []
-    for path, inner in _folders(folder):
-        with os.scandir(path) as entries:
-            leaves = [
-                each.name for each in entries if each.name not in inner and not each.name.startswith((STAGE, TRASH))
-            ]
-        names += [os.path.relpath(os.path.join(path, leaf), folder) for leaf in leaves]
-    return sorted((name for name in names if name.rpartition("/")[2] != "lease"), key=lambda n: (n == "done.json", n))
+    folders, files = [], []
+    for path, inner, leaves in os.walk(folder):
+        inner[:] = [name for name in inner if not name.startswith((STAGE, TRASH))]
+        links = [name for name in inner if os.path.islink(os.path.join(path, name))]
+        inner[:] = [name for name in inner if name not in links]
+        folders.append(path)
+        kept = [name for name in (*leaves, *links) if not name.startswith((STAGE, TRASH)) and name != "lease"]
+        files += [os.path.relpath(os.path.join(path, name), folder) for name in kept]
+    return folders, sorted(files, key=lambda name: (name == "done.json", name))
 
 
 def _copied(run: RunDir, target: RunStore) -> RunDir:
@@ -251,16 +234,16 @@ def _copied(run: RunDir, target: RunStore) -> RunDir:
         copied.path.mkdir(parents=True, exist_ok=True)
     listed = (manifest.read(run.path) or {}) if run.trained else {}
     with copied.lease() as lease:
-        names = _names(run.path)
-        for name in set(_names(copied.path)) - set(names):  # of an earlier copy, before the run changed
+        folders, names = _content(run.path)
+        for name in set(_content(copied.path)[1]) - set(names):  # of an earlier copy, before the run changed
             discard(copied.path / name, lease.stage)
-        for path, _ in _folders(run.path):  # a folder without files, such as the heads of a run that has none, counts
+        for path in folders:  # a folder without files, such as the heads of a run that has none, counts
             (copied.path / os.path.relpath(path, run.path)).mkdir(exist_ok=True)
         for name in names:
             file, sha = copied.path / name, listed.get(name, {}).get("sha256")
             if _hash(file) != (sha or _hash(run.path / name)):
                 _copy_file(run.path / name, file, sha, lease)
-        for path, _ in _folders(copied.path):
+        for path in _content(copied.path)[0]:
             sync_folder(Path(path))
         fault = validation.fault(copied.path, full=True) or (None if copied.trained else copied.progress_damage())
         if fault:
@@ -323,4 +306,5 @@ def _has_all(there: RunDir, run: RunDir) -> bool:
     if there.damage or there.trained != run.trained:
         return False
     grown = {manifest.NAME, "wanted.json", "notes/notes.json"}
-    return all(_hash(there.path / name) == _hash(run.path / name) for name in _names(run.path) if name not in grown)
+    names = [name for name in _content(run.path)[1] if name not in grown]
+    return all(_hash(there.path / name) == _hash(run.path / name) for name in names)

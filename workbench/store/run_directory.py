@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,21 +58,20 @@ class RunDir:
         self.path = path
         self.run_id = path.name
         self.owner: Lease | None = None  # the lease, while this process holds it
+        self._spec: ResolvedSpec | None = None
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
 
     def spec(self) -> ResolvedSpec:
         """Return the spec of the run. Raises InputError if spec.json is missing, damaged or of another format."""
+        if self._spec is None:
+            try:
+                self.file("spec.json")
+                self._spec = ResolvedSpec(parse_stored(validation.Contents(self.path).read_spec()["spec"]))
+            except (ValueError, OSError) as error:
+                raise damaged(self.path, validation.reason(error)) from None
         return self._spec
-
-    @functools.cached_property
-    def _spec(self) -> ResolvedSpec:
-        try:
-            self.file("spec.json")
-            return ResolvedSpec(parse_stored(validation.spec_record(self.path)["spec"]))
-        except (ValueError, OSError) as error:
-            raise damaged(self.path, validation.reason(error)) from None
 
     # -- files
 
@@ -112,10 +110,7 @@ class RunDir:
 
         Raises LeaseLost if this process's lease was taken over, or OSError.
         """
-        listed = self._listed(name)
-        if listed is not None and name in listed:
-            del listed[name]
-            self._list(listed)
+        listed = self._unlist(name)
         path = self._put(name, data)
         if listed is not None:
             self._list(listed | {name: manifest.entry(data)})
@@ -133,14 +128,17 @@ class RunDir:
         """Replace the manifest by one with these entries."""
         self._put(manifest.NAME, sealed(manifest.content(self.run_id, files)))
 
-    def _listed(self, name: str) -> manifest.Entries | None:
-        """Return the entries of the manifest if the run is finished and has one that covers `name`, else None."""
+    def _unlist(self, name: str) -> manifest.Entries | None:
+        """Remove a file from the manifest of a finished run; return the other entries, None if none covers `name`."""
         if not manifest.covers(name) or not self.trained:
             return None
         try:
-            return manifest.read(self.path)
+            listed = manifest.read(self.path)
         except (ValueError, OSError) as error:
             raise DamagedRun(f"{self.path}: {validation.reason(error)}; move that folder away") from None
+        if listed is not None and listed.pop(name, None) is not None:
+            self._list(listed)
+        return listed
 
     @contextlib.contextmanager
     def staged(self, name: str) -> Iterator[Path]:
@@ -161,10 +159,7 @@ class RunDir:
     def remove(self, name: str) -> None:
         """Delete a file or folder of this run, if it exists, and remove a file's entry from the manifest."""
         path = self.file(name)
-        listed = self._listed(name)
-        if listed is not None and name in listed:
-            del listed[name]
-            self._list(listed)
+        self._unlist(name)
         with self._guarded() as stage:
             if os.path.lexists(path):
                 discard(path, stage)
@@ -206,10 +201,10 @@ class RunDir:
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write done.json, which marks the run as trained; `facts` are steps, tokens, FLOPs and other results.
 
-        `facts` may hold the hashes of an `encoder` that is not in this folder, as that of a published model is not.
-        Time and final metrics are added from the log. The manifest, with the size and SHA-256 of every file, is written
-        first, so that later damage can be detected. Raises InputError if the log lacks a step, since then data was lost
-        and the run is not complete, or if a file that was written earlier in training was changed meanwhile.
+        `facts` may hold the hashes of an `encoder` outside of this folder, such as a published model's. Time and final
+        metrics are added from the log. The manifest, with the size and SHA-256 of every file, is written first, so that
+        later damage can be detected. Raises InputError if the log lacks a step, or if a file that was written earlier
+        in training was changed meanwhile.
         """
         steps = int(facts["steps"])
         first = self.read_json("plan.json").get("first", 0) if self._has("plan.json") else 0
@@ -223,7 +218,7 @@ class RunDir:
             **facts,
             "seconds": last.get("seconds") or 0.0,
             "finished": now(),
-            "metrics_bytes": validation.size(self.path / "metrics.jsonl"),
+            "metrics_bytes": log.stat().st_size if (log := self.path / "metrics.jsonl").exists() else 0,
             "final": {key: _mean(row.get(key) for row in tail) for key in last if key not in _RUNNING_TOTALS},
             "manifest": manifest.NAME,
             "run_id": self.run_id,
@@ -272,10 +267,11 @@ class RunDir:
             validation.check_score_name(name)
         if not named <= (before := _wanted(self.read_json("wanted.json") if self._has("wanted.json") else {})):
             every = sorted(named | before)
-            listed = {"scores": [name for name in every if "/" not in name]}
             of_points = [name for name in every if "/" in name]
-            later = {"points": of_points} if of_points else {}
-            self.write_json("wanted.json", {"format": FORMAT, **listed, **later})
+            listed = {"scores": [name for name in every if "/" not in name]} | (
+                {"points": of_points} if of_points else {}
+            )
+            self.write_json("wanted.json", {"format": FORMAT, **listed})
 
     def points(self) -> list[str]:
         """Return the places of the points at which weights were kept, such as "points/00000100/", in order."""
@@ -342,7 +338,7 @@ class RunDir:
     def failures(self) -> dict[str, str]:
         """Return the names of the scores whose last evaluation failed, each with a sentence about the reason."""
         reasons = {}
-        for name in [*validation.failure_names(self.path), *validation.point_names(self.path, "failures")]:
+        for name in [*validation.json_names(self.path, "failures"), *validation.point_names(self.path, "failures")]:
             with contextlib.suppress(InputError):  # an owner may delete a file in the meantime
                 reasons[name] = _failure(self.read_json(validation.inside("failures", name)))
         return reasons
@@ -400,38 +396,28 @@ class RunDir:
             return None
         if newest.state.get("run_id") != self.run_id:
             return f"{newest.path.name} is a checkpoint of the run {ascii(newest.state.get('run_id'))[:80]}"
-        logged = newest.state.get("log")
-        return (
-            None
-            if logged is None or logged == self._log_content(logged)
-            else f"metrics.jsonl has changed in the rows before {newest.path.name}"
-        )
-
-    def _log_content(self, logged: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the size and SHA-256 of the first bytes of the log, as many as `logged` states."""
-        try:
+        logged = newest.state.get("log")  # the size and SHA-256 of the log at that checkpoint
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            if logged is None:
+                return None
             with open(self.file("metrics.jsonl"), "rb") as file:
-                return manifest.entry(file.read(int(logged["bytes"])))
-        except (OSError, ValueError, TypeError, KeyError):
-            return {}
+                if logged == manifest.entry(file.read(int(logged["bytes"]))):
+                    return None
+        return f"metrics.jsonl has changed in the rows before {newest.path.name}"
 
     def check_encoder(self, place: str = "") -> None:
         """Raise InputError if a file of the encoder was changed, added or deleted since training ended.
 
-        With `place`, the encoder is that of a point, and the time is that when the point was written.
+        With `place`, it is the encoder of a point, and the changes since the point was written.
         """
-        self._check_weights("encoder", place)
-
-    def check_heads(self, place: str = "") -> None:
-        """Raise InputError if a file of the heads was changed, added or deleted, as `check_encoder` does."""
-        self._check_weights("heads", place)
+        self.check_weights("encoder", place)
 
     def _weights_record(self, place: str) -> dict[str, Any]:
         """Return the record with the hashes of the weights, of the end of training or of the point at `place`."""
         return self.read_json(f"{place}point.json" if place else "done.json")
 
-    def _check_weights(self, part: str, place: str) -> None:
-        """Raise InputError if the files in a folder of weights differ from the recorded hashes."""
+    def check_weights(self, part: str, place: str = "") -> None:
+        """Raise InputError if a file of the weights, "encoder" or "heads", differs from its recorded hash."""
         stated = self._weights_record(place).get(part, {})
         present = validation.hashes(self.path / place / part)
         for name in sorted(stated.keys() | present.keys()):
@@ -487,19 +473,14 @@ class RunDir:
             return "done" if self._scored(contents) else "trained", "; ".join([*failures, *_warnings(done)])
         if error is not None and error["kind"] == "diverged":
             return "diverged", error["message"]
-        faults = self._checkpoint_faults()
+        # Hashes are not compared, which would read gigabytes: `progress_damage` does that.
+        faults = [
+            f"{name} is damaged: {fault}" for name, fault in checkpoint.faults(self.path / "checkpoints", hashes=False)
+        ]
         if error is not None:
             return "failed", "; ".join([error["message"], *faults])
         begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
         return "interrupted" if begun else "new", "; ".join(faults)
-
-    def _checkpoint_faults(self) -> list[str]:
-        """Return a phrase about each checkpoint with a file that is missing or has another size.
-
-        Hashes are not compared, which would read gigabytes: `progress_damage` does that.
-        """
-        faults = checkpoint.faults(self.path / "checkpoints", hashes=False)
-        return [f"{name} is damaged: {fault}" for name, fault in faults]
 
     @property
     def damage(self) -> str | None:

@@ -45,7 +45,7 @@ from workbench.store.atomic import (
 from workbench.store.lease import acquire
 from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir, State, now
-from workbench.store.validation import FORMAT, NAMING, reason
+from workbench.store.validation import FORMAT, NAMING, check_fields, reason
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
@@ -53,18 +53,8 @@ OPENED_AT_ONCE = 16  # new folders of runs
 READ_AT_ONCE = 8  # runs
 T = TypeVar("T")
 EXPERIMENTS, JOBS, REMOVED = "experiments", "jobs", "trash"  # folders of a store that are not runs
-COUNTED = (
-    "runs",
-    "untrained",
-    "match",
-    "tuning",
-    "contrasts",
-    "measures",
-    "looks",
-    "reported",
-)  # lists of a record whose lengths are also written
-
-
+# Lists of a record whose lengths are also written.
+COUNTED = ("runs", "untrained", "match", "tuning", "contrasts", "measures", "looks", "reported")
 # Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
@@ -194,8 +184,7 @@ class RunStore:
         run.file("spec.json")
         if not os.path.lexists(run.path / "spec.json"):
             self._create(run, bound.spec)
-        stored = run.spec().identity()
-        given = bound.spec.identity()
+        stored, given = run.spec().identity(), bound.spec.identity()
         if run.read_json("spec.json")["identity_sha"] != digest(given, 64) or stored != given:
             keys = _differing(stored, given) or ["its hash"]
             raise InputError(
@@ -205,26 +194,26 @@ class RunStore:
         return run
 
     def open_all(self, bounds: Sequence[BoundRun]) -> list[RunDir]:
-        """Return the folders of runs in order, as `open` does for each, and those of damaged runs as they are.
+        """Return the folders of runs in order, opened by `open`; the folder of a damaged run is returned as it is.
 
         Each new folder waits for the disk several times; OPENED_AT_ONCE of them wait together. Raises as `open` for a
         run with another spec. A damaged run does not keep the others from being carried out, which name and skip it.
         """
-        if not bounds:
-            return []
-        first = self._opened(bounds[0])  # a store that cannot be written is found before threads begin
-        return [first, *in_threads(self._opened, bounds[1:], OPENED_AT_ONCE)]
 
-    def _opened(self, bound: BoundRun) -> RunDir:
-        """Return what `open` returns, or the folder of a damaged run as it is."""
-        try:
-            return self.open(bound)
-        except DamagedRun:
-            return RunDir(self.root / bound.run_id)
+        def opened(bound: BoundRun) -> RunDir:
+            try:
+                return self.open(bound)
+            except DamagedRun:
+                return RunDir(self.root / bound.run_id)
+
+        first = [opened(bound) for bound in bounds[:1]]  # a store that cannot be written is found before threads begin
+        return first + in_threads(opened, bounds[1:], OPENED_AT_ONCE)
 
     def _create(self, run: RunDir, spec: RunSpec) -> None:
         """Create the folder of a run together with its spec, in one step, unless another process has just done so."""
-        self._sweep()
+        if not self._swept:
+            self._swept = True
+            sweep_old(self.root)
         raw = spec.model_dump(mode="json")
         record = {
             "format": NAMING,
@@ -242,13 +231,6 @@ class RunStore:
                 place_first(draft, run.path)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
-
-    def _sweep(self) -> None:
-        """Remove temporary files that are older than an hour, which killed processes left; once for each object."""
-        if self._swept:
-            return
-        self._swept = True
-        sweep_old(self.root)
 
     def runs(self) -> list[RunDir]:
         """Return all runs, sorted by name, including damaged ones, which have the reason in `damage`."""
@@ -305,8 +287,8 @@ class RunStore:
                 record,
                 runs=_union(before.runs, record.runs),
                 untrained=_union(before.untrained, record.untrained),
-                tuning=_trials(before.tuning, record.tuning),
-                contrasts=_contrasts(before.contrasts, record.contrasts),
+                tuning=_trials([*before.tuning, *record.tuning]),
+                contrasts=_contrasts([*before.contrasts, *record.contrasts]),
                 measures=_once([*before.measures, *record.measures], "name", "digest", "statistic"),
                 first_score=before.first_score or record.first_score,
                 design=before.design or record.design,
@@ -345,6 +327,7 @@ class RunStore:
 
     @staticmethod
     def _record(path: Path) -> ExperimentRecord:
+        """Return the record in a file; it has only `damage` if the file cannot be used."""
         try:
             return _parsed_record(path)
         except PermissionError:
@@ -366,12 +349,13 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage"}
     blank = ExperimentRecord("")
     values = {key: raw.get(key, getattr(blank, key)) for key in known}
-    for key in known:
-        if not isinstance(values[key], type(getattr(blank, key))):
-            raise ValueError(f"{path.name} has no usable {key!r}")
+    check_fields(path.name, values, {key: type(getattr(blank, key)) for key in known - ROWS.keys()})
     for key, kinds in ROWS.items():
-        if not all(isinstance(row, dict) and _holds(row, kinds) for row in values[key]):
-            raise ValueError(f"{path.name} has a row of {key!r} that cannot be used")
+        for row in values[key] if isinstance(values[key], list) else [None]:
+            if not isinstance(row, dict) or not all(
+                isinstance(row.get(name), kind) and not isinstance(row[name], bool) for name, kind in kinds.items()
+            ):
+                raise ValueError(f"{path.name} has a row of {key!r} that cannot be used")
     if values["name"] != name:
         raise ValueError(f"{path.name} is the record of {ascii(values['name'])[:80]}")
     try:
@@ -412,11 +396,6 @@ def _resolved(root: Path | str) -> Path:
         raise InputError(f"--runs {root}: its symbolic links form a loop; name another folder") from None
 
 
-def _holds(row: Mapping[str, Any], kinds: Mapping[str, Any]) -> bool:
-    """Return whether a row has each field, of its kind and not a truth value."""
-    return all(isinstance(row.get(key), kind) and not isinstance(row[key], bool) for key, kind in kinds.items())
-
-
 def _shortage(path: Path) -> str:
     """Return which list of a changed record has another length than when it was written; "" if it is not known."""
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
@@ -431,29 +410,28 @@ def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
     return list(dict.fromkeys((*before, *after)))
 
 
-def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each trial once, with its score if either list has it: two commands may carry out the same search."""
+def _trials(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each trial once, with its score if any row has it: two commands may carry out the same search."""
     by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for trial in (*before, *after):
-        key = (trial.get("objective"), trial.get("trial"), *trial.get("run_ids", ()))
+    for trial in rows:
+        key = (trial["objective"], trial["trial"], *trial["run_ids"])
         if key not in by_key or by_key[key].get("score") is None:
             by_key[key] = trial
     return list(by_key.values())
 
 
-def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each contrast once, as it was declared first, with the runs of its arms from both lists."""
+def _contrasts(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each contrast once, as it was declared first, with the runs of its arms from all rows."""
     by_arms: dict[str, dict[str, Any]] = {}
-    for contrast in (*before, *after):
-        key = dumps([contrast.get("a"), contrast.get("b")])
+    for contrast in rows:
+        key = dumps([contrast["a"], contrast["b"]])
         first = by_arms.setdefault(key, contrast)
-        runs = {side: _union(first.get(side, ()), contrast.get(side, ())) for side in ("runs_a", "runs_b")}
-        by_arms[key] = first | runs
+        by_arms[key] = first | {side: _union(first[side], contrast[side]) for side in ("runs_a", "runs_b")}
     return list(by_arms.values())
 
 
 def _once(rows: Iterable[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
-    """Return the rows without those whose values of these keys an earlier row has."""
+    """Drop duplicate rows, comparing only these keys; the first of equal rows stays."""
     first: dict[str, dict[str, Any]] = {}
     for row in rows:
         first.setdefault(dumps([row.get(key) for key in keys]), row)
@@ -464,21 +442,16 @@ def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
     """Return the dotted keys at which two nested mappings differ."""
     if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
         return [] if a == b else [prefix.rstrip(".")]
-    return [
-        differing for key in sorted({*a, *b}) for differing in _differing(a.get(key), b.get(key), f"{prefix}{key}.")
-    ]
+    return [each for key in sorted({*a, *b}) for each in _differing(a.get(key), b.get(key), f"{prefix}{key}.")]
 
 
 def refuse_other_report(folder: Path, store: RunStore) -> None:
     """Raise InputError if the folder has a report on runs of another store, which a report without --out replaces."""
-    listed: set[str] = set()
-    # Nothing is read if there is no table, or if it is not one of a report.
-    with (
-        contextlib.suppress(OSError, ValueError, csv.Error),
-        (folder / "runs.csv").open(newline="", encoding="utf-8") as file,
-    ):
-        listed = {str(row["run_id"]) for row in csv.DictReader(file) if row.get("run_id") and row.get("arm")}
-    trained = {run_id for run_id in listed if not run_id.startswith("untrained-")}
+    trained: list[str] = []
+    with contextlib.suppress(OSError, ValueError, csv.Error):  # there is no table, or it is no report's
+        rows = csv.DictReader((folder / "runs.csv").read_text(encoding="utf-8").splitlines(keepends=True))
+        listed = [str(row["run_id"]) for row in rows if row.get("run_id") and row.get("arm")]
+        trained = [run_id for run_id in listed if not run_id.startswith("untrained-")]
     if trained and not any((store.root / run_id).is_dir() for run_id in trained):
         raise InputError(
             f"{folder} holds a report on runs of another store, none of which is in {store.root}; give --out FOLDER "

@@ -11,6 +11,7 @@ A command that is killed at any moment leaves each run whole in the store or who
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import uuid
@@ -132,7 +133,7 @@ def checked_tags(text: str) -> tuple[str, ...]:
 def ancestors(run: RunDir) -> list[str]:
     """Return the names of the run that a run starts from, of that run's parent, and so on; none if damaged."""
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
-        raw = validation.spec_record(run.path)["spec"]
+        raw = validation.Contents(run.path).read_spec()["spec"]
         if not raw.get("start"):
             return []
         names, parent = [], BoundRun(ResolvedSpec(parse_stored(raw))).parent()
@@ -164,13 +165,8 @@ def refusals(store: RunStore, runs: Sequence[RunDir]) -> dict[str, str]:
     return reasons
 
 
-def children_first(runs: Sequence[RunDir]) -> list[RunDir]:
-    """Return runs such that each comes before its parent, so that no kill leaves a child without its parent."""
-    return parents_first(runs)[::-1]
-
-
 def parents_first(runs: Sequence[RunDir]) -> list[RunDir]:
-    """Return runs such that each comes after its parent."""
+    """Return runs such that each comes after its parent; in reverse, no kill leaves a child without its parent."""
     return sorted(runs, key=lambda run: len(ancestors(run)))
 
 
@@ -182,7 +178,9 @@ def remove(store: RunStore, run: RunDir) -> Path:
     trash = _trash(store)
     with _owned(run) as lease:
         _mark_removed(store, run.run_id)
-        place = trash / _free_name(trash, run.run_id)
+        names = set(os.listdir(trash))
+        free = (f"{run.run_id}{AGAIN}{number}" for number in itertools.count(2))
+        place = trash / next(name for name in itertools.chain([run.run_id], free) if name not in names)
         lease.carry(place)
     sync_folder(trash)
     sync_folder(store.root)
@@ -227,16 +225,6 @@ def _mark_removed(store: RunStore, run_id: str, target: Path | None = None) -> N
     """Write when a run was removed, before it is: while the run has a folder, the file says nothing."""
     note = {"format": FORMAT, "run_id": run_id, "at": now(), "target": str(target) if target else ""}
     write_atomic(store.root / REMOVED / f"{run_id}.json", sealed(note))
-
-
-def _free_name(trash: Path, run_id: str) -> str:
-    """Return the name of a run in the trash, with a number if there is one of this name."""
-    names, count = set(os.listdir(trash)), 2
-    if run_id not in names:
-        return run_id
-    while f"{run_id}{AGAIN}{count}" in names:
-        count += 1
-    return f"{run_id}{AGAIN}{count}"
 
 
 @dataclass(frozen=True)

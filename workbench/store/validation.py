@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,8 +29,6 @@ _KINDS: dict[str, dict[str, Any]] = {
     "point.json": {"step": int, "mark": str, "tokens": _NUMBER, "flops": dict, "encoder": dict, "heads": dict},
     "scores": {"task": str, "metric": str, "seed": int, "value": (*_NUMBER, type(None))},
     "failures": {"task": str, "seed": int, "kind": str, "message": str, "time": str},
-}
-_FACTS: dict[str, dict[str, Any]] = {  # fields by which these files are recognised
     "plan.json": {"steps": _NUMBER, "tokens": _NUMBER, "flops": dict},
     "env.json": {"versions": dict, "machine": dict},
 }
@@ -49,20 +47,8 @@ def reason(error: Exception) -> str:
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """Return the object in file `name` of a run, after checking its hash, run, format and fields.
-
-    Raises ValueError or OSError.
-    """
-    return _read(folder, name)[0]
-
-
-def _read(folder: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what `read` returns, and the entry that a manifest has for the file."""
-    value, entry = read_hashed(folder / name, format=_FORMATS.get(name, FORMAT))
-    if name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
-        raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
-    check_fields(name, value, _KINDS.get(_kind(name), {}))
-    return value, entry
+    """Return the object in a JSON file of a run, after checks. Raises ValueError or OSError as `Contents.read`."""
+    return Contents(folder).read(name)
 
 
 @dataclass
@@ -77,65 +63,43 @@ class Contents:
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def read(self, name: str) -> dict[str, Any]:
-        """Return the object in a file as `read` does, and keep it. Raises ValueError or OSError."""
-        self.records[name], self.entries[name] = _read(self.folder, name)
-        return self.records[name]
+        """Return the object in a file, and keep it. Raises ValueError if its hash, run, format or fields are wrong."""
+        value, self.entries[name] = read_hashed(self.folder / name, format=_FORMATS.get(name, FORMAT))
+        if name != "spec.json" and (owner := value.pop("run_id", None)) != self.folder.name:
+            raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
+        parts = name.split("/")  # the kind of a file is its name, or the name of its folder, also within a point
+        check_fields(name, value, _KINDS.get(parts[2] if parts[0] == "points" else parts[0], {}))
+        self.records[name] = value
+        return value
 
     def read_spec(self) -> dict[str, Any]:
-        """Return the content of spec.json as `spec_record` does, and keep it. Raises ValueError or OSError."""
-        self.records["spec.json"], self.entries["spec.json"] = _spec_record(self.folder)
-        return self.records["spec.json"]
+        """Return the content of spec.json, and keep it. Raises ValueError if it is damaged or another folder's."""
+        raw = self.read("spec.json")
+        if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
+            raise ValueError("spec.json lacks the spec or its hash")
+        if raw.get("run_id") != self.folder.name:
+            raise ValueError(f"spec.json belongs to the run {ascii(raw.get('run_id'))[:80]}")
+        if raw.get("spec_sha") != digest(raw["spec"], 64):
+            raise ValueError("spec.json has changed since it was written (its hash differs)")
+        return raw
 
     def named(self, inner: str) -> list[str]:
         """Return the names of the records in the folder `inner`, first those of the end of training, then of points."""
         return [name for name in self.records if f"/{inner}/" in f"/{name}"]
 
 
-def _kind(name: str) -> str:
-    """Return the kind of a file: its name, or that of its folder; files of a point have the same kinds."""
-    parts = name.split("/")
-    inner = parts[2:] if parts[0] == "points" else parts
-    return inner[0] if inner else ""
-
-
 def check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
     """Raise ValueError if a field is missing or of another type than in `kinds`; lists must contain only strings."""
     for key, kind in kinds.items():
         content = value.get(key, ...)
-        if not isinstance(content, kind) or isinstance(content, bool):
+        strings = not isinstance(content, list) or all(isinstance(item, str) for item in content)
+        if not isinstance(content, kind) or isinstance(content, bool) or not strings:
             raise ValueError(f"{name} has no usable {key!r}")
-        if isinstance(content, list) and not all(isinstance(item, str) for item in content):
-            raise ValueError(f"{name} has no usable {key!r}")
-
-
-def spec_record(folder: Path) -> dict[str, Any]:
-    """Return the content of a run's spec.json.
-
-    Raises ValueError if spec.json is damaged or belongs to another folder, or OSError.
-    """
-    return _spec_record(folder)[0]
-
-
-def _spec_record(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the content of spec.json, and the entry that a manifest has for the file."""
-    raw, entry = read_hashed(folder / "spec.json", format=NAMING)
-    if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
-        raise ValueError("spec.json lacks the spec or its hash")
-    if raw.get("run_id") != folder.name:
-        raise ValueError(f"spec.json belongs to the run {ascii(raw.get('run_id'))[:80]}")
-    if raw.get("spec_sha") != digest(raw["spec"], 64):
-        raise ValueError("spec.json has changed since it was written (its hash differs)")
-    return raw, entry
 
 
 def score_names(folder: Path) -> list[str]:
     """Return the file names of a run's scores at the end of training."""
-    return _json_names(folder, "scores")
-
-
-def failure_names(folder: Path) -> list[str]:
-    """Return the names of the scores whose last evaluation failed."""
-    return _json_names(folder, "failures")
+    return json_names(folder, "scores")
 
 
 def points(folder: Path) -> list[str]:
@@ -149,7 +113,7 @@ def points(folder: Path) -> list[str]:
 
 def point_names(folder: Path, inner: str) -> list[str]:
     """Return the names of the scores of all points with a file in the folder `inner`: "points/00000100/CoLA.json"."""
-    return [place + name for place in points(folder) for name in _json_names(folder / place, inner)]
+    return [place + name for place in points(folder) for name in json_names(folder / place, inner)]
 
 
 def check_score_name(name: str) -> None:
@@ -165,7 +129,7 @@ def inside(inner: str, name: str) -> str:
     return f"{place}{slash}{inner}/{file}"
 
 
-def _json_names(folder: Path, inner: str) -> list[str]:
+def json_names(folder: Path, inner: str) -> list[str]:
     """Return the names of the JSON files in the folder `inner`. Raises InputError if that is a link, or OSError."""
     if (folder / inner).is_symlink():
         raise InputError(f"{inner} is a symbolic link")
@@ -191,7 +155,7 @@ def fault(folder: Path, full: bool = False) -> str | None:
 
 
 def look(folder: Path, full: bool = False) -> tuple[str | None, Contents]:
-    """Return what `fault` returns, and the JSON files that were read for it: all of them if there is no damage."""
+    """Return how a run's folder is damaged, as `fault` does, and the JSON files that were read to find out."""
     for _ in range(LOOKS):
         before = stamp(folder / manifest.NAME)
         contents = Contents(folder)
@@ -220,50 +184,57 @@ def _fault(contents: Contents, full: bool) -> str | None:
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is a link or a file instead of a folder"
     parse_stored(contents.read_spec()["spec"])
-    for name in (*manifest.FOLDERS, "unfinished", "wandb"):
+    if linked := _not_folder(folder, (*manifest.FOLDERS, "unfinished", "wandb")):
+        return linked
+    for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
+        with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime
+            contents.read(name)
+    wanted = contents.records.get("wanted.json", {})
+    for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
+        check_score_name(name)
+    done = contents.records.get("done.json")
+    listed = manifest.read(folder) if done is not None else None
+    damage = _scores_fault(contents, done) or _points_fault(contents)
+    damage = damage or _missing(folder, contents.records, listed is not None)
+    if damage is None and listed is not None:
+        # done.json is written last. Unless `full`, files that have not changed since are compared by their size alone.
+        since = 0 if full else os.lstat(folder / "done.json").st_ctime_ns
+        differences = manifest.differences(folder, listed, since, contents.entries)
+        damage = next((each.what for each in differences if each.kind != "spared"), None)
+    return damage or _rows_fault(folder / "metrics.jsonl", done)
+
+
+def _not_folder(folder: Path, names: Iterable[str]) -> str | None:
+    """Return which of these entries of a run is a link or a file in the place of a folder, or None."""
+    for name in names:
         try:
             own_folder(folder / name)
         except InputError:
             return f"{name} is a link or a file instead of a folder"
-    _read_records(contents)
-    done = contents.records.get("done.json")
-    listed = manifest.read(folder) if done is not None else None
-    damage = (
-        _scores_fault(contents, done)
-        or _points_fault(contents)
-        or _missing(folder, contents.records, listed is not None)
-    )
-    if damage is None and listed is not None:
-        damage = _manifest_fault(contents, listed, full)
-    return damage or _rows_fault(folder / "metrics.jsonl", done)
+    return None
 
 
-def _read_records(contents: Contents) -> None:
-    """Read the JSON files at the top of a run's folder. Raises ValueError for one that cannot be used."""
-    for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
-        with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime
-            check_fields(name, contents.read(name), _FACTS.get(name, {}))
-    wanted = contents.records.get("wanted.json", {})
-    for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
-        check_score_name(name)
+def _scores_fault(contents: Contents, weights: Mapping[str, Any] | None, place: str = "") -> str | None:
+    """Return how a score or a failure of the end of training, or of the point at `place`, is damaged, or None.
 
-
-def _scores_fault(contents: Contents, done: dict[str, Any] | None) -> str | None:
-    """Return how a score or a failure of a run is damaged, or None. Raises ValueError or OSError."""
-    for name in score_names(contents.folder):
-        if damage := _score_fault(contents, name, done):
+    `weights` is the record of the scored weights. Raises ValueError or OSError.
+    """
+    for name in json_names(contents.folder / place, "scores"):
+        if damage := _score_fault(contents, name, weights, place):
             return damage
-    for name in failure_names(contents.folder):
+    for name in json_names(contents.folder / place, "failures"):
         checked_name(name, "the name of a score")
-        contents.read(f"failures/{name}")
+        contents.read(f"{place}failures/{name}")
     return None
 
 
 def _points_fault(contents: Contents) -> str | None:
     """Return how a point of a run is damaged, or None."""
     for place in points(contents.folder):
+        inner = ("", "encoder", "heads", "scores", "failures", "predictions")
         try:
-            damage = _point_fault(contents, place)
+            damage = _not_folder(contents.folder, [f"{place}{name}" for name in inner])
+            damage = damage or _scores_fault(contents, contents.read(f"{place}point.json"), place)
         except (ValueError, OSError) as error:
             damage = reason(error)
         if damage:
@@ -283,24 +254,9 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
     if score_names(folder) and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
     lost = next((name for name in ("plan.json", "env.json") if name not in records), None)
-    return f"{lost} is missing" if lost and _saved(folder) else None
-
-
-def _point_fault(contents: Contents, place: str) -> str | None:
-    """Return how the record or a score of a point is damaged, or None. Raises ValueError or OSError."""
-    folder = contents.folder
-    for name in ("", "encoder", "heads", "scores", "failures", "predictions"):
-        try:
-            own_folder(folder / place / name)
-        except InputError:
-            return f"{place}{name} is a link or a file instead of a folder"
-    point = contents.read(f"{place}point.json")
-    for name in _json_names(folder / place, "scores"):
-        if damage := _score_fault(contents, name, point, place):
-            return damage
-    for name in _json_names(folder / place, "failures"):
-        checked_name(name, "the name of a score")
-        contents.read(f"{place}failures/{name}")
+    with contextlib.suppress(OSError):  # a checkpoint is always written after the plan and the environment
+        if lost and any(name.startswith("step-") for name in os.listdir(folder / "checkpoints")):
+            return f"{lost} is missing"
     return None
 
 
@@ -326,14 +282,6 @@ def weights_fault(folder: Path, place: str) -> str | None:
     return None
 
 
-def _saved(folder: Path) -> bool:
-    """Return whether a run has a checkpoint, which is always written after its plan and its environment."""
-    try:
-        return any(name.startswith("step-") for name in os.listdir(folder / "checkpoints"))
-    except OSError:
-        return False
-
-
 def _score_fault(contents: Contents, name: str, done: Mapping[str, Any] | None, place: str = "") -> str | None:
     """Return how a score is damaged or misplaced, or that it is of other weights, or None.
 
@@ -353,16 +301,6 @@ def _score_fault(contents: Contents, name: str, done: Mapping[str, Any] | None, 
     if done is not None and "heads" in score and score["heads"] != weights_digest(done, "heads"):
         return f"{path} is the score of other heads"
     return None
-
-
-def _manifest_fault(contents: Contents, listed: manifest.Entries, full: bool) -> str | None:
-    """Return the first difference between a finished run and its manifest, or None.
-
-    done.json is written last. Unless `full`, files that have not changed since then are compared by their size alone.
-    """
-    since = 0 if full else os.lstat(contents.folder / "done.json").st_ctime_ns
-    differences = manifest.differences(contents.folder, listed, since, contents.entries)
-    return next((each.what for each in differences if each.kind != "spared"), None)
 
 
 def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
@@ -400,11 +338,6 @@ def last_line(file: BinaryIO) -> tuple[bytes, bytes]:
         if b"\n" in lines or not start or block > 2 * atomic.LONGEST_LINE:
             return lines.rpartition(b"\n")[2] if line_break else b"", rest
         block *= 4
-
-
-def size(path: Path) -> int:
-    """Return the size of a file in bytes, and 0 if there is none."""
-    return path.stat().st_size if path.exists() else 0
 
 
 def sha256(path: Path) -> str:

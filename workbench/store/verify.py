@@ -72,7 +72,7 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
     runs, records = store.runs(), store.experiments()
     checked = of_each(_of_run, runs)
     differences = [(run.run_id, each) for run, (each_of, _) in zip(runs, checked, strict=True) for each in each_of]
-    uncovered = [(run.run_id, why) for run in runs if (why := _uncovered(run))]
+    uncovered = [(run.run_id, UNFINISHED) for run in runs if not run.trained and not run.damage]
     present = {run.run_id for run in runs}
     for record in records:
         name = f"experiments/{record.name}.json"
@@ -86,10 +86,10 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
             uncovered.append((name, f"lists runs that are not in the store any more: {listed}"))
         if unknown := [run_id for run_id in absent if run_id not in removals]:
             uncovered.append((name, f"lists runs that have no folder, not begun or removed: {', '.join(unknown)}"))
-    cached = list(cache.differences(cache_root)) if cache_root else []
+    cached = tuple(cache.differences(cache_root)) if cache_root else ()
     return Verified(
         store.root, len(runs), len(records), sum(files for _, files in checked) + len(records),
-        tuple(differences), tuple(uncovered), tuple(map(str, cached)),
+        tuple(differences), tuple(uncovered), cached,
     )  # fmt: skip
 
 
@@ -120,8 +120,8 @@ def _listed(run: RunDir) -> Iterator[Difference]:
     for each in manifest.differences(run.path, files):
         if each.kind != "spared" or each.file not in pruned:
             yield each
-    for name in manifest.unexpected(run.path, files):
-        if not _sealed_late(run, name):
+    for name in manifest.listing(run.path):
+        if name not in files and not _sealed_late(run, name):
             yield Difference(name, "unexpected", f"{name} is not in the manifest")
     yield from _strangers(run)
 
@@ -132,21 +132,16 @@ def _sealed_late(run: RunDir, name: str) -> bool:
     A command that is killed before it adds a new file to the manifest leaves such a file.
     """
     if name.startswith("predictions/"):  # in the official layouts of tasks, which have no place for a hash
-        return _fits_its_score(run, name)
+        try:
+            stated = {file: entry for score in run.scores().values() for file, entry in score.get("files", {}).items()}
+            return name not in stated or not list(manifest.differences(run.path, {name: stated[name]}))
+        except (InputError, ValueError, OSError):
+            return False
     if not {"scores", "failures", "wanted.json"} & set(name.split("/")):
         return False
     try:
         return name.endswith(".log") or bool(validation.read(run.path, name))
     except (ValueError, OSError):
-        return False
-
-
-def _fits_its_score(run: RunDir, name: str) -> bool:
-    """Return whether a file of predictions is that of a score, or of none so far, since it is written before it."""
-    try:
-        stated = {file: entry for score in run.scores().values() for file, entry in score.get("files", {}).items()}
-        return name not in stated or not list(manifest.differences(run.path, {name: stated[name]}))
-    except (InputError, ValueError, OSError):
         return False
 
 
@@ -177,8 +172,3 @@ def _unlisted(run: RunDir) -> Iterator[Difference]:
         if damage := validation.weights_fault(run.path, place):
             yield Difference(place.rstrip("/"), "changed", damage)
     yield from _strangers(run)
-
-
-def _uncovered(run: RunDir) -> str:
-    """Return why a run has no manifest, or "" if it has one or is damaged."""
-    return "" if run.trained or validation.fault(run.path) else UNFINISHED

@@ -284,7 +284,7 @@ def _head_of_run(folder: Path) -> dict[str, Tensor]:
     objectives.keep_source(spec := run.spec(), run.path / "objective.py")
     if not objectives.is_causal(spec):  # its head, if it has one of these names, fills masks
         return {}
-    run.check_heads(place)
+    run.check_weights("heads", place)
     tensors = load_file(heads / WEIGHTS)
     return {name: tensors[f"head.{name}"] for name in NAMES} if all(f"head.{name}" in tensors for name in NAMES) else {}
 

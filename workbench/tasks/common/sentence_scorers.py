@@ -122,7 +122,7 @@ def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
             f"version, or the folder was deleted; train it again in another store"
         )
     run.check_encoder(place)
-    run.check_heads(place)
+    run.check_weights("heads", place)
     objectives.keep_source(spec, run.path / "objective.py")
     model = objectives.build(spec, build_encoder(spec))
     _fill(model, encoder, heads, spec)
