@@ -240,10 +240,7 @@ def _runs(sequence: list[str], size: int) -> Iterator[tuple[str, ...]]:
 
 
 def _without_shared(test: list[Entry], train: list[Entry]) -> list[Entry]:
-    """Return test entries without the paragraphs that share pieces with the train side.
-
-    An entry whose first paragraph shares some is dropped.
-    """
+    """Return test entries without paragraphs that share pieces with the train side, or none if their first one does."""
     test_pieces = {piece for entry in test for line in entry.text.split("\n") for piece in _pieces(line)}
     sizes = sorted({len(piece) for piece in test_pieces})
     shared: set[tuple[str, ...]] = set()

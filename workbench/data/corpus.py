@@ -63,10 +63,7 @@ class Corpus:
         self.rows = self.windows if self._pairs is None else len(self._pairs)
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
-        """Return training rows from `position` to `position + rows`: ids (rows, length), keys (rows,).
-
-        Only rows of pairs have segments, labels, and padding.
-        """
+        """Return training rows from `position` on: ids (rows, length), keys (rows,); pairs have segments too."""
         import torch
 
         from workbench.tensors import Batch, to_device
@@ -86,10 +83,7 @@ class Corpus:
         return Batch(keys=to_device(keys, device), **values)
 
     def counts(self, rows: int = 1 << 14) -> NDArray[np.int64]:
-        """Return the count (V,) of each token in `rows` rows spread over the corpus, or in all if it has fewer rows.
-
-        The result depends on the corpus alone, and not on the seed.
-        """
+        """Return the count (V,) of each token in `rows` rows spread over the corpus, independent of the seed."""
         return np.bincount(self._spread(rows).ravel(), minlength=self.prepared.vocab)
 
     def pairs(self, rows: int = 1 << 14) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -80,10 +80,7 @@ MOST = 1 << 24  # characters of held-out text that are kept at most
 
 
 def without(document: str, share: float, aside: Aside | None = None) -> str:
-    """Return a document without its held-out parts, "" if nothing is left, and call `aside` with each of these parts.
-
-    `share` is the fraction of all parts that are held out, from 0 to 1.
-    """
+    """Return a document without its held-out parts, a `share` of all; `aside` is called with each of these parts."""
     if not share:
         return document
     remaining = []
@@ -149,10 +146,7 @@ def version_for(language: str) -> str:
 
 
 def is_in(language: str, document: str) -> bool:
-    """Return whether a language, by its code of ISO 639-1, is the most probable language of a document.
-
-    Raises InputError if the package is not installed, or does not know the language.
-    """
+    """Return whether a document's most probable language is this ISO 639-1 code. Raises InputError if unsupported."""
     return bool(_model(language).classify(document[:CHARACTERS])[0] == language)
 
 

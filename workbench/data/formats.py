@@ -167,10 +167,7 @@ def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
 
 
 def warn_of_unread(where: str, names: Sequence[str], total: int, why: str) -> None:
-    """Warn of those of `total` files at a place that are not read, with their names or the count of each suffix.
-
-    `why` ends the sentence.
-    """
+    """Warn of files at a place that are not read, by names or counts of suffixes; `why` ends the sentence."""
     if not names:
         return
     if len(names) <= NAMED:
@@ -183,10 +180,7 @@ def warn_of_unread(where: str, names: Sequence[str], total: int, why: str) -> No
 
 
 def whole_split(paths: Iterable[Path]) -> list[Path]:
-    """Return the files of a split in order. Their names may say how many they are, as in `train-00000-of-00002`.
-
-    Raises InputError if one of them is missing, as after an interrupted download.
-    """
+    """Return the files of a split in order. Raises InputError if `train-00000-of-00002` lacks its sibling."""
     files = sorted(paths)
     for path in files:
         if numbered := NUMBERED.fullmatch(path.name):

@@ -32,10 +32,7 @@ FILES = ("hashes.bin", "places.bin")  # of each band in turn: its hashes in orde
 
 
 def bands_of(threshold: float) -> tuple[int, int]:
-    """Return the number of bands, and of values in each, that separate best at this similarity (`MinHashLSH`).
-
-    Raises InputError if datasketch is not installed.
-    """
+    """Return the number of bands and of values in each for a threshold. Raises InputError without datasketch."""
     try:
         from datasketch import MinHashLSH
     except ImportError:

@@ -177,10 +177,7 @@ def _slices(folder: Path, manifest: Mapping[str, Any], full: bool = False) -> li
 
 
 def check(prepared: Prepared, full: bool = False) -> None:
-    """Raise InputError if the files of a prepared corpus have changed; the next command prepares it again.
-
-    With `full`, every token is read once per process, which takes about a second per GB.
-    """
+    """Raise InputError if a prepared corpus has changed; with `full`, each token is read once (about 1 s per GB)."""
     folder = prepared.folder
     if full and folder in _READ_FULLY:
         return

@@ -104,10 +104,7 @@ def _parts(source: Source) -> Iterator[Source]:
 
 
 def _byte_cuts(file: File | Remote, marks: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield the end and the size in bytes of each part of a text file; the last end is -1.
-
-    A cut is after the first of `marks` that is at least SLICE bytes from the cut before.
-    """
+    """Yield end (-1 for the last) and size of each part: cuts after a mark at least SLICE bytes from the last cut."""
     if only_cr(head(file.path)):
         marks = [mark.replace(b"\n", b"\r") for mark in marks]
     start = 0
@@ -133,10 +130,7 @@ def _after_mark(file: File | Remote, place: int, marks: Sequence[bytes]) -> int:
 
 
 def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
-    """Yield the end of each part of a Parquet file, a row group, and the bytes of the part; the last end is -1.
-
-    The compressed sizes of row groups are scaled to the size of the file.
-    """
+    """Yield end row group (-1 for the last) and size of each part; compressed sizes are scaled to the file's size."""
     sizes = formats.row_groups(file.path)
     scale = file.size / max(1, sum(sizes))
     start = size = 0
@@ -364,10 +358,7 @@ def _started(plan: Plan, workers: int, messages: IO[bytes]) -> Child:
 
 
 def _wait(plan: Plan, children: Sequence[Child], advance: Advance) -> None:
-    """Report progress until all processes have ended, or all slices are there and one still does not answer.
-
-    Raises the error that ended one of them.
-    """
+    """Report progress until all processes end, or all slices are there and one hangs. Raises the error of one."""
     left, running, last = set(range(len(plan.slices))), list(children), time.monotonic()
     while running:
         if not left and time.monotonic() - last > PATIENCE:

@@ -66,10 +66,7 @@ def joined(parts: Iterable[tuple[int, int]]) -> int:
 
 
 class Shards:
-    """A writer of token ids to the files tokens-00000.bin, tokens-00001.bin ..., with SHARD tokens each.
-
-    The files are flushed to disk together with their folder (`workbench.store.cache.staged`).
-    """
+    """A writer of token ids to tokens-00000.bin, tokens-00001.bin ..., which `cache.staged` flushes to disk."""
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
         self.folder, self.dtype = folder, dtype

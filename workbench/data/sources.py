@@ -144,10 +144,7 @@ def identity(source: Source) -> list[Any]:
 
 
 def name_of(source: Source) -> str:
-    """Return the name of a source for display, which is without the suffix of a compression.
-
-    Bytes of a file name that are not UTF-8 are replaced by U+FFFD, since no record could contain them.
-    """
+    """Return a source's name for display, without a compression's suffix; bytes that are not UTF-8 are U+FFFD."""
     if isinstance(source, File | Remote):
         name = source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
         return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -72,10 +72,7 @@ def unpacked_suffix(path: Place) -> str:
 
 
 def packed_or_not(*paths: Path) -> Path | None:
-    """Return the first of some files that is there, itself or compressed; None if there is none.
-
-    A warning names the others that are there.
-    """
+    """Return the first file that is there, itself or compressed, or None; a warning names the others that are there."""
     candidates = (path.with_name(path.name + ending) for path in paths for ending in ("", *PACKINGS))
     there = [each for each in candidates if each.is_file()]
     for other in there[1:]:
@@ -88,10 +85,7 @@ def ignore(_: int) -> None:
 
 
 def chunks(path: Place, advance: Advance = ignore) -> Iterator[bytes]:
-    """Yield the decompressed content of a file in blocks. Several members (as in `cat a.gz b.gz`) are one content.
-
-    Raises InputError if the file is damaged, truncated, or decompresses to more than any text does.
-    """
+    """Yield a file's decompressed content in blocks. Raises InputError if it is damaged, truncated, or a bomb."""
     packing = PACKINGS.get(path.suffix.lower())
     if packing is None:
         yield from _blocks(path, advance)
@@ -251,10 +245,7 @@ def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool) -> Iterat
 
 
 def _texts(path: Place, advance: Advance) -> Iterator[bytes]:
-    """Yield the blocks of a text file, with line feeds in place of carriage returns if only these end its lines.
-
-    Raises InputError for a NUL byte, as in binary data and UTF-16.
-    """
+    """Yield the blocks of a text file, with line feeds for lone carriage returns. Raises InputError for a NUL byte."""
     offset, held = _first(path), b""
     cr = only_cr(head(path))
     for chunk in chunks(path, advance):

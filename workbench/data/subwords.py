@@ -139,10 +139,7 @@ def _unigram(texts: list[str], vocab: int, lowercase: bool, strip_accents: bool)
 
 
 def _pieces(lines: list[str], vocab: int, required: str) -> list[tuple[str, float]]:
-    """Return at most `vocab` pieces, less the special tokens, with their log-probabilities.
-
-    Every character of `required` is one of them. Raises InputError.
-    """
+    """Return at most `vocab` pieces with log-probabilities, with each `required` character. Raises InputError."""
     if importlib.util.find_spec("sentencepiece") is None:
         raise InputError(
             "data.tokenizer=unigram is trained by the package sentencepiece, which is not installed: pip install "

@@ -80,10 +80,7 @@ def tags_of(path: Path) -> str:
 
 
 def read(path: Path) -> list[Sentence]:
-    """Return the sentences of a file, by its suffix with parts of speech or with entities in IOB2.
-
-    Raises InputError naming the file and the line.
-    """
+    """Return a file's sentences, with parts of speech or entities in IOB2 by its suffix. Raises InputError."""
     sentences = [sentence for sentence in read_raw(path) if sentence.words]
     if tags_of(path) == "pos":
         return sentences

@@ -41,10 +41,7 @@ Sentences = dict[str, list[tagged_sentences.Sentence]]  # by part
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """Return the file of each part of the set that a path stands for; the part of an only file is "".
-
-    Raises InputError if there is no file of a part, or if several files could be meant.
-    """
+    """Return the file of each part of a set, an only file under "". Raises InputError if there is none or too many."""
     if not path.exists():
         raise InputError(f"--tasks {path}: there is no such file")
     if not path.is_dir():
@@ -142,10 +139,7 @@ def sides(path: Path, parts: Sentences) -> Sentences:
 
 
 def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Return the tags of the training sentences, then those that occur in test sentences only, both in order.
-
-    Raises InputError if all training words have the same tag, or if there are too many tags.
-    """
+    """Return the tags of the training sentences, then those of test alone. Raises InputError for one or too many."""
     seen = sorted({tag for tags in train for tag in tags})
     if len(seen) > MOST_TAGS:
         raise InputError(
@@ -214,10 +208,7 @@ def _by_word(path: Path, files: list[Path]) -> dict[str, Path]:
 
 
 def _only(path: Path, part: str, files: list[Path]) -> Path:
-    """Return the file to read of those of one part: the one at `path`, else an annotated one, or the only tagged one.
-
-    Raises InputError if several could be meant.
-    """
+    """Return the file to read for a part: `path`, else annotated, else tagged. Raises InputError if unclear."""
     preferences: list[Callable[[Path], bool]] = [
         lambda file: file == path, lambda file: bool(ANNOTATED.search(file.name)),
         lambda file: bool(tagged_sentences.format_of(file)), tagged_sentences.holds_columns,
@@ -274,10 +265,7 @@ TAGS = ("ner_tags", "tags", "pos_tags", "chunk_tags")
 
 
 def splits_of(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of each split of the data set in a folder, in order; empty if there are none.
-
-    Raises InputError if several data sets or configurations are in it.
-    """
+    """Return the files of each split of a data set, in order. Raises InputError if a folder holds several sets."""
     by_split: dict[tuple[Path, str], list[Path]] = {}
     for path in sorted(path for depth in DEPTHS for path in folder.glob(f"{depth}*{SUFFIX}")):
         if match := SHARD.fullmatch(path.stem):
@@ -299,10 +287,7 @@ def shards(first: Path) -> list[Path]:
 
 
 def read_raw(first: Path, column: str = "") -> list[Sentence]:
-    """Return the sentences of the split that a file begins, with the tags as they are written.
-
-    The number of a row stands for the line of its words. Raises InputError naming the file and the row.
-    """
+    """Return the sentences of a split with their tags as written; lines are row numbers. Raises InputError."""
     sentences = [sentence for path in whole_split(shards(first)) for sentence in _sentences(path, column)]
     if not any(sentence.words for sentence in sentences):
         raise InputError(f"{first} holds no tagged sentences")

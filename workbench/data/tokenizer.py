@@ -112,10 +112,7 @@ def special(folder: Path) -> Special:
 
 
 def fast(folder: Path) -> Tokenizer:
-    """Return the tokenizer in a folder as a `tokenizers` object, which neither truncates nor pads.
-
-    It reads "[MASK]" in a text as ordinary text.
-    """
+    """Return a folder's `tokenizers` object, without truncation and padding; "[MASK]" in a text is ordinary text."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -126,10 +123,7 @@ def fast(folder: Path) -> Tokenizer:
 
 
 def sentence_ends(folder: Path, vocab: int) -> NDArray[np.bool_]:
-    """Return which of `vocab` tokens end a sentence, (V,): full stop, exclamation mark and question mark.
-
-    There are none if the folder holds no tokenizer, as for made-up tokens that stand for no text.
-    """
+    """Return which of `vocab` tokens end a sentence (. ! ?), (V,); none if the folder holds no tokenizer."""
     ends = np.zeros(vocab, dtype=bool)
     if (folder / "tokenizer.json").is_file():
         words = fast(folder)
@@ -201,10 +195,7 @@ def pieces(document: str, length: int) -> Iterator[str]:
 
 
 def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
-    """Write tokenizer.json, tokenizer_config.json and vocab.txt, which transformers loads without workbench.
-
-    Only a WordPiece vocabulary has a vocab.txt.
-    """
+    """Write tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt, which transformers loads."""
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": lowercase,
@@ -297,10 +288,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def contradiction(tokenizer: Any) -> str:
-    """Return a sentence on how a fast tokenizer and its vocabulary differ in casing, "" if they do not.
-
-    It is "" as well for a tokenizer in Python, and for a vocabulary without Latin letters.
-    """
+    """Return a sentence on how a fast tokenizer and its vocabulary differ in casing, "" if they do not."""
     if not getattr(tokenizer, "is_fast", False):
         return ""
     special = set(tokenizer.all_special_tokens)

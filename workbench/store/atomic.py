@@ -70,10 +70,7 @@ def cache_root() -> Path:
 
 
 def user_path(text: str | os.PathLike[str], option: str) -> Path:
-    """Return the path that a user typed, with `~` and `~name` replaced by home folders.
-
-    Raises InputError, which names `option`, if there is no such user.
-    """
+    """Return the path that a user typed, with home folders for `~` and `~name`. Raises InputError naming `option`."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -296,10 +293,7 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 
 
 def write_new(path: Path, data: bytes, target: Path | None = None) -> None:
-    """Write a new file and flush it to disk. Raises OSError, and leaves no file, if it cannot be written completely.
-
-    `target` is the path that the error names, if `path` is a temporary name.
-    """
+    """Write a new file and flush it to disk. Raises OSError naming `target` or `path`, and leaves no file then."""
     with disk_errors(target or path, len(data)):
         write_parts(path, [data])
 
@@ -332,10 +326,7 @@ def copy_files(source: Path, target: Path) -> None:
 
 
 def own_folder(folder: Path) -> None:
-    """Raise InputError if `folder` is a link or a file, so that nothing is written through a link.
-
-    A folder that does not exist is accepted.
-    """
+    """Raise InputError if `folder` is a link or a file, so that nothing is written through a link."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
             raise InputError(f"{folder} must be a folder, but it is a link or a file; move it away")

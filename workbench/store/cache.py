@@ -53,10 +53,7 @@ def checked_entry(path: Path) -> Any:
 
 
 def write_entry(path: Path, value: Any) -> None:
-    """Write a JSON value with its hash, in one step. Raises OSError.
-
-    What killed processes left beside it, an hour ago or earlier, is removed.
-    """
+    """Write a JSON value with its hash, in one step, and remove old drafts of killed processes. Raises OSError."""
     make_folder(path.parent)
     atomic.sweep_old(path.parent)
     if path.is_dir() and not path.is_symlink():
@@ -82,10 +79,7 @@ def read_entry(path: Path) -> Any:
 
 
 def is_whole(folder: Path, blocks: int | None = None) -> bool:
-    """Return whether a folder of the cache exists and is unchanged; a warning is logged if it is damaged.
-
-    Of large files, `blocks` blocks in all are read (default: SAMPLED).
-    """
+    """Return whether a folder of the cache is there and unchanged, by `blocks` blocks of large files; warn if not."""
     if not os.path.lexists(folder):
         return False
     fault = next(faults(folder, blocks=blocks), None)
@@ -95,10 +89,7 @@ def is_whole(folder: Path, blocks: int | None = None) -> bool:
 
 
 def faults(folder: Path, full: bool = False, blocks: int | None = None) -> Iterator[str]:
-    """Yield a phrase about each file of a folder that has changed since it was made.
-
-    Of large files only `blocks` blocks are checked in all (default: SAMPLED), but some of each file, unless `full`.
-    """
+    """Yield a phrase about each changed file of a folder, by `blocks` blocks of large files in all unless `full`."""
     try:
         sealed = checked_entry(folder / SEAL)
         if sealed["folder"] != folder.name:
@@ -219,10 +210,7 @@ def discard(path: Path) -> None:
 
 
 def _sweep(stage: Path) -> None:
-    """Remove what killed processes left beside `stage`, a new folder, whose modification time is used as the present.
-
-    Ages are thus measured by the clock of the disk.
-    """
+    """Remove what killed processes left beside `stage`, a new folder, whose time is the present by the disk's clock."""
     now = stage.stat().st_mtime
     for left in stage.parent.iterdir():
         if left != stage and left.name.startswith((".", atomic.STAGE, atomic.TRASH)) and _is_abandoned(left, now):

@@ -164,10 +164,7 @@ def save(
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """Return the newest checkpoint that is not damaged, or None if there are no checkpoints.
-
-    Raises InputError if all checkpoints are damaged.
-    """
+    """Return the newest undamaged checkpoint, or None without any. Raises InputError if all are damaged."""
     own_folder(folder)
     warnings: list[str] = []
     for step in reversed(steps(folder)):
@@ -246,10 +243,7 @@ def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
 def write_part(
     draft: Path, tensors: Mapping[str, Mapping[str, Tensor]], offsets: Offsets | None, final: Path | None = None
 ) -> Files:
-    """Write groups of tensors into the folder `draft` of a checkpoint, and return the files for its manifest.
-
-    Raises OSError, which names `final`, the folder in the end, if given.
-    """
+    """Write groups of tensors into a checkpoint's `draft`; return its files. Raises OSError naming `final` if given."""
     groups = {
         f"{checked_name(group, 'a group of tensors')}.safetensors": content(tensors[group], offsets)
         for group in tensors

@@ -106,10 +106,7 @@ def kinds_of_arithmetic(facts: Mapping[str, Any]) -> list[str]:
 
 @cache
 def code_version() -> dict[str, Any] | None:
-    """Return commit and state of this package's checkout, or None outside of one.
-
-    They are read once in a process, since a checkout may change while a long command still runs the old code.
-    """
+    """Return commit and state of the checkout, read once in a process, since it may change; None outside of one."""
     return _git(Path(workbench.__file__).parent)
 
 

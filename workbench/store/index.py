@@ -30,10 +30,7 @@ RECENT = 2.0  # seconds; a file may change twice within the resolution of its ti
 
 
 class Index:
-    """An index of facts about the runs of a store, in the file ROOT/.NAME.json.
-
-    `of` computes the facts of one run, which must include its `state`.
-    """
+    """An index of facts about the runs of a store, ROOT/.NAME.json; `of` computes the facts, among them `state`."""
 
     def __init__(self, root: Path, name: str, of: Callable[[RunDir], Facts]) -> None:
         self.path, self.of = root / f".{name}.json", of

@@ -49,10 +49,7 @@ class Lease:
             raise LeaseLost(f"{self.folder} was {how}; nothing more is written")
 
     def carry(self, target: Path) -> None:
-        """Rename the folder, with the lease in it, to `target`, so that no other process owns it in between.
-
-        The heartbeat ends. Raises LeaseLost, or OSError if a folder with files is at `target`.
-        """
+        """Rename the folder, with the lease in it, to `target`; the heartbeat ends. Raises LeaseLost or OSError."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=HANGING)

@@ -34,10 +34,7 @@ Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": 
 
 @dataclass(frozen=True)
 class Difference:
-    """A file that differs from its entry in the manifest; `what` describes the difference.
-
-    The kind is `spared` if the file was pruned, or its whole folder was deleted and no report needs it.
-    """
+    """A file that differs from its entry; the kind is `spared` if it was pruned or its spared folder was deleted."""
 
     file: str
     kind: Literal["changed", "missing", "unexpected", "spared"]

@@ -121,10 +121,7 @@ def _reached(run: RunDir) -> tuple[bool, int]:
 
 
 def copy(target: RunStore, records: Sequence[ExperimentRecord], plan: Sequence[Step]) -> list[Step]:
-    """Carry out the steps and write the records to the target; return the steps that could not be carried out.
-
-    Raises OSError if a disk fails; the same call goes on then with what is missing.
-    """
+    """Carry out the steps and write the records; return failed steps. Raises OSError; a repeated call goes on."""
     failed = []
     for step in plan:
         try:
@@ -299,10 +296,7 @@ def _add_scores(run: RunDir, there: RunDir) -> None:
 
 
 def _has_all(there: RunDir, run: RunDir) -> bool:
-    """Return whether another folder of a run is undamaged and has each of its files, with the same content.
-
-    Notes were joined, and the lists of files and of scores may have become longer.
-    """
+    """Return whether another folder of a run is undamaged and has all its files, apart from lists that may grow."""
     if there.damage or there.trained != run.trained:
         return False
     grown = {manifest.NAME, "wanted.json", "notes/notes.json"}

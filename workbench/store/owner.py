@@ -135,10 +135,7 @@ def silence(folder: Path, seen: Seen) -> float:
 
 @functools.cache
 def _ahead(folder: Path) -> float | None:
-    """Return by how many seconds the clock of a folder's disk is ahead of this process's monotonic clock.
-
-    It is the time of a new file, which is removed at once; None if no file can be made there.
-    """
+    """Return the seconds by which the disk's clock is ahead of ours, from a probe file; None if it cannot be made."""
     probe = draft_in(folder)
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))

@@ -148,10 +148,7 @@ def redact(text: str) -> str:
 
 
 def redact_addresses(text: str) -> str:
-    """Return `text` without users, passwords and tokens in addresses, and without the values in their queries.
-
-    Harmless parameters stay, and so do values of a few letters.
-    """
+    """Return `text` without users, passwords and tokens in addresses, and without long or sensitive query values."""
     if "://" in text:
         for pattern, replacement in _RULES[:2]:
             text = pattern.sub(replacement, text)

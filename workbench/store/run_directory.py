@@ -76,10 +76,7 @@ class RunDir:
     # -- files
 
     def file(self, name: str) -> Path:
-        """Return the path of a file or folder of this run, such as "scores/CoLA.json".
-
-        Raises InputError for names that point outside the run's folder, and for symbolic links on the way.
-        """
+        """Return the path of a file of this run. Raises InputError for names outside its folder and for links."""
         path = self.path
         for part in name.split("/"):
             if path.is_symlink():
@@ -88,10 +85,7 @@ class RunDir:
         return path
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Return the object in a JSON file of the run.
-
-        Raises InputError if the file is missing, damaged or of another format.
-        """
+        """Return the object in a JSON file of the run. Raises InputError if it is missing or damaged."""
         try:
             self.file(name)
             return validation.read(self.path, name)
@@ -99,17 +93,11 @@ class RunDir:
             raise damaged(self.path, validation.reason(error)) from None
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
-        """Replace a JSON file in one step, with the run's id and a hash of the content added.
-
-        Raises LeaseLost if this process's lease was taken over, or OSError.
-        """
+        """Replace a JSON file in one step, with the run's id and a hash. Raises LeaseLost or OSError."""
         return self.write(name, sealed({**value, "run_id": self.run_id}))
 
     def write(self, name: str, data: bytes) -> Path:
-        """Replace a file with these bytes in one step, and update the manifest of a finished run.
-
-        Raises LeaseLost if this process's lease was taken over, or OSError.
-        """
+        """Replace a file in one step, and update a finished run's manifest. Raises LeaseLost or OSError."""
         listed = self._unlist(name)
         path = self._put(name, data)
         if listed is not None:
@@ -185,10 +173,7 @@ class RunDir:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[Path | None]:
-        """Yield the staging folder of the lease, or None without a lease.
-
-        Raises LeaseLost if the lease is lost, also if the staging folder disappears inside the block.
-        """
+        """Yield the lease's staging folder, None without a lease. Raises LeaseLost if the lease is lost meanwhile."""
         self.check()
         try:
             yield self.owner.stage if self.owner else None
@@ -258,10 +243,7 @@ class RunDir:
         self.remove("error.log")
 
     def want(self, scores: Iterable[str]) -> None:
-        """Add score files to the list of those that this run must have before its state is `done`.
-
-        A score of a point is named with its place, such as "points/00000100/CoLA-1a2b3c4d-0.json".
-        """
+        """List score files ("points/00000100/NAME.json" for a point's) that the run needs to be `done`."""
         named = set(scores)
         for name in named:
             validation.check_score_name(name)
@@ -278,10 +260,7 @@ class RunDir:
         return validation.points(self.path)
 
     def scores(self, place: str = "") -> dict[str, dict[str, Any]]:
-        """Return the file name and content of every score, of the end of training or of the point at `place`.
-
-        Raises InputError, which names the first damaged file.
-        """
+        """Return name and content of every score, of the end or of the point at `place`. Raises InputError."""
         return {name: self.read_json(f"{place}scores/{name}") for name in validation.score_names(self.path / place)}
 
     def write_score(self, name: str, score: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -344,10 +323,7 @@ class RunDir:
         return reasons
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return all rows logged so far, without an incomplete last line.
-
-        Raises InputError, which names the line, for any other damage.
-        """
+        """Return all rows logged so far, without an incomplete last line. Raises InputError naming a bad line."""
         return list(validation.rows(self.file("metrics.jsonl")))
 
     def rows_to(self, step: int, after: int = 0) -> list[dict[str, Any]]:
@@ -406,10 +382,7 @@ class RunDir:
         return f"metrics.jsonl has changed in the rows before {newest.path.name}"
 
     def check_encoder(self, place: str = "") -> None:
-        """Raise InputError if a file of the encoder was changed, added or deleted since training ended.
-
-        With `place`, it is the encoder of a point, and the changes since the point was written.
-        """
+        """Raise InputError if a file of the encoder (of a point with `place`) differs from its recorded hash."""
         self.check_weights("encoder", place)
 
     def _weights_record(self, place: str) -> dict[str, Any]:
@@ -451,10 +424,7 @@ class RunDir:
         return {"run_id": self.run_id, "state": examined.state, "note": examined.note, "path": str(self.path)}
 
     def examine(self, full: bool = False) -> Examined:
-        """Return the state of the run and the JSON files that were read to determine it, each of them once.
-
-        With `full` every file is compared with its hash. Raises InputError or OSError if files change meanwhile.
-        """
+        """Return the run's state and the JSON files read for it; with `full` every file is hashed. Raises OSError."""
         damage, contents = validation.look(self.path, full)
         if damage:
             return Examined("damaged", damage, contents.records)
@@ -493,10 +463,7 @@ class RunDir:
         return self._has("done.json")
 
     def check_trained(self, lacking: str) -> None:
-        """Raise InputError if the run is damaged or its training is not finished.
-
-        `lacking` ends the message on unfinished training, as in "so there is no model to export".
-        """
+        """Raise InputError if the run is damaged or not trained; `lacking` ends the sentence ("no model to export")."""
         if damage := self.damage:
             raise damaged(self.path, damage)
         if not self.trained:

@@ -176,10 +176,7 @@ class RunStore:
     # -- runs
 
     def open(self, bound: BoundRun) -> RunDir:
-        """Return the folder of a run, which is created if it does not exist.
-
-        Raises InputError if the folder is damaged or contains a run with another spec.
-        """
+        """Return the folder of a run, new or existing. Raises InputError if it is damaged or has another spec."""
         run = RunDir(self.root / checked_name(bound.run_id, "the name of a run"))
         run.file("spec.json")
         if not os.path.lexists(run.path / "spec.json"):
@@ -304,10 +301,7 @@ class RunStore:
         return merged
 
     def experiments(self) -> list[ExperimentRecord]:
-        """Return all records, sorted by name, including damaged ones.
-
-        Raises InputError if a link or a file is in the place of their folder.
-        """
+        """Return all records by name, including damaged ones. Raises InputError if their folder is a link or a file."""
         folder = self.root / EXPERIMENTS
         own_folder(folder)
         if not folder.is_dir():
@@ -377,10 +371,7 @@ def _no_permission(error: BaseException, folder: Path) -> bool:
 
 
 def check_outside(root: Path, out: Path, option: str) -> None:
-    """Raise InputError if `out` lies in the store at `root`: it could replace a file of a run, or count as a run.
-
-    `option` is what the message calls it.
-    """
+    """Raise InputError, which names `option`, if `out` lies in the store at `root`, whose files belong to its runs."""
     place, store = os.path.realpath(out), os.path.realpath(root)
     if os.path.commonpath([place, store]) == store:
         raise InputError(

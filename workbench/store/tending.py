@@ -97,10 +97,7 @@ def notes_of(run: RunDir) -> Notes:
 
 
 def annotate(run: RunDir, change: Callable[[Notes], Notes]) -> Notes:
-    """Change the notes of a run by `change`, and return the new ones; the run may be in use by another process.
-
-    Raises InputError if the file of the notes is damaged, or OSError.
-    """
+    """Change a run's notes by `change`, even in use, and return them. Raises InputError if damaged, OSError."""
     folder = run.file("notes")
     own_folder(folder)
     if not folder.is_dir():
@@ -171,10 +168,7 @@ def parents_first(runs: Sequence[RunDir]) -> list[RunDir]:
 
 
 def remove(store: RunStore, run: RunDir) -> Path:
-    """Move a run to the trash in one step, and return its folder there.
-
-    Raises LeaseHeld if a process uses the run, InputError if it is gone, or OSError; the run stays then.
-    """
+    """Move a run to the trash in one step, and return its folder there. Raises LeaseHeld, InputError or OSError."""
     trash = _trash(store)
     with _owned(run) as lease:
         _mark_removed(store, run.run_id)
@@ -252,10 +246,7 @@ def removed(store: RunStore) -> list[Removed]:
 
 
 def chosen_removed(store: RunStore, words: Sequence[str]) -> list[Removed]:
-    """Return the runs in the trash with these names, or parts that no other name has; all of them without words.
-
-    Raises InputError for a word that is part of no name, or of several.
-    """
+    """Return the runs in the trash that words name, by unique parts; all without words. Raises InputError."""
     every = removed(store)
     known = sorted({each.run_id for each in every})
     chosen = set()

@@ -53,10 +53,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
 
 @dataclass
 class Contents:
-    """The JSON files of a run's folder that were read to check it, each read and hashed once.
-
-    `records` has their contents by name, and `entries` their sizes and hashes as a manifest has them.
-    """
+    """The JSON files of a run that were read to check it: `records` by name, `entries` as a manifest has them."""
 
     folder: Path
     entries: manifest.Entries = field(default_factory=dict)
@@ -261,10 +258,7 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
 
 
 def weights_fault(folder: Path, place: str) -> str | None:
-    """Return which file of the weights of a point differs from the point's record, and how, or None.
-
-    Never raises an error.
-    """
+    """Return which file of a point's weights differs from the point's record, and how, or None; never raises."""
     try:
         point = read(folder, f"{place}point.json")
         for part in ("encoder", "heads"):
@@ -283,10 +277,7 @@ def weights_fault(folder: Path, place: str) -> str | None:
 
 
 def _score_fault(contents: Contents, name: str, done: Mapping[str, Any] | None, place: str = "") -> str | None:
-    """Return how a score is damaged or misplaced, or that it is of other weights, or None.
-
-    `done` is the record of the weights, of the end of training or of the point at `place`. Raises ValueError, OSError.
-    """
+    """Return how a score is damaged, misplaced or of other weights than `done` records, or None. Raises ValueError."""
     checked_name(name, "the name of a score")
     path = f"{place}scores/{name}"
     score = contents.read(path)
@@ -363,10 +354,7 @@ def row(line: bytes) -> dict[str, Any] | None:
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield all rows of a metrics.jsonl, without an incomplete last line.
-
-    Raises InputError, which names the line, for any other damage.
-    """
+    """Yield the rows of a metrics.jsonl without an incomplete last line. Raises InputError naming a damaged line."""
     try:
         file = atomic.open_regular(path)
     except FileNotFoundError:

@@ -65,10 +65,7 @@ class Verified:
 
 
 def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
-    """Read every file of a store and compare it with its recorded hash, if there is one; nothing is changed.
-
-    With `cache_root`, all files of that cache are read and compared as well.
-    """
+    """Compare every file of a store, and of the cache at `cache_root` if given, with its hash; nothing is changed."""
     runs, records = store.runs(), store.experiments()
     checked = of_each(_of_run, runs)
     differences = [(run.run_id, each) for run, (each_of, _) in zip(runs, checked, strict=True) for each in each_of]
@@ -127,10 +124,7 @@ def _listed(run: RunDir) -> Iterator[Difference]:
 
 
 def _sealed_late(run: RunDir, name: str) -> bool:
-    """Return whether a file that is not in the manifest is valid by its own hash and run.
-
-    A command that is killed before it adds a new file to the manifest leaves such a file.
-    """
+    """Return whether an unlisted file is valid by its own hash: a kill before it is listed leaves such a file."""
     if name.startswith("predictions/"):  # in the official layouts of tasks, which have no place for a hash
         try:
             stated = {file: entry for score in run.scores().values() for file, entry in score.get("files", {}).items()}

@@ -64,10 +64,7 @@ _DROPPED = {*HOW, "auto_map", "_name_or_path", "name_or_path", "transformers_ver
 
 
 def kind_of(raw: Mapping[str, Any], tensors: Iterable[str]) -> str | None:
-    """Return the model type by config.json, or else by the names of weights or of the class; None if none says it.
-
-    Configurations of 2020 may lack `model_type`; their weights have names such as `electra.embeddings...`.
-    """
+    """Return the model type by config.json, or else by names of weights or of the class; None if unknown."""
     named = raw.get("model_type")
     if named is not None:
         return named if isinstance(named, str) else None
@@ -266,10 +263,7 @@ class EncoderFiles:
 
 
 def check_encoder_folder(folder: Path) -> EncoderFiles:
-    """Return the files of an encoder after checks that it can be built. Only settings and headers are read.
-
-    Raises InputError with one sentence that names the file and what is wrong with it.
-    """
+    """Return an encoder's files, checked by settings and headers alone. Raises InputError naming the faulty file."""
     files = regular_files(folder)
     if "config.json" not in files:
         raise InputError(f"{folder} holds no encoder: it has no config.json")

@@ -59,10 +59,7 @@ def check_new(name: str) -> None:
 
 
 def upload(folder: Path, name: str, private: bool) -> str:
-    """Upload a folder as the model of this name, which is created if it is new, and return its address.
-
-    Raises InputError if the hub refuses it or cannot be reached.
-    """
+    """Upload a folder as a model of the hub, new or not, and return its address. Raises InputError if it fails."""
     from huggingface_hub import HfApi, errors
 
     # The client's HTTP library differs between versions; its errors have one base, from which HfHubHTTPError is made.

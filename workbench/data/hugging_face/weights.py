@@ -143,10 +143,7 @@ OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in checkp
 
 
 def with_safetensors(folder: Path) -> Path:
-    """Return the folder itself, or a copy in the cache with pytorch_model.bin as safetensors if it has no others.
-
-    Raises InputError if the file holds anything but tensors by name.
-    """
+    """Return the folder, or a cached copy with pytorch_model.bin as safetensors. Raises InputError if it is no dict."""
     files = regular_files(folder)
     if PICKLED_FILE not in files or SINGLE in files or INDEX in files:
         return folder
