@@ -14,12 +14,14 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -100,7 +102,11 @@ def _load(folder: str, split: Split) -> tuple[Entry, ...]:
 def _cached() -> Path:
     """Return the folder of the corpus for the installed versions, which is made if the cache has no intact one."""
     roots = installed("docs")
-    versions = {package: _version(package) for package in roots}
+    versions = dict.fromkeys(roots, "unknown")
+    for package in roots:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            is_python = package == "python"
+            versions[package] = platform.python_version() if is_python else importlib.metadata.version(package)
     makers = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("built_in_text", "docstrings")]
     code = [hashlib.sha256(source).hexdigest() for source in makers]  # changed cleaning code makes another corpus
     folder = cache_root() / "docs" / digest([code, [[p, str(roots[p]), versions[p]] for p in roots]], 16)
@@ -133,19 +139,12 @@ def _root(package: str) -> Path | None:
     return Path(places[0]) if places else None
 
 
-def _version(package: str) -> str:
-    if package == "python":
-        return ".".join(map(str, sys.version_info[:3]))
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-
-
 def _build(folder: Path, roots: dict[str, Path], versions: dict[str, str]) -> None:
-    unique = _unique(_extract(source_files(roots)))
+    unique: dict[str, Entry] = {}  # the first of the entries with the same words
+    for entry in _extract(source_files(roots)):
+        unique.setdefault(" ".join(words(entry.text)), entry)
     sides: dict[Split, list[Entry]] = {"train": [], "test": []}
-    for entry in unique:
+    for entry in unique.values():
         sides["test" if is_test(entry.module) else "train"].append(entry)
     sides["test"] = _without_shared(sides["test"], sides["train"])
     texts = {side: "".join(json.dumps(astuple(entry)) + "\n" for entry in part) for side, part in sides.items()}
@@ -206,14 +205,6 @@ def _extract(files: list[tuple[str, str, str]]) -> list[Entry]:
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without punctuation; texts with equal words count as the same text."""
     return re.findall(r"\w+", text.lower())
-
-
-def _unique(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries without duplicates: the first of those with the same words."""
-    first: dict[str, Entry] = {}
-    for entry in entries:
-        first.setdefault(" ".join(words(entry.text)), entry)
-    return list(first.values())
 
 
 def is_test(module: str) -> bool:

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
@@ -42,22 +42,15 @@ class RemotePath:
 
     url: str
     size: int
+    name: str = field(init=False, compare=False)
+    stem: str = field(init=False, compare=False)
+    suffix: str = field(init=False, compare=False)
+    suffixes: list[str] = field(init=False, compare=False)
 
-    @property
-    def name(self) -> str:
-        return PurePosixPath(urlsplit(self.url).path).name
-
-    @property
-    def stem(self) -> str:
-        return PurePosixPath(self.name).stem
-
-    @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.name).suffix
-
-    @property
-    def suffixes(self) -> list[str]:
-        return PurePosixPath(self.name).suffixes
+    def __post_init__(self) -> None:
+        path = PurePosixPath(urlsplit(self.url).path)
+        for name in ("name", "stem", "suffix", "suffixes"):
+            object.__setattr__(self, name, getattr(path, name))
 
     def __str__(self) -> str:
         return self.url
@@ -138,8 +131,7 @@ def _infos(system: Any, path: str, name: str) -> list[dict[str, Any]]:
 
 
 def _file(system: Any, info: dict[str, Any]) -> tuple[RemotePath, str]:
-    url = str(system.unstrip_protocol(info["name"]))
-    given = {**info, **(info.get("lfs") or {})}
+    url, given = str(system.unstrip_protocol(info["name"])), {**info, **(info.get("lfs") or {})}
     version = next((f"{key}={given[key]}" for key in VERSIONS if given.get(key)), None)
     if given.get("size") is None or version is None:
         lacking = "size" if given.get("size") is None else "hash, version or time"

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,14 +43,12 @@ class FilePart:
     start: int
     end: int
     size: int
+    suffix: str = field(init=False)
+    suffixes: list[str] = field(init=False, compare=False)
 
-    @property
-    def suffix(self) -> str:
-        return self.path.suffix
-
-    @property
-    def suffixes(self) -> list[str]:
-        return self.path.suffixes
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "suffix", self.path.suffix)
+        object.__setattr__(self, "suffixes", self.path.suffixes)
 
     def __str__(self) -> str:
         return f"{self.path} from byte {self.start}" if self.start else str(self.path)
