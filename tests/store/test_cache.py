@@ -303,27 +303,9 @@ def test_an_owner_elsewhere_is_judged_by_its_heartbeat(tmp_path: Path, seconds: 
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     stage = tmp_path / ".made~0123456789abcdef"
     (stage / "content").mkdir(parents=True)
-    lease = {
-        "owner": "abc",
-        "host": os.uname().nodename,
-        "pid": int(gone.stdout),
-        "machine": "another boot",
-        "beat": 10,
-    }
+    pid = int(gone.stdout)
+    lease = {"owner": "abc", "host": os.uname().nodename, "pid": pid, "machine": "another boot", "beat": 10}
     (stage / "lease").write_text(json.dumps(lease))
-    aged(stage, seconds)
-    make(tmp_path / "other")
-    assert stage.exists() == kept
-
-
-@pytest.mark.parametrize(("seconds", "kept"), [(60, True), (3 * 3600, False)])
-def test_staging_folders_of_earlier_versions_are_judged_by_age(tmp_path: Path, seconds: float, kept: bool) -> None:
-    """They carry a host's name and a process number, which two containers may share."""
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    stage = tmp_path / f".made~{os.uname().nodename}~{int(gone.stdout)}~0a1b2c3d"
-    stage.mkdir()
-    (stage / "tokens-00000.bin").touch()
-    os.utime(stage, (0, 0))
     aged(stage, seconds)
     make(tmp_path / "other")
     assert stage.exists() == kept
@@ -365,13 +347,8 @@ def namespace(*more: str) -> list[str]:
 @contextlib.contextmanager
 def in_a_namespace(*words: str) -> Iterator[subprocess.Popen[str]]:
     """The child in a process namespace of its own, where its number is 1, under the same host name."""
-    alone_there = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    if (
-        not shutil.which("unshare")
-        or subprocess.run([*alone_there, "true"], capture_output=True, check=False).returncode
-    ):
-        pytest.skip("process namespaces cannot be made here; that takes unshare and the right to use it")
-    child = subprocess.Popen([*alone_there, sys.executable, "-c", CHILD, *words], stderr=subprocess.PIPE, text=True)
+    command = [*namespace("--mount-proc", "--kill-child"), sys.executable, "-c", CHILD, *words]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         yield child
     finally:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from workbench.report.load import runs_table
 from workbench.store import index
-from workbench.store.atomic import read_sealed, sealed
 from workbench.store.index import Index
 from workbench.store.run_store import RunDir, RunStore
 
@@ -55,15 +54,8 @@ def test_finished_runs_are_read_once_and_others_each_time(store: RunStore) -> No
     assert [row["state"] for row in first].count("done") == 3
 
 
-FILES = (
-    "scores",
-    "done.json",
-    "spec.json",
-    "manifest.json",
-    "encoder/model.safetensors",
-    "metrics.jsonl",
-    "wanted.json",
-)
+FILES = ("scores", "done.json", "spec.json", "manifest.json", "encoder/model.safetensors", "metrics.jsonl",
+         "wanted.json")  # fmt: skip
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -114,18 +106,6 @@ def test_two_indexes_that_were_exchanged_are_both_made_anew(store: RunStore) -> 
     (store.root / "aside").rename(other)
     assert runs_table.rows(store) == rows
     assert [row for _, row in runs_table.states(store)] == states
-
-
-@pytest.mark.parametrize(
-    "entry", [3, [], {"mark": "0"}, {"mark": 0, "facts": {"state": "done"}}, {"mark": "0", "facts": {}}]
-)
-def test_entries_that_cannot_be_used_are_made_anew(store: RunStore, entry: object) -> None:
-    whole, path = runs_table.rows(store), store.root / ".runs.json"
-    content = read_sealed(path)
-    path.write_bytes(sealed({**content, "runs": dict.fromkeys(content["runs"], entry)}))
-    assert runs_table.rows(store) == whole
-    path.write_bytes(sealed({**content, "runs": [entry]}))
-    assert runs_table.rows(store) == whole
 
 
 def test_an_index_of_another_version_is_not_used(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

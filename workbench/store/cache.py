@@ -48,7 +48,7 @@ def checked_entry(path: Path) -> Any:
     """Return the value in a file written by `write_entry`. Raises ValueError if the file has changed, or OSError."""
     entry = atomic.read_sealed(path, largest=1 << 30)
     if entry.get("name") != path.name:
-        raise ValueError(f"{path.name} was written under the name {ascii(entry.get('name'))[:80]}")
+        raise ValueError(f"{path.name} has changed since it was written (its name differs)")
     return entry["value"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.data import built_in_text, sources
-from workbench.data.sources import Code
+from workbench.data.sources import BuiltIn
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 
@@ -28,9 +28,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def resolved() -> Code:
+def resolved() -> BuiltIn:
     (source,) = sources.resolve(DataSpec(corpus=("python-code",)))
-    assert isinstance(source, Code)
+    assert isinstance(source, BuiltIn)
     return source
 
 

@@ -18,7 +18,6 @@ from workbench.data.hugging_face.checks import (
     SIZES,
     check_configuration,
     first_of,
-    layers_of,
 )
 from workbench.errors import InputError
 
@@ -130,12 +129,6 @@ def test_any_settings_are_taken_or_refused_in_one_line(raw: dict[str, Any]) -> N
         for key, (least, most) in SIZES.items():
             assert found.get(key) is None or least <= found[key] <= most
         assert found.items() <= ({"model_type": "bert"} | raw).items()
-
-
-@pytest.mark.parametrize("key", ["num_hidden_layers", "n_layer", "n_layers", "num_layers"])
-def test_the_number_of_layers_has_several_names(key: str) -> None:
-    assert layers_of({key: 7, "hidden_size": 3}) == 7
-    assert layers_of({"hidden_size": 3}) is None and layers_of({key: None}) is None
 
 
 def test_the_first_name_that_is_set_counts() -> None:

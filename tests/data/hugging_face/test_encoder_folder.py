@@ -46,8 +46,9 @@ def test_what_is_found_is_told(tmp_path: Path) -> None:
 def test_layers_are_as_many_as_tensors_of_fractions_at_most(tmp_path: Path) -> None:
     assert check_encoder_folder(encoder(tmp_path, num_hidden_layers=3))
     assert check_encoder_folder(encoder(tmp_path, num_hidden_layers=None))
-    said = refusal(encoder(tmp_path, num_hidden_layers=4))
-    assert " 4 " in said and " 3 " in said
+    for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
+        said = refusal(encoder(tmp_path, **{"num_hidden_layers": None, key: 4}))
+        assert " 4 " in said and " 3 " in said
     assert check_encoder_folder(
         encoder(tmp_path, model_type="albert", num_hidden_layers=12)
     )  # which share their weights

@@ -14,7 +14,8 @@ from workbench.spec.parts import DataSpec
 
 def test_a_plan_of_every_kind_of_source_is_read_as_it_was_written(tmp_path: Path) -> None:
     several = (
-        BuiltIn("docs", "ab", 10), BuiltIn("python-code", "cd", 20), File(Path("/texts/a.txt"), 30, (1_700_000_000_000_000_001, 2, 3)),
+        BuiltIn("docs", "ab", 10), BuiltIn("python-code", "cd", 20),
+        File(Path("/texts/a.txt"), 30, (1_700_000_000_000_000_001, 2, 3)),
         File(Path("/texts/b.txt"), 5, (7, 8, 9), (10, 15)), Remote("s3://bucket/c.txt", 20, "etag", 40, (0, 20)),
         Hub("owner/name", None, "0" * 40),
     )  # fmt: skip
