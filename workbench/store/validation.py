@@ -29,6 +29,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     "point.json": {"step": int, "mark": str, "tokens": _NUMBER, "flops": dict, "encoder": dict, "heads": dict},
     "scores": {"task": str, "metric": str, "seed": int, "value": (*_NUMBER, type(None))},
     "failures": {"task": str, "seed": int, "kind": str, "message": str, "time": str},
+}
+_FACTS: dict[str, dict[str, Any]] = {  # fields by which these files are recognised
     "plan.json": {"steps": _NUMBER, "tokens": _NUMBER, "flops": dict},
     "env.json": {"versions": dict, "machine": dict},
 }
@@ -185,7 +187,7 @@ def _fault(contents: Contents, full: bool) -> str | None:
         return linked
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime
-            contents.read(name)
+            check_fields(name, contents.read(name), _FACTS.get(name, {}))
     wanted = contents.records.get("wanted.json", {})
     for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
         check_score_name(name)
