@@ -15,29 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from text_files import WRITE
+from text_files import WRITE, read, refused
 
-from workbench.data import formats, sources, streams, subwords, tokenizer
+from workbench.data import formats, streams, subwords, tokenizer
 from workbench.errors import InputError
-from workbench.spec.parts import DataSpec
 from workbench.tasks.common.table_files import rows_of
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress, ".xz": lambda raw: lzma.compress(raw, preset=0), ".zst": zstandard.ZstdCompressor().compress,
 }  # fmt: skip
-
-
-def read(path: Path) -> list[str]:
-    return list(sources.documents(DataSpec(corpus=(str(path),))))
-
-
-def refused(path: Path) -> str:
-    """The message, which must be one line, name the file and be no novel."""
-    with pytest.raises(InputError) as caught:
-        read(path)
-    said = str(caught.value)
-    assert "\n" not in said and str(path) in said and len(said) < 400
-    return said
 
 
 @pytest.mark.parametrize("packing", PACK)

@@ -23,15 +23,15 @@ from workbench.spec.run_spec import digest
 
 EACH = pytest.mark.parametrize("kind", subwords.TRAINED)
 SIZE = 800
+# Letters that are rare and equally so, where the order of a hash table would show.
+RARE = " ".join(chr(code) for code in range(0x391, 0x3C9)) + " Ærø Øst Łódź 東京 ½ → ™"
 TEXT = "Hun gik på  vejen,\nog dét var En Ødegård; don't x=1 "
 
 
 @pytest.fixture(scope="module")
 def texts(workbench_cache: Path) -> list[str]:
-    return [entry.text for entry in built_in_text.entries("train")[:300]] + [
-        TEXT * 3,
-        " ".join(map(chr, range(0x391, 0x3C9))),
-    ]
+    english = [entry.text for entry in built_in_text.entries("train")[:300]]
+    return [*english, TEXT * 3, " ".join(map(chr, range(0x391, 0x3C9)))]
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,9 @@ def test_transformers_loads_them(kind: str, folders: dict[str, Path]) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@EACH
 def test_training_does_not_depend_on_process_or_threads(kind: str, texts: list[str]) -> None:
-    """Of WordPiece, `test_tokenizer.py` shows it."""
+    """`tokenizers` alone gives another WordPiece or unigram vocabulary in every process."""
     code = (
         "import hashlib, json, sys; from workbench.data import subwords; texts = json.load(sys.stdin);"
         f"print(hashlib.sha256(subwords.train(texts, 700, True, {kind!r}).to_str().encode()).hexdigest())"
@@ -74,7 +74,7 @@ def test_training_does_not_depend_on_process_or_threads(kind: str, texts: list[s
     found = set()
     for threads, seed in (("1", "1"), ("2", "2"), ("2", "3")):
         done = subprocess.run(
-            [sys.executable, "-c", code], input=json.dumps(texts[:120]), capture_output=True, text=True,
+            [sys.executable, "-c", code], input=json.dumps([*texts[:120], RARE]), capture_output=True, text=True,
             env={**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}, check=True,
         )  # fmt: skip
         found.add(done.stdout)
@@ -183,14 +183,8 @@ def test_earlier_specs_and_vocabularies_keep_their_names(texts: list[str], tmp_p
     assert len(names) == 3 and spec.name in names
     assert tokenizer.settings(DataSpec()) == []
     cased: dict[str, Any] = {"lowercase": False}
-    kinds: list[dict[str, Any]] = [
-        {},
-        {"strip_accents": False},
-        cased,
-        {"tokenizer": "bpe"},
-        {"tokenizer": "bpe"} | cased,
-        {"tokenizer": "unigram"},
-    ]
+    bpe: dict[str, Any] = {"tokenizer": "bpe"}
+    kinds: list[dict[str, Any]] = [{}, {"strip_accents": False}, cased, bpe, bpe | cased, {"tokenizer": "unigram"}]
     found = [tokenizer.train_or_load(DataSpec(**keys), 300, texts[:40], "k", tmp_path) for keys in kinds]
     assert len(set(found)) == len(found)
     assert found[0].name == f"wordpiece-300-{digest([1, 'k', 300, True, tokenizer.SAMPLE], 16)}"

@@ -1,4 +1,4 @@
-"""One owner at a time, whoever dies, sleeps or disagrees about the time."""
+"""One owner at a time, whoever dies, sleeps or disagrees about the time; and whether an owner is running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workbench.errors import LeaseHeld, LeaseLost
 from workbench.store import owner
 from workbench.store.atomic import dumps, write_atomic
 from workbench.store.lease import Lease
-from workbench.store.owner import alive, machine, read
+from workbench.store.owner import alive, fate, machine, process, read
 
 
 def names(folder: Path) -> list[str]:
@@ -53,21 +53,6 @@ def test_held_and_given_back(tmp_path: Path) -> None:
     with pytest.raises(LeaseLost):
         lease.check()
     take(tmp_path).release()
-
-
-def test_a_live_owner_here_is_known_at_once(tmp_path: Path) -> None:
-    lease = take(tmp_path)
-    begin = time.monotonic()
-    with pytest.raises(LeaseHeld):
-        take(tmp_path, grace=600)
-    assert time.monotonic() - begin < 60, "waited for one that is known to live"
-    lease.release()
-
-
-def test_a_heartbeat_from_elsewhere_settles_it(tmp_path: Path) -> None:
-    pretend(tmp_path)
-    with beating(tmp_path / "lease", lambda beat: None), pytest.raises(LeaseHeld, match="on far"):
-        take(tmp_path, grace=30)
 
 
 @contextlib.contextmanager
@@ -153,13 +138,6 @@ def test_silence_ends_it_and_is_remembered_between_calls(tmp_path: Path) -> None
     take(tmp_path, patience=0).release()
 
 
-def test_grace_is_never_less_than_five_beats_of_the_owner(tmp_path: Path) -> None:
-    pretend(tmp_path, beat=0.3)
-    begin = time.monotonic()
-    take(tmp_path, grace=0.1).release()
-    assert time.monotonic() - begin >= 1.5
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[]", b'{"owner": 3}', b'{"owner": "../x", "beat": "y"}'])
 def test_a_damaged_lease_is_waited_out(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "lease").write_bytes(content)
@@ -181,13 +159,6 @@ def take_with_beat(folder: Path) -> Lease:
         return take(folder)
     finally:
         owner.BEAT = usual
-
-
-def test_a_taker_that_died_halfway_does_not_block_the_folder(tmp_path: Path) -> None:
-    pretend(tmp_path, stage=False)  # fenced, but not replaced
-    lease = take(tmp_path)
-    lease.check()
-    lease.release()
 
 
 def test_a_folder_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,3 +287,100 @@ def test_no_posix_locks() -> None:
     """They fail, or do nothing, on shared disks."""
     for path in Path(owner.__file__).parent.rglob("*.py"):
         assert not re.search(r"\b(fcntl|flock|lockf|filelock|sqlite3)\b", path.read_text()), path
+
+
+# ---- the owner of a folder ----
+
+
+def test_what_counts_as_dead(tmp_path: Path) -> None:
+    me = process(os.getpid())
+    assert me is not None
+    here = {"machine": machine(), "pid": os.getpid(), "started": me[1]}
+    for changes, known in (
+        ({}, "running"),
+        ({"started": "1"}, "dead"),  # the number was given to another process
+        ({"pid": 2**22 + 1}, "dead"),
+        ({"machine": "another boot"}, "unknown"),
+        ({"pid": "7"}, "unknown"),
+    ):
+        pretend(tmp_path, stage=False, **(here | changes))
+        seen = read(tmp_path)
+        assert seen is not None and fate(seen) == known, changes
+
+
+@pytest.mark.parametrize("hours", [-9000.0, -3.0, -1.0, 1.0, 3.0, 9000.0])
+def test_a_heartbeat_of_a_machine_with_another_clock_counts(tmp_path: Path, hours: float) -> None:
+    pretend(tmp_path)
+    wrong = time.time() + hours * 3600
+    for _ in range(2):  # at the first look, and after a heartbeat
+        os.utime(tmp_path / "lease", (wrong, wrong))
+        assert alive(tmp_path)
+        wrong += BEAT
+
+
+@pytest.mark.parametrize("hours", [0.0, 3.0])
+def test_silence_by_the_clock_of_the_disk_ends_it_at_the_first_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    pretend(tmp_path)
+    os.utime(tmp_path / "lease", (time.time() + hours * 3600,) * 2)
+    limit = 5 * BEAT
+    time.sleep(2.2 * limit)
+    assert alive(tmp_path, grace=10 * limit)
+    monkeypatch.setattr(owner, "_watched", {})
+    assert not alive(tmp_path, grace=limit)
+    monkeypatch.setattr(owner, "_watched", {})
+    monkeypatch.setattr(owner, "draft_in", lambda folder: folder / "missing" / "probe")
+    owner._ahead.cache_clear()
+    assert alive(tmp_path, grace=limit), "nothing can be written there, so its clock is not known"
+    owner._ahead.cache_clear()
+
+
+def test_a_running_owner_on_this_machine_needs_no_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = process(os.getpid())
+    assert me is not None
+    pretend(tmp_path, machine=machine(), pid=os.getpid(), started=me[1])
+    monkeypatch.setattr(owner, "disk_time", lambda folder: time.time() + 1e6)
+    assert alive(tmp_path)
+
+
+def test_silence_is_counted_from_the_last_heartbeat_that_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(owner.time, "monotonic", lambda: now[0])
+    first = owner.Seen(b"{}", (1, 1), touched=5000.0)  # the clocks of two machines are not compared
+    assert owner.silence(tmp_path, first) == 0
+    now[0] += 7
+    assert owner.silence(tmp_path, first) == 7
+    now[0] += 4
+    monkeypatch.chdir(tmp_path.parent)
+    assert owner.silence(Path(tmp_path.name), first) == 11
+    assert owner.silence(tmp_path, owner.Seen(b"{}", (2, 1), touched=5000.0)) == 0
+    assert owner.silence(tmp_path / "other", first) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "token", "beat", "shown"),
+    [
+        (b'{"owner": "ab12", "beat": 2, "pid": 7, "host": "here"}', "ab12", 2.0, "process 7 on here"),
+        (b'{"owner": "../ab", "beat": -1}', "", owner.BEAT, "process ? on an unknown host"),
+        (b'{"owner": 12, "beat": 1e9}', "", owner.BEAT, "process ? on an unknown host"),
+        (b"[1]", "", owner.BEAT, "process ? on an unknown host"),
+        (b"\xff{", "", owner.BEAT, "process ? on an unknown host"),
+    ],
+)
+def test_no_content_of_a_lease_is_trusted(content: bytes, token: str, beat: float, shown: str) -> None:
+    seen = owner.Seen(content, (1, 1), 0.0)
+    assert (seen.token, seen.beat, str(seen)) == (token, beat, shown)
+
+
+def test_a_process_that_ended_or_is_a_zombie_is_none() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    running = process(child.pid)
+    assert running is not None and running[0] in "RSD" and running[1].isdigit()
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
+    assert process(child.pid) is None
+    child.communicate()
+    assert process(child.pid) is None

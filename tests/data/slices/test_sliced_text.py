@@ -1,18 +1,23 @@
-"""A text that is prepared in slices: the same as in one piece, for any number of processes and kills."""
+"""A text that is prepared in slices: the same as in one piece, for any number of processes; its plan, and damage."""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from slice_text import Small, make, spec_of
+from slice_text import Small, content, make, spec_of
 
 from workbench.data import filters, prepare, preprocessing
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared
+from workbench.data.preprocessing import KINDS, Plan, Slice
+from workbench.data.sources import BuiltIn, File, Hub, Remote
 from workbench.errors import InputError
+from workbench.spec.parts import DataSpec
 from workbench.store.cache import differences
 
 
@@ -77,3 +82,68 @@ def test_faulty_text_ends_in_one_sentence(book: Path, tmp_path: Path, sliced: Sm
         with pytest.raises(InputError, match=r"bad.txt.* is not UTF-8: byte 0xff at offset 600000"):
             make(spec_of(path, data__tokenizer=str(words)), tmp_path / "cache", workers)
     assert not list((tmp_path / "cache").glob("data/*")) and not list((tmp_path / "cache/slices").glob(".*"))
+
+
+def test_a_damaged_slice_alone_is_made_again(
+    book: Path, tmp_path: Path, sliced: Small, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sliced(100_000)
+    made = make(spec_of(book), tmp_path)
+    before = content(tmp_path)
+    slice_ = sorted((tmp_path / "slices").iterdir())[3]
+    path = slice_ / "tokens-00000.bin"
+    path.write_bytes(path.read_bytes()[:-2] + b"\xff\xff")
+    with pytest.raises(InputError, match="has changed since it was prepared"):
+        prepare.check(made)
+    encoded: list[int] = []
+    real = preprocessing._encode
+    monkeypatch.setattr(
+        preprocessing, "_encode", lambda plan, number, *rest: (encoded.append(number), real(plan, number, *rest))
+    )
+    assert make(spec_of(book), tmp_path) == made and encoded == [3] and content(tmp_path) == before
+    (slice_ / "slice.json").write_text("{}")
+    assert make(spec_of(book), tmp_path) == made and encoded == [3, 3] and content(tmp_path) == before
+    assert str(slice_) in caplog.text
+
+
+def test_a_file_that_changes_meanwhile_is_refused(
+    book: Path, tmp_path: Path, sliced: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.txt"
+    path.write_bytes(book.read_bytes())
+    sliced(100_000)
+    real = preprocessing.encode
+
+    def changing(*args: object) -> None:
+        real(*args)  # type: ignore[arg-type]
+        os.utime(path, ns=(1, time.time_ns()))
+
+    monkeypatch.setattr(preprocessing, "encode", changing)
+    with pytest.raises(InputError, match="was changed while it was read"):
+        make(spec_of(path), tmp_path / "cache")
+
+
+def test_a_plan_of_every_kind_of_source_is_read_as_it_was_written(tmp_path: Path) -> None:
+    several = (
+        BuiltIn("docs", "ab", 10), BuiltIn("python-code", "cd", 20),
+        File(Path("/texts/a.txt"), 30, (1_700_000_000_000_000_001, 2, 3)),
+        File(Path("/texts/b.txt"), 5, (7, 8, 9), (10, 15)), Remote("s3://bucket/c.txt", 20, "etag", 40, (0, 20)),
+        Hub("owner/name", None, "0" * 40),
+    )  # fmt: skip
+    assert {type(source) for source in several} == set(KINDS.values())
+    slices = (Slice(several[:2]), Slice(several[2:4]), Slice(several[4:]))
+    plan = Plan(tmp_path, "text-1", DataSpec(corpus=("x",), length=16), tmp_path / "tokenizers" / "wp-1", slices)
+    plan.write()
+    assert Plan.read(plan.path) == plan
+    assert [plan.name(0), plan.folder(1).name, plan.lock(12).name] == ["text-1-00000", "text-1-00001", "text-1-00012"]
+    assert plan.folder(0).parent != plan.lock(0).parent and plan.path.parent.parent == tmp_path
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"key": "x"}'])
+def test_what_is_no_plan_is_refused(content: str | None, tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    path = tmp_path / "plans" / "odd.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=r"odd\.json is no plan of a text's slices, which data prepare writes"):
+        Plan.read(path)
