@@ -42,9 +42,7 @@ def test_sources_are_read_packed_or_not_without_dev_and_test(tmp_path: Path, cap
 
 def test_words_are_told_by_source(tmp_path: Path) -> None:
     path = folder_of(
-        tmp_path / "babylm",
-        childes__train="what is that ?\n" * 300,
-        bnc_spoken__train__xz="yes  no\n" * 200,
+        tmp_path / "babylm", childes__train="what is that ?\n" * 300, bnc_spoken__train__xz="yes  no\n" * 200
     )
     spec = resolve("nano", {"data.corpus": str(path), "encoder.vocab": 60, "batch.size": 2, "data.length": 16})
     prepared = prepare(spec, silent, tmp_path / "cache")

@@ -18,16 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.data.minhash import FILES, REPEATED, bands_of
-from workbench.data.preprocessing import (
-    DUPLICATES,
-    FACTS,
-    FLAGS,
-    Plan,
-    Slice,
-    discard_damaged,
-    facts_of,
-    remove_locks,
-)
+from workbench.data.preprocessing import DUPLICATES, FACTS, FLAGS, Plan, Slice, discard_damaged, facts_of, remove_locks
 from workbench.data.streams import Advance
 from workbench.spec.parts import DataSpec
 from workbench.spec.run_spec import digest

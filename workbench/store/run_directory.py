@@ -14,16 +14,7 @@ from workbench.errors import DamagedRun, InputError, remedy
 from workbench.spec.run_spec import parse_stored
 from workbench.spec.stages import ResolvedSpec
 from workbench.store import checkpoint, manifest, validation
-from workbench.store.atomic import (
-    checked_name,
-    discard,
-    disk_errors,
-    draft_in,
-    place,
-    sealed,
-    sync_tree,
-    write_atomic,
-)
+from workbench.store.atomic import checked_name, discard, disk_errors, draft_in, place, sealed, sync_tree, write_atomic
 from workbench.store.lease import Lease, acquire
 from workbench.store.owner import BEAT, GRACE, alive, read
 from workbench.store.redact import redact

@@ -10,15 +10,7 @@ import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.hugging_face.checks import (
-    CAUSAL,
-    FIRST,
-    KINDS,
-    LAST,
-    SIZES,
-    check_configuration,
-    first_of,
-)
+from workbench.data.hugging_face.checks import CAUSAL, FIRST, KINDS, LAST, SIZES, check_configuration, first_of
 from workbench.errors import InputError
 
 FOLDER = Path("models") / "mine"
