@@ -27,25 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import DamagedRun, InputError
-from workbench.store.atomic import (
-    checked_name,
-    discard,
-    disk_errors,
-    draft_in,
-    dumps,
-    free,
-    no_room,
-    open_regular,
-    own_folder,
-    place,
-    read_bytes,
-    read_object,
-    sha256_of,
-    sha256_unless_stopped,
-    sweep,
-    sync_folder,
-    write_parts,
-)
+from workbench.store import atomic
 from workbench.store.lease import Lease
 from workbench.store.manifest import pruned
 
@@ -76,8 +58,8 @@ class Checkpoint:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        checked_name(group, "a group of tensors")
-        listed = read_object(self.path / "manifest.json", format=FORMAT)["files"]
+        atomic.checked_name(group, "a group of tensors")
+        listed = atomic.read_object(self.path / "manifest.json", format=FORMAT)["files"]
         parts = sorted(name for name in listed if (match := _PART.fullmatch(name)) and match[1] == group)
         try:
             return _joined([load_file(self.path / name) for name in parts or [f"{group}.safetensors"]])
@@ -106,8 +88,8 @@ def part_name(group: str, index: int, count: int) -> str:
 def room(folder: Path, needed: int) -> None:
     """Raise OSError with path, needed and free bytes if the disk of `folder` has fewer than `needed` bytes free."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-    if free(place) < needed:
-        raise no_room(folder, needed)
+    if atomic.free(place) < needed:
+        raise atomic.no_room(folder, needed)
 
 
 def save(
@@ -127,33 +109,33 @@ def save(
     function that waits for their files; `offsets` are those of this process's part. Raises OSError if the checkpoint
     cannot be written; older ones are unchanged then.
     """
-    own_folder(folder)
+    atomic.own_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{step:08d}"
     try:
         if owner is not None:
             owner.check()
-        sweep(folder)
+        atomic.sweep(folder)
         if final.exists() and problem(final) is None:
             return final
-        draft = draft_in(owner.stage if owner else folder)
+        draft = atomic.draft_in(owner.stage if owner else folder)
         try:
-            with disk_errors(final):
+            with atomic.disk_errors(final):
                 draft.mkdir()
                 others: Callable[[], Files] = beside(draft) if beside is not None else dict
                 files = write_part(draft, tensors, offsets, final) | others()
-                with disk_errors(final, RESERVE):
+                with atomic.disk_errors(final, RESERVE):
                     record = {"format": FORMAT, "step": step, "state": state}
                     files["state.json"] = _write(draft / "state.json", iter([_bytes(record)]))
                     content_of = {"format": FORMAT, "step": step, "files": files}
                     _write(draft / "manifest.json", iter([_bytes(content_of)]))
-                    sync_folder(draft)
-            place(draft, final, owner.check if owner is not None else None, draft.parent)
+                    atomic.sync_folder(draft)
+            atomic.place(draft, final, owner.check if owner is not None else None, draft.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         fault = problem(final)
         if fault is not None:
-            discard(final, draft.parent)
+            atomic.discard(final, draft.parent)
             raise OSError(errno.EIO, f"a checkpoint that was just written differs when it is read: {fault}", str(final))
         _prune(folder, step, max(keep, 2), draft.parent)
     except FileNotFoundError:
@@ -165,13 +147,13 @@ def save(
 
 def newest(folder: Path) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, or None without any. Raises InputError if all are damaged."""
-    own_folder(folder)
+    atomic.own_folder(folder)
     warnings: list[str] = []
     for step in reversed(steps(folder)):
         path = folder / f"step-{step:08d}"
-        fault = problem(path, sha256_unless_stopped)
+        fault = problem(path, atomic.sha256_unless_stopped)
         if fault is None:
-            return Checkpoint(path, step, read_object(path / "state.json")["state"], tuple(warnings))
+            return Checkpoint(path, step, atomic.read_object(path / "state.json")["state"], tuple(warnings))
         warnings.append(f"{path} is damaged ({fault}); the previous checkpoint is used")
     if warnings:
         raise DamagedRun(
@@ -181,24 +163,26 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def problem(path: Path, sha256: Digest | None = sha256_of) -> str | None:
+def problem(path: Path, sha256: Digest | None = atomic.sha256_of) -> str | None:
     """Return how a checkpoint is damaged, or None; without `sha256` only presence and sizes of files are checked."""
     try:
         if path.is_symlink():
             return "it is a symbolic link"
-        content = read_bytes(path / "manifest.json")
-        manifest = read_object(path / "manifest.json", format=FORMAT)
+        content = atomic.read_bytes(path / "manifest.json")
+        manifest = atomic.read_object(path / "manifest.json", format=FORMAT)
         if content != _bytes(manifest) or f"step-{manifest['step']:08d}" != path.name:
             return "manifest.json has changed since it was written"
         for name, entry in manifest["files"].items():
             if not os.path.lexists(path / name) and f"{path.parent.name}/{path.name}/{name}" in pruned(path.parents[1]):
                 continue
-            with open_regular(path / checked_name(name, "a file of a checkpoint")) as file:
+            with atomic.open_regular(path / atomic.checked_name(name, "a file of a checkpoint")) as file:
                 if os.fstat(file.fileno()).st_size != entry["bytes"]:
                     return f"{name} has {os.fstat(file.fileno()).st_size} bytes instead of {entry['bytes']}"
                 if sha256 is not None and sha256(file) != entry["sha256"]:
                     return f"{name} has changed since it was written"
-        if "state.json" not in manifest["files"] or not isinstance(read_object(path / "state.json")["state"], dict):
+        if "state.json" not in manifest["files"] or not isinstance(
+            atomic.read_object(path / "state.json")["state"], dict
+        ):
             return "state.json has no state"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -213,7 +197,7 @@ def faults(folder: Path, hashes: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the name of each damaged checkpoint in `folder` and how it is damaged, as `problem` says."""
     for step in steps(folder):
         name = f"step-{step:08d}"
-        if fault := problem(folder / name, sha256_unless_stopped if hashes else None):
+        if fault := problem(folder / name, atomic.sha256_unless_stopped if hashes else None):
             yield name, fault
 
 
@@ -232,10 +216,10 @@ def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
     for other in reversed(steps(folder)):
         path = folder / f"step-{other:08d}"
         if other > step and problem(path) is not None:
-            discard(path, trash)
+            atomic.discard(path, trash)
         elif other < step:
             if good >= keep or problem(path, None) is not None:
-                discard(path, trash)
+                atomic.discard(path, trash)
             else:
                 good += 1
 
@@ -245,19 +229,19 @@ def write_part(
 ) -> Files:
     """Write groups of tensors into a checkpoint's `draft`; return its files. Raises OSError naming `final` if given."""
     groups = {
-        f"{checked_name(group, 'a group of tensors')}.safetensors": content(tensors[group], offsets)
+        f"{atomic.checked_name(group, 'a group of tensors')}.safetensors": content(tensors[group], offsets)
         for group in tensors
     }
     needed = sum(size for size, _ in groups.values()) + RESERVE
     room((final or draft).parent, needed)
-    with disk_errors(final or draft, needed):
+    with atomic.disk_errors(final or draft, needed):
         files = {name: _write(draft / name, parts) for name, (_, parts) in groups.items()}
-        sync_folder(draft)
+        atomic.sync_folder(draft)
     return files
 
 
 def _bytes(value: Any) -> bytes:
-    return (dumps(value) + "\n").encode()
+    return (atomic.dumps(value) + "\n").encode()
 
 
 def _write(path: Path, parts: Iterator[bytes | memoryview]) -> dict[str, Any]:
@@ -271,7 +255,7 @@ def _write(path: Path, parts: Iterator[bytes | memoryview]) -> dict[str, Any]:
             sha.update(part)
             size += len(part)
 
-    write_parts(path, hashed())
+    atomic.write_parts(path, hashed())
     return {"bytes": size, "sha256": sha.hexdigest()}
 
 

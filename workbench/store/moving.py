@@ -19,21 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.errors import InputError, LeaseHeld, LeaseLost
-from workbench.store import checkpoint, manifest, tending, validation
-from workbench.store.atomic import (
-    BLOCK,
-    STAGE,
-    TRASH,
-    discard,
-    disk_errors,
-    draft_in,
-    open_regular,
-    own_folder,
-    place,
-    read_bytes,
-    sync_folder,
-    write_parts,
-)
+from workbench.store import atomic, checkpoint, manifest, tending, validation
+from workbench.store.atomic import write_parts
 from workbench.store.lease import Lease, acquire
 from workbench.store.owner import alive, read
 from workbench.store.run_directory import RunDir
@@ -166,10 +153,10 @@ def move(source: RunStore, target: RunStore, records: Sequence[ExperimentRecord]
         lease = acquire(folder, patience=tending.PATIENCE)
         try:
             for record in records:
-                discard(folder / f"{record.name}.json", lease.stage)
+                atomic.discard(folder / f"{record.name}.json", lease.stage)
         finally:
             lease.release()
-        sync_folder(folder)
+        atomic.sync_folder(folder)
     return failed
 
 
@@ -191,7 +178,7 @@ def _carry_out(step: Step, target: RunStore) -> None:
                 if os.path.lexists(there.path):
                     raise InputError(f"{there.path} was made by another command; give the same command again")
                 lease.carry(there.path)
-            sync_folder(target.root)
+            atomic.sync_folder(target.root)
             with contextlib.suppress(OSError):
                 (target.root / INCOMING).rmdir()
             _join_notes(before, there)
@@ -213,11 +200,13 @@ def _content(folder: Path) -> tuple[list[str], list[str]]:
     """
     folders, files = [], []
     for path, inner, leaves in os.walk(folder):
-        inner[:] = [name for name in inner if not name.startswith((STAGE, TRASH))]
+        inner[:] = [name for name in inner if not name.startswith((atomic.STAGE, atomic.TRASH))]
         links = [name for name in inner if os.path.islink(os.path.join(path, name))]
         inner[:] = [name for name in inner if name not in links]
         folders.append(path)
-        kept = [name for name in (*leaves, *links) if not name.startswith((STAGE, TRASH)) and name != "lease"]
+        kept = [
+            name for name in (*leaves, *links) if not name.startswith((atomic.STAGE, atomic.TRASH)) and name != "lease"
+        ]
         files += [os.path.relpath(os.path.join(path, name), folder) for name in kept]
     return folders, sorted(files, key=lambda name: (name == "done.json", name))
 
@@ -225,15 +214,15 @@ def _content(folder: Path) -> tuple[list[str], list[str]]:
 def _copied(run: RunDir, target: RunStore) -> RunDir:
     """Copy all files of a run beside the runs of the target, compare them with their hashes, and return the copy."""
     incoming = target.root / INCOMING
-    own_folder(incoming)
+    atomic.own_folder(incoming)
     copied = RunDir(incoming / run.run_id)
-    with disk_errors(copied.path):
+    with atomic.disk_errors(copied.path):
         copied.path.mkdir(parents=True, exist_ok=True)
     listed = (manifest.read(run.path) or {}) if run.trained else {}
     with copied.lease() as lease:
         folders, names = _content(run.path)
         for name in set(_content(copied.path)[1]) - set(names):  # of an earlier copy, before the run changed
-            discard(copied.path / name, lease.stage)
+            atomic.discard(copied.path / name, lease.stage)
         for path in folders:  # a folder without files, such as the heads of a run that has none, counts
             (copied.path / os.path.relpath(path, run.path)).mkdir(exist_ok=True)
         for name in names:
@@ -241,7 +230,7 @@ def _copied(run: RunDir, target: RunStore) -> RunDir:
             if _hash(file) != (sha or _hash(run.path / name)):
                 _copy_file(run.path / name, file, sha, lease)
         for path in _content(copied.path)[0]:
-            sync_folder(Path(path))
+            atomic.sync_folder(Path(path))
         fault = validation.fault(copied.path, full=True) or (None if copied.trained else copied.progress_damage())
         if fault:
             raise InputError(
@@ -253,7 +242,7 @@ def _copied(run: RunDir, target: RunStore) -> RunDir:
 def _hash(file: Path) -> str:
     """Return the SHA-256 of a file, "" if it is not there. Raises InputError for a link, pipe or device, or OSError."""
     try:
-        with open_regular(file) as opened:
+        with atomic.open_regular(file) as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         return ""
@@ -263,21 +252,21 @@ def _hash(file: Path) -> str:
 
 def _copy_file(source: Path, file: Path, sha: str | None, lease: Lease) -> None:
     """Copy a file, flush it to disk, and compare what was written with the hash. Raises InputError or OSError."""
-    draft, of_source = draft_in(lease.stage), hashlib.sha256()
+    draft, of_source = atomic.draft_in(lease.stage), hashlib.sha256()
 
     def blocks() -> Iterator[bytes]:
-        with open_regular(source) as opened:
-            while block := opened.read(BLOCK):
+        with atomic.open_regular(source) as opened:
+            while block := opened.read(atomic.BLOCK):
                 of_source.update(block)
                 yield block
 
-    with disk_errors(file):
+    with atomic.disk_errors(file):
         write_parts(draft, blocks())
     written = _hash(draft)
     if written != of_source.hexdigest() or (sha and written != sha):
         draft.unlink()
         raise InputError(f"{source} could not be copied: what was written differs from its hash; verify that store")
-    place(draft, file, lease.check)
+    atomic.place(draft, file, lease.check)
 
 
 def _add_scores(run: RunDir, there: RunDir) -> None:
@@ -291,8 +280,8 @@ def _add_scores(run: RunDir, there: RunDir) -> None:
                 if name not in present:
                     there.want([f"{point}{name}"])
                     for file in score.get("files", {}):
-                        there.write(file, read_bytes(run.file(file)))
-                    there.write(f"{point}scores/{name}", read_bytes(run.file(f"{point}scores/{name}")))
+                        there.write(file, atomic.read_bytes(run.file(file)))
+                    there.write(f"{point}scores/{name}", atomic.read_bytes(run.file(f"{point}scores/{name}")))
 
 
 def _has_all(there: RunDir, run: RunDir) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 from workbench.errors import DamagedRun, InputError, remedy
 from workbench.spec.run_spec import parse_stored
 from workbench.spec.stages import ResolvedSpec
-from workbench.store import checkpoint, manifest, validation
-from workbench.store.atomic import checked_name, discard, disk_errors, draft_in, place, sealed, sync_tree, write_atomic
+from workbench.store import atomic, checkpoint, manifest, validation
+from workbench.store.atomic import write_atomic
 from workbench.store.lease import Lease, acquire
 from workbench.store.owner import BEAT, GRACE, alive, read
 from workbench.store.redact import redact
@@ -72,7 +72,7 @@ class RunDir:
         for part in name.split("/"):
             if path.is_symlink():
                 raise InputError(f"{path} is a symbolic link, which a run's folder must not contain; move it away")
-            path = path / checked_name(part, "the name of a file of a run")
+            path = path / atomic.checked_name(part, "the name of a file of a run")
         return path
 
     def read_json(self, name: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class RunDir:
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
         """Replace a JSON file in one step, with the run's id and a hash. Raises LeaseLost or OSError."""
-        return self.write(name, sealed({**value, "run_id": self.run_id}))
+        return self.write(name, atomic.sealed({**value, "run_id": self.run_id}))
 
     def write(self, name: str, data: bytes) -> Path:
         """Replace a file in one step, and update a finished run's manifest. Raises LeaseLost or OSError."""
@@ -105,7 +105,7 @@ class RunDir:
 
     def _list(self, files: manifest.Entries) -> None:
         """Replace the manifest by one with these entries."""
-        self._put(manifest.NAME, sealed(manifest.content(self.run_id, files)))
+        self._put(manifest.NAME, atomic.sealed(manifest.content(self.run_id, files)))
 
     def _unlist(self, name: str) -> manifest.Entries | None:
         """Remove a file from the manifest of a finished run; return the other entries, None if none covers `name`."""
@@ -123,17 +123,17 @@ class RunDir:
     def staged(self, name: str) -> Iterator[Path]:
         """Yield a new folder, which replaces `name`, such as "encoder", if the block ends without an error."""
         target = self.file(name)
-        with disk_errors(target), self._guarded() as stage:
+        with atomic.disk_errors(target), self._guarded() as stage:
             target.parent.mkdir(exist_ok=True)
-            draft = draft_in(stage or self.path)
+            draft = atomic.draft_in(stage or self.path)
             try:
                 draft.mkdir()
                 yield draft
-                sync_tree(draft)
-                place(draft, target, self.check, stage)
+                atomic.sync_tree(draft)
+                atomic.place(draft, target, self.check, stage)
             finally:
                 with contextlib.suppress(OSError):
-                    discard(draft, stage)
+                    atomic.discard(draft, stage)
 
     def remove(self, name: str) -> None:
         """Delete a file or folder of this run, if it exists, and remove a file's entry from the manifest."""
@@ -141,7 +141,7 @@ class RunDir:
         self._unlist(name)
         with self._guarded() as stage:
             if os.path.lexists(path):
-                discard(path, stage)
+                atomic.discard(path, stage)
 
     # -- ownership
 
@@ -199,7 +199,7 @@ class RunDir:
             "manifest": manifest.NAME,
             "run_id": self.run_id,
         }
-        done = sealed(record)
+        done = atomic.sealed(record)
         try:
             files = manifest.entries(self.path)
         except (ValueError, OSError) as error:

@@ -23,25 +23,8 @@ from workbench.errors import DamagedRun, InputError, LeaseHeld, LeaseLost, sugge
 from workbench.process import in_threads
 from workbench.spec.run_spec import RunSpec, digest, parse
 from workbench.spec.stages import BoundRun
-from workbench.store.atomic import (
-    can_hold_files,
-    checked_name,
-    disk_errors,
-    draft_in,
-    dumps,
-    loads,
-    own_folder,
-    place_first,
-    read_bytes,
-    read_object,
-    read_sealed,
-    sealed,
-    sweep_old,
-    sync_folder,
-    user_path,
-    write_atomic,
-    write_new,
-)
+from workbench.store import atomic
+from workbench.store.atomic import read_sealed
 from workbench.store.lease import acquire
 from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir, State, now
@@ -140,7 +123,7 @@ class RunStore:
                     raise
                 raise InputError(f"{self.root} cannot be created; choose another folder with --runs") from None
         try:
-            read_object(mark, format=NAMING)
+            atomic.read_object(mark, format=NAMING)
         except FileNotFoundError:
             if not create:
                 raise InputError(
@@ -155,7 +138,7 @@ class RunStore:
     def _mark(self, mark: Path) -> None:
         """Make the folder a store by its file `store.json`. Raises InputError if it takes no files, or OSError."""
         try:
-            write_atomic(mark, (dumps({"format": NAMING}) + "\n").encode())
+            atomic.write_atomic(mark, (atomic.dumps({"format": NAMING}) + "\n").encode())
         except (FileNotFoundError, PermissionError) as error:
             if _no_permission(error, self.root):
                 raise
@@ -165,7 +148,7 @@ class RunStore:
     def check(cls, root: Path | str) -> None:
         """Raise InputError or OSError if `root` is not a store and cannot become one; nothing is written."""
         path = _resolved(root)
-        if os.path.lexists(path / "store.json") or not can_hold_files(path):
+        if os.path.lexists(path / "store.json") or not atomic.can_hold_files(path):
             cls(root)
 
     @classmethod
@@ -177,7 +160,7 @@ class RunStore:
 
     def open(self, bound: BoundRun) -> RunDir:
         """Return the folder of a run, new or existing. Raises InputError if it is damaged or has another spec."""
-        run = RunDir(self.root / checked_name(bound.run_id, "the name of a run"))
+        run = RunDir(self.root / atomic.checked_name(bound.run_id, "the name of a run"))
         run.file("spec.json")
         if not os.path.lexists(run.path / "spec.json"):
             self._create(run, bound.spec)
@@ -210,7 +193,7 @@ class RunStore:
         """Create the folder of a run together with its spec, in one step, unless another process has just done so."""
         if not self._swept:
             self._swept = True
-            sweep_old(self.root)
+            atomic.sweep_old(self.root)
         raw = spec.model_dump(mode="json")
         record = {
             "format": NAMING,
@@ -219,13 +202,13 @@ class RunStore:
             "spec_sha": digest(raw, 64),
             "spec": raw,
         }
-        draft = draft_in(self.root)
-        with disk_errors(run.path):
+        draft = atomic.draft_in(self.root)
+        with atomic.disk_errors(run.path):
             try:
                 draft.mkdir()
-                write_new(draft / "spec.json", sealed(record), run.path / "spec.json")
-                sync_folder(draft)
-                place_first(draft, run.path)
+                atomic.write_new(draft / "spec.json", atomic.sealed(record), run.path / "spec.json")
+                atomic.sync_folder(draft)
+                atomic.place_first(draft, run.path)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
 
@@ -246,7 +229,7 @@ class RunStore:
 
     def get(self, run_id: str) -> RunDir:
         """Return a run by its name. Raises InputError if there is none."""
-        run = RunDir(self.root / checked_name(run_id, "the name of a run"))
+        run = RunDir(self.root / atomic.checked_name(run_id, "the name of a run"))
         if run_id in (EXPERIMENTS, JOBS, REMOVED) or not os.path.lexists(run.path):
             names = [other.run_id for other in self.runs()]
             raise InputError(f"no run {run_id!r} in {self.root}{suggest(run_id, names) if names else ''}")
@@ -255,7 +238,7 @@ class RunStore:
     def removal(self, run_id: str) -> str:
         """Return a phrase on when a run that has no folder was removed or moved; "" if it was not, or has a folder."""
         try:
-            note = read_object(self.root / REMOVED / f"{run_id}.json", format=FORMAT)
+            note = atomic.read_object(self.root / REMOVED / f"{run_id}.json", format=FORMAT)
         except (OSError, ValueError):
             return ""
         if os.path.lexists(self.root / run_id):
@@ -272,9 +255,9 @@ class RunStore:
         InputError if the existing record cannot be used.
         """
         folder = self.root / EXPERIMENTS
-        own_folder(folder)
+        atomic.own_folder(folder)
         folder.mkdir(exist_ok=True)
-        path = folder / f"{checked_name(record.name, 'the name of an experiment')}.json"
+        path = folder / f"{atomic.checked_name(record.name, 'the name of an experiment')}.json"
         lease = acquire(folder, patience=20)
         try:
             before = self._record(path) if os.path.lexists(path) else record
@@ -295,7 +278,7 @@ class RunStore:
                 command=redact(record.command),
                 updated=updated or now(),
             )
-            write_atomic(path, sealed(merged.dump()), lease.stage, lease.check)
+            atomic.write_atomic(path, atomic.sealed(merged.dump()), lease.stage, lease.check)
         finally:
             lease.release()
         return merged
@@ -303,14 +286,14 @@ class RunStore:
     def experiments(self) -> list[ExperimentRecord]:
         """Return all records by name, including damaged ones. Raises InputError if their folder is a link or a file."""
         folder = self.root / EXPERIMENTS
-        own_folder(folder)
+        atomic.own_folder(folder)
         if not folder.is_dir():
             return []
         return [self._record(folder / name) for name in sorted(os.listdir(folder)) if name.endswith(".json")]
 
     def experiment(self, name: str) -> ExperimentRecord:
         """Return a record by its name. Raises InputError if there is none or it cannot be used."""
-        path = self.root / EXPERIMENTS / f"{checked_name(name, 'the name of an experiment')}.json"
+        path = self.root / EXPERIMENTS / f"{atomic.checked_name(name, 'the name of an experiment')}.json"
         if not os.path.lexists(path):
             names = [record.name for record in self.experiments()]
             raise InputError(f"no experiment {name!r} in {self.root}{suggest(name, names) if names else ''}")
@@ -354,7 +337,7 @@ def _parsed_record(path: Path) -> ExperimentRecord:
         raise ValueError(f"{path.name} is the record of {ascii(values['name'])[:80]}")
     try:
         for run_id in (*values["runs"], *values["untrained"]):
-            checked_name(run_id, "the name of a run")
+            atomic.checked_name(run_id, "the name of a run")
     except InputError as error:
         raise ValueError(f"{path.name}: {error}") from None
     return ExperimentRecord(**values)
@@ -382,7 +365,7 @@ def check_outside(root: Path, out: Path, option: str) -> None:
 
 def _resolved(root: Path | str) -> Path:
     try:
-        return user_path(root, "--runs").resolve()
+        return atomic.user_path(root, "--runs").resolve()
     except RuntimeError:  # what pathlib makes of links that lead to one another
         raise InputError(f"--runs {root}: its symbolic links form a loop; name another folder") from None
 
@@ -390,7 +373,7 @@ def _resolved(root: Path | str) -> Path:
 def _shortage(path: Path) -> str:
     """Return which list of a changed record has another length than when it was written; "" if it is not known."""
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
-        raw = loads(read_bytes(path))
+        raw = atomic.loads(atomic.read_bytes(path))
         for key, count in raw["counts"].items():
             if len(raw[key]) != count:
                 return f"{path.name} lists {len(raw[key])} {key} instead of the {count} that were written there"
@@ -415,7 +398,7 @@ def _contrasts(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each contrast once, as it was declared first, with the runs of its arms from all rows."""
     by_arms: dict[str, dict[str, Any]] = {}
     for contrast in rows:
-        key = dumps([contrast["a"], contrast["b"]])
+        key = atomic.dumps([contrast["a"], contrast["b"]])
         first = by_arms.setdefault(key, contrast)
         by_arms[key] = first | {side: _union(first[side], contrast[side]) for side in ("runs_a", "runs_b")}
     return list(by_arms.values())
@@ -425,7 +408,7 @@ def _once(rows: Iterable[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
     """Drop duplicate rows, comparing only these keys; the first of equal rows stays."""
     first: dict[str, dict[str, Any]] = {}
     for row in rows:
-        first.setdefault(dumps([row.get(key) for key in keys]), row)
+        first.setdefault(atomic.dumps([row.get(key) for key in keys]), row)
     return list(first.values())
 
 

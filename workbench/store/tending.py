@@ -22,20 +22,7 @@ from pathlib import Path
 from workbench.errors import InputError, LeaseHeld, LeaseLost, plural, suggest
 from workbench.spec.run_spec import parse_stored
 from workbench.spec.stages import BoundRun, ResolvedSpec
-from workbench.store import manifest, validation
-from workbench.store.atomic import (
-    NAME,
-    TRASH,
-    checked_name,
-    discard,
-    disk_errors,
-    own_folder,
-    place_first,
-    read_sealed,
-    sealed,
-    sync_folder,
-    write_atomic,
-)
+from workbench.store import atomic, manifest, validation
 from workbench.store.lease import Lease, acquire
 from workbench.store.owner import alive, read
 from workbench.store.redact import redact
@@ -85,7 +72,7 @@ class Notes:
 def notes_of(run: RunDir) -> Notes:
     """Return the notes and tags of a run, empty if there are none."""
     try:
-        value = read_sealed(run.path / "notes" / "notes.json", format=FORMAT)
+        value = atomic.read_sealed(run.path / "notes" / "notes.json", format=FORMAT)
         notes = tuple({"at": str(note["at"]), "text": str(note["text"])} for note in value["notes"])
         return Notes(notes, tuple(map(str, value["tags"])), bool(value["archived"]))
     except (FileNotFoundError, NotADirectoryError):
@@ -99,11 +86,11 @@ def notes_of(run: RunDir) -> Notes:
 def annotate(run: RunDir, change: Callable[[Notes], Notes]) -> Notes:
     """Change a run's notes by `change`, even in use, and return them. Raises InputError if damaged, OSError."""
     folder = run.file("notes")
-    own_folder(folder)
+    atomic.own_folder(folder)
     if not folder.is_dir():
-        with disk_errors(folder):
+        with atomic.disk_errors(folder):
             folder.mkdir(exist_ok=True)
-            sync_folder(run.path)
+            atomic.sync_folder(run.path)
     lease = acquire(folder, patience=PATIENCE)
     try:
         before = notes_of(run)
@@ -112,8 +99,8 @@ def annotate(run: RunDir, change: Callable[[Notes], Notes]) -> Notes:
         after = change(before)
         if after != before:
             content = {key: value for key, value in asdict(after).items() if key != "damage"}
-            data = sealed({"format": FORMAT, **content, "run_id": run.run_id})
-            write_atomic(folder / "notes.json", data, lease.stage, lease.check)
+            data = atomic.sealed({"format": FORMAT, **content, "run_id": run.run_id})
+            atomic.write_atomic(folder / "notes.json", data, lease.stage, lease.check)
     finally:
         lease.release()
     return after
@@ -121,7 +108,7 @@ def annotate(run: RunDir, change: Callable[[Notes], Notes]) -> Notes:
 
 def checked_tags(text: str) -> tuple[str, ...]:
     """Return tags that are separated by commas. Raises InputError for a tag with other signs than a name has."""
-    return tuple(checked_name(tag.strip(), "a tag") for tag in text.split(","))
+    return tuple(atomic.checked_name(tag.strip(), "a tag") for tag in text.split(","))
 
 
 # ---- removal ----
@@ -176,8 +163,8 @@ def remove(store: RunStore, run: RunDir) -> Path:
         free = (f"{run.run_id}{AGAIN}{number}" for number in itertools.count(2))
         place = trash / next(name for name in itertools.chain([run.run_id], free) if name not in names)
         lease.carry(place)
-    sync_folder(trash)
-    sync_folder(store.root)
+    atomic.sync_folder(trash)
+    atomic.sync_folder(store.root)
     return place
 
 
@@ -186,9 +173,9 @@ def delete_moved(store: RunStore, run: RunDir, target: Path) -> None:
     _trash(store)
     with _owned(run) as lease:
         _mark_removed(store, run.run_id, target)
-        gone = store.root / f"{TRASH}{uuid.uuid4().hex}"
+        gone = store.root / f"{atomic.TRASH}{uuid.uuid4().hex}"
         lease.carry(gone)
-    sync_folder(store.root)
+    atomic.sync_folder(store.root)
     shutil.rmtree(gone, ignore_errors=True)
 
 
@@ -207,18 +194,18 @@ def _owned(run: RunDir) -> Iterator[Lease]:
 def _trash(store: RunStore) -> Path:
     """Return the folder of removed runs, which is made if it is not there."""
     trash = store.root / REMOVED
-    own_folder(trash)
+    atomic.own_folder(trash)
     if not trash.is_dir():
-        with disk_errors(trash):
+        with atomic.disk_errors(trash):
             trash.mkdir(exist_ok=True)
-            sync_folder(store.root)
+            atomic.sync_folder(store.root)
     return trash
 
 
 def _mark_removed(store: RunStore, run_id: str, target: Path | None = None) -> None:
     """Write when a run was removed, before it is: while the run has a folder, the file says nothing."""
     note = {"format": FORMAT, "run_id": run_id, "at": now(), "target": str(target) if target else ""}
-    write_atomic(store.root / REMOVED / f"{run_id}.json", sealed(note))
+    atomic.write_atomic(store.root / REMOVED / f"{run_id}.json", atomic.sealed(note))
 
 
 @dataclass(frozen=True)
@@ -233,14 +220,14 @@ class Removed:
 def removed(store: RunStore) -> list[Removed]:
     """Return the runs in the trash, by name; of several with one name, the one that was removed last comes last."""
     trash = store.root / REMOVED
-    own_folder(trash)
+    atomic.own_folder(trash)
     found = []
     for name in os.listdir(trash) if trash.is_dir() else ():
         run_id, _, count = name.partition(AGAIN)
-        if NAME.fullmatch(run_id) and (trash / name).is_dir():
+        if atomic.NAME.fullmatch(run_id) and (trash / name).is_dir():
             at = ""
             with contextlib.suppress(OSError, ValueError):
-                at = str(read_sealed(trash / f"{run_id}.json").get("at", ""))
+                at = str(atomic.read_sealed(trash / f"{run_id}.json").get("at", ""))
             found.append((run_id, int(count) if count.isdecimal() else 1, Removed(run_id, trash / name, at)))
     return [each for _, _, each in sorted(found, key=lambda row: row[:2])]
 
@@ -264,12 +251,12 @@ def restore(store: RunStore, each: Removed) -> RunDir:
     """Move a run from the trash back to its place. Raises InputError if a run of its name is there, or OSError."""
     target = store.root / each.run_id
     try:
-        put = place_first(each.path, target)
+        put = atomic.place_first(each.path, target)
     except FileNotFoundError:
         raise InputError(f"{each.run_id} is not in the trash any more: another command took it from there") from None
     if not put:
         raise InputError(f"{target} exists, so {each.run_id} stays in the trash; remove that run first")
-    sync_folder(each.path.parent)
+    atomic.sync_folder(each.path.parent)
     with contextlib.suppress(FileNotFoundError):
         (each.path.parent / f"{each.run_id}.json").unlink()
     return RunDir(target)
@@ -279,10 +266,10 @@ def empty(store: RunStore, some: Sequence[Removed]) -> None:
     """Delete runs in the trash for good, and what an earlier command was killed while deleting. Raises OSError."""
     for each in some:
         with contextlib.suppress(FileNotFoundError):
-            discard(each.path)
+            atomic.discard(each.path)
     trash = store.root / REMOVED
     for name in os.listdir(trash) if trash.is_dir() else ():
-        if name.startswith(TRASH):
+        if name.startswith(atomic.TRASH):
             shutil.rmtree(trash / name, ignore_errors=True)
 
 
@@ -336,7 +323,7 @@ def prune(run: RunDir, checkpoints: bool) -> int:
         else:
             for name in names:
                 lease.check()
-                discard(run.file(name), lease.stage)
+                atomic.discard(run.file(name), lease.stage)
     return size
 
 
