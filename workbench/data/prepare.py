@@ -22,20 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.data import filters, sources, tokenizer
+from workbench.data import filters, preprocessing, sources, tokenizer
 from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
 from workbench.data.near_duplicates import left_out
-from workbench.data.preprocessing import (
-    Plan,
-    Slice,
-    cut,
-    discard_damaged,
-    encode_with,
-    facts_of,
-    flags,
-    is_small,
-    remove_locks,
-)
+from workbench.data.preprocessing import Plan, Slice, cut, encode_with
 from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
 from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
@@ -232,7 +222,7 @@ class _Preparation:
                 words, text_hash = self._survey()
                 plan = Plan(self.root, self.key, data, words, tuple(self.slices), self.near.name if self.near else "")
                 plan.write()
-                discard_damaged(plan)
+                preprocessing.discard_damaged(plan)
             self.share(plan, advance=self._stage("encoding"))
         with self._alone():
             if (prepared := _read(folder)) is None:  # else another process was quicker
@@ -262,7 +252,7 @@ class _Preparation:
 
         The vocabulary of a text that is not small is trained on the beginnings of slices spread evenly over it.
         """
-        if not is_small(self.found):
+        if not preprocessing.is_small(self.found):
             count = min(SPREAD, len(self.slices))
             self.report("reading parts of the text, and training the vocabulary", 0, 0)
             starts = (
@@ -298,7 +288,7 @@ class _Preparation:
     def _merge(self, folder: Path, plan: Plan, text_hash: str | None) -> None:
         """Write the folder of a text whose slices are encoded. It names their files, which stay where they are."""
         assert plan.vocabulary is not None
-        each = facts_of(plan)
+        each = preprocessing.facts_of(plan)
         words, removed = Counter[str](), Removed()
         for facts in each:
             words.update(facts["sources"])
@@ -325,7 +315,7 @@ class _Preparation:
                         for part in filters.read(plan.folder(number)):
                             aside(part)
             self._write_manifest(temporary, plan.vocabulary, text_hash, words, removed, of_text, {"slices": names})
-        remove_locks(plan)
+        preprocessing.remove_locks(plan)
 
     def _write_manifest(
         self, folder: Path, words: Path, text_hash: str, by_source: Mapping[str, int], removed: Removed,
@@ -370,7 +360,7 @@ class _Preparation:
 
     def _flags(self, number: int | None = None) -> Iterator[bool] | None:
         """Return the near-duplicate flags of the documents of the text, or of one slice; None without that filter."""
-        return None if self.near is None else flags(self.near, number)
+        return None if self.near is None else preprocessing.flags(self.near, number)
 
     def _stage(self, stage: str) -> Advance:
         """Return a function that reports the progress of a stage, from the bytes read since the last call."""

@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.hugging_face.folders import (
-    INDEX,
-    LARGEST_VOCABULARY,
-    SETTINGS,
-    SINGLE,
-    TOKENIZER_FILES,
-    VOCABULARIES,
-    read_settings,
-    regular_files,
-)
+from workbench.data.hugging_face import folders
+from workbench.data.hugging_face.folders import INDEX, SETTINGS, SINGLE, TOKENIZER_FILES, VOCABULARIES, read_settings
 from workbench.data.hugging_face.weights import check_weights
 from workbench.errors import InputError
 from workbench.store.atomic import loads, read_bytes
@@ -141,23 +133,25 @@ CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
 def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
     """Return the files of the tokenizer in a folder by name. Raises InputError if a library must not read them."""
-    files = {name: path for name, path in regular_files(folder).items() if name in TOKENIZER_FILES}
+    files = {name: path for name, path in folders.regular_files(folder).items() if name in TOKENIZER_FILES}
     if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary
         raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
     for name, path in files.items():
-        if path.stat().st_size > LARGEST_VOCABULARY:
+        if path.stat().st_size > folders.LARGEST_VOCABULARY:
             raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than the largest vocabulary")
     settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
     _check_settings(folder, settings.get("tokenizer_config.json", {}))
     if "tokenizer.json" in files:
-        raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY)
+        raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], folders.LARGEST_VOCABULARY)
         _check_vocabulary(folder, raw)
         if (growth := _growth(raw.get("normalizer"))) > MOST_GROWTH:
             raise InputError(
                 f"{folder}: tokenizer.json has a normalizer that may write {growth:.3g} characters for one; "
                 f"at most {MOST_GROWTH} are allowed"
             )
-    elif "vocab.json" in files and not read_settings(folder, "vocab.json", files["vocab.json"], LARGEST_VOCABULARY):
+    elif "vocab.json" in files and not read_settings(
+        folder, "vocab.json", files["vocab.json"], folders.LARGEST_VOCABULARY
+    ):
         raise InputError(f"{folder}: vocab.json holds no tokens")
     elif "vocab.txt" in files and not files["vocab.txt"].stat().st_size:
         raise InputError(f"{folder}: vocab.txt holds no tokens")
@@ -212,7 +206,7 @@ def _growth(normalizer: Any) -> float:
 
 def kind_in(path: Path) -> str | None:
     """Return the kind of model in a tokenizer.json that was checked, such as Unigram; None if old files name none."""
-    kind = loads(read_bytes(path, LARGEST_VOCABULARY))["model"].get("type")
+    kind = loads(read_bytes(path, folders.LARGEST_VOCABULARY))["model"].get("type")
     return str(kind) if kind else None
 
 
@@ -229,7 +223,7 @@ def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
     A tokenizer whose settings name a tokenizer of words (MeCab) is Japanese BERT's, whatever the type of its model is:
     some of these folders do not say so, and another tokenizer would read whole sentences as one word.
     """
-    files = regular_files(folder)
+    files = folders.regular_files(folder)
     raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")
     if raw and kind is None and (SINGLE in files or INDEX in files):
@@ -264,7 +258,7 @@ class EncoderFiles:
 
 def check_encoder_folder(folder: Path) -> EncoderFiles:
     """Return an encoder's files, checked by settings and headers alone. Raises InputError naming the faulty file."""
-    files = regular_files(folder)
+    files = folders.regular_files(folder)
     if "config.json" not in files:
         raise InputError(f"{folder} holds no encoder: it has no config.json")
     raw = read_settings(folder, "config.json", files["config.json"])

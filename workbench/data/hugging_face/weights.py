@@ -19,16 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.data.hugging_face.folders import (
-    INDEX,
-    LARGEST_VOCABULARY,
-    PICKLED_FILE,
-    SINGLE,
-    TOKENIZER_FILES,
-    read_settings,
-    refusing,
-    regular_files,
-)
+from workbench.data.hugging_face import folders
+from workbench.data.hugging_face.folders import INDEX, PICKLED_FILE, SINGLE, read_settings, refusing
 from workbench.errors import InputError
 from workbench.spec.run_spec import slug
 from workbench.store.atomic import cache_root, loads, open_regular, sha256
@@ -67,7 +59,7 @@ def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
 
 
 def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int], frozenset[str]]:
-    places = read_settings(folder, INDEX, files[INDEX], LARGEST_VOCABULARY).get("weight_map")
+    places = read_settings(folder, INDEX, files[INDEX], folders.LARGEST_VOCABULARY).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise InputError(f"{folder}: {INDEX} has no weight_map from tensors to files")
     named = sorted({place if isinstance(place, str) else ascii(place) for place in places.values()})
@@ -137,14 +129,14 @@ def _check_entry(tensor: str, entry: Any) -> tuple[int, int]:
     return place[0], place[1]
 
 
-KEPT = ("config.json", *TOKENIZER_FILES)
+KEPT = ("config.json", *folders.TOKENIZER_FILES)
 MOST_NAMES = 4  # under which the same memory may be stored, as tied embeddings are
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in checkpoints from TensorFlow
 
 
 def with_safetensors(folder: Path) -> Path:
     """Return the folder, or a cached copy with pytorch_model.bin as safetensors. Raises InputError if it is no dict."""
-    files = regular_files(folder)
+    files = folders.regular_files(folder)
     if PICKLED_FILE not in files or SINGLE in files or INDEX in files:
         return folder
     kept = {name: path for name, path in files.items() if name in KEPT}
