@@ -72,17 +72,14 @@ def arithmetic(facts: Mapping[str, Any]) -> str:
     """Return the kind of arithmetic of an env.json: precision, kernels and processor, as in `bf16 / amx / Intel`.
 
     Two runs of one seed differ in their last digits, and by the end of training in their scores, if their kinds differ.
-    Within a kind they may do so too: threads, micro-batches and versions change the order of sums alone. Parts that an
-    older version did not record are left out.
+    Within a kind they may do so too: threads, micro-batches and versions change the order of sums alone. Parts that are
+    not recorded are left out.
     """
-    machine = facts.get("machine")
-    machine = machine if isinstance(machine, Mapping) else {}
-    gpu, cpu = machine.get("gpu"), str(machine.get("cpu") or "")
-    kernels = str(facts.get("kernels") or "")
+    machine, kernels = facts.get("machine", {}), facts.get("kernels", "")
+    gpu, cpu = machine.get("gpu"), machine.get("cpu", "")
     way = "plain" if facts.get("plain") else "torch.compile" if facts.get("compile") else WAYS.get(kernels, kernels)
-    on_gpu = str(gpu.get("name") or "GPU") if isinstance(gpu, Mapping) else ""
-    processor = on_gpu or next((maker for maker in MAKERS if maker in cpu), cpu)
-    return " / ".join(filter(None, (str(facts.get("precision") or ""), way, processor)))
+    processor = gpu["name"] if gpu else next((maker for maker in MAKERS if maker in cpu), cpu)
+    return " / ".join(filter(None, (facts.get("precision"), way, processor)))
 
 
 def kinds_of_arithmetic(facts: Mapping[str, Any]) -> list[str]:
@@ -91,15 +88,10 @@ def kinds_of_arithmetic(facts: Mapping[str, Any]) -> list[str]:
     The earlier ones follow from the `changes` that env.json records, undone from the last to the first.
     """
     before, kinds = dict(facts), [arithmetic(facts)]
-    recorded = facts.get("changes")
-    changed = [each for each in recorded if isinstance(each, Mapping)] if isinstance(recorded, list) else []
-    for _, together in groupby(reversed(changed), key=lambda change: str(change.get("at"))):
+    for _, together in groupby(reversed(facts.get("changes", [])), key=lambda change: change["at"]):
         for change in together:
-            part, _, key = str(change.get("key")).rpartition(".")
-            if not part:
-                before[key] = change.get("from")
-            elif isinstance(before.get(part), Mapping):
-                before[part] = {**before[part], key: change.get("from")}
+            part, _, key = change["key"].rpartition(".")
+            before |= {part: {**(before.get(part) or {}), key: change["from"]}} if part else {key: change["from"]}
         kinds += [kind] if (kind := arithmetic(before)) != kinds[-1] else []
     return kinds[::-1]
 

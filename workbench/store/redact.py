@@ -25,20 +25,13 @@ _SECRET = (
 )
 # A key that ends in such a word; `tokens` and `tokenizer` do not. Repetitions are bounded, since otherwise a message of
 # a megabyte would take an hour.
+_SCHEMES = "(?:bearer|basic|token|key|apikey|digest|negotiate)"
 _KEY = r"(?<![\w-])[\w.-]{0,60}(?<![A-Za-z])" + _SECRET
 _RULES = (
     (re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/?#]{0,400}@", re.I), r"\1***@"),
     (re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/:@]{0,200}:[^\s]{0,400}@", re.I), r"\1***@"),
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.I), r"\1 ***"),
-    (
-        re.compile(
-            r"("
-            + _KEY
-            + r"[\"']?\s*[=:]\s*[\"']?(?:(?:bearer|basic|token|key|apikey|digest|negotiate)\s)?)(?!//)[^\s&\"',;]+",
-            re.I,
-        ),
-        r"\1***",
-    ),
+    (re.compile(rf"({_KEY}[\"']?\s*[=:]\s*[\"']?(?:{_SCHEMES}\s)?)(?!//)[^\s&\"',;]+", re.I), r"\1***"),
     (re.compile(r"(--?(?:[\w-]{0,60}-)?" + _SECRET + r"\s+)(?!-)\S+", re.I), r"\1***"),
     (re.compile(r"\b(?:hf_|sk-|gh[oprsu]_|github_pat_|glpat-|wandb_v\d_|xox[abp]-|AKIA)[\w-]{8,}"), "***"),
 )

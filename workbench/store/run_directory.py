@@ -431,7 +431,7 @@ class RunDir:
         done, error = contents.records.get("done.json"), contents.records.get("error.json")
         if done is not None:  # a later failure is one of evaluation, not of the run
             failures = [_failure(contents.records[name]) for name in contents.named("failures")]
-            return "done" if self._scored(contents) else "trained", "; ".join([*failures, *_warnings(done)])
+            return "done" if self._scored(contents) else "trained", "; ".join([*failures, *done.get("warnings", ())])
         if error is not None and error["kind"] == "diverged":
             return "diverged", error["message"]
         # Hashes are not compared, which would read gigabytes: `progress_damage` does that.
@@ -467,7 +467,7 @@ class RunDir:
 
     def warnings(self) -> list[str]:
         """Return the warnings about a trained run's results, as they were written when training ended."""
-        return _warnings(self.read_json("done.json"))
+        return list(self.read_json("done.json").get("warnings", ()))
 
     def _has(self, name: str) -> bool:
         return os.path.lexists(self.path / name)
@@ -497,12 +497,6 @@ def _wanted(record: Mapping[str, Any]) -> set[str]:
 def _failure(record: Mapping[str, Any]) -> str:
     """Return a sentence about the reason of a failed evaluation."""
     return f"{record['act']} on {record['task']} (seed {record['seed']}) {record['kind']}: {record['message']}"
-
-
-def _warnings(done: Mapping[str, Any]) -> list[str]:
-    """Return the warnings in the content of done.json."""
-    warnings = done.get("warnings", [])
-    return [str(each) for each in warnings] if isinstance(warnings, list) else []
 
 
 def _mean(values: Iterable[Any]) -> float | None:
