@@ -76,10 +76,7 @@ def _compare(plan: Plan, bands: int, folder: Path) -> None:
 
 
 def _repeated(plan: Plan, before: Sequence[int], entries: Sequence[int], starts: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the places in the text (n,) of documents whose hash in one band an earlier slice has too.
-
-    Of each slice, `before` is the number of entries of other bands in its files, and `entries` that of this band.
-    """
+    """Yield the places (n,) of documents whose hash an earlier slice has; `before` counts entries of earlier bands."""
     parts = max(1, math.ceil(sum(entries) / RANGE))
     edges = np.array([number * 2**64 // parts for number in range(1, parts)], dtype=np.uint64)
     cuts = [_cuts(plan.folder(number) / FILES[0], before[number], count, edges) for number, count in enumerate(entries)]

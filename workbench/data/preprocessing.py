@@ -226,11 +226,7 @@ def discard_damaged(plan: Plan) -> None:
 
 
 def encode_missing(plan: Plan, advance: Advance = ignore) -> None:
-    """Encode all slices that no other process has encoded or is encoding, and wait until every slice is there.
-
-    `advance` is called with the bytes that are read here, or found to be encoded by another process. Raises InputError
-    for text that cannot be read, and OSError if the disk fails.
-    """
+    """Encode all slices that nobody else encodes, and wait until all are there. Raises InputError or OSError."""
     left = list(range(len(plan.slices)))
     while left:
         before = len(left)
@@ -315,11 +311,7 @@ def remove_locks(plan: Plan) -> None:
 
 
 def encode_with(plan: Plan, workers: int, advance: Advance) -> None:
-    """Encode the missing slices of a plan by this number of processes; with one, it is this process.
-
-    What a process that was killed leaves is encoded by the others, or in the end by this one. Raises InputError for
-    text that cannot be read, and OSError if the disk fails.
-    """
+    """Encode a plan's missing slices by `workers` processes, and what a killed one left. Raises InputError, OSError."""
     if workers > 1:
         _share(plan, min(workers, len(plan.slices)), advance)
         advance = ignore  # all slices were counted before

@@ -105,10 +105,7 @@ def is_remote(name: str) -> bool:
 
 
 def listed(name: str) -> list[tuple[RemotePath, str]]:
-    """Return the files that a URL names, itself or as a folder or glob, sorted, with what shows that one has changed.
-
-    Raises InputError if there is none, or if the server gives no size or nothing that changes with the content.
-    """
+    """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
     refuse_secrets(name, "corpus")
     try:
         parts = urlsplit(name)

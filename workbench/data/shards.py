@@ -160,10 +160,7 @@ def _cuttable(encoder: Tokenizer) -> bool:
 
 
 def _write(encodings: list[Encoding], ends: list[bool], sep: int, shards: Shards, begun: bool) -> bool:
-    """Write the ids of a batch, with `sep` after each document that has any ids.
-
-    `begun` says whether the first document has ids in earlier batches; return the same of the last one.
-    """
+    """Write a batch's ids, `sep` after each document with ids; `begun` and the result tell if one goes on."""
     parts: list[NDArray[Any]] = []
     separator = np.array([sep], dtype=shards.dtype)
     has_ids = begun

@@ -285,10 +285,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: bool = True) -> list[AnyPath]:
-    """Return the readable ones of some files, which are given by their names for display; a warning names the others.
-
-    Without `hidden`, files and folders whose names begin with a dot are not read.
-    """
+    """Return the files that can be read, given by display name; a warning names the others."""
 
     def kind(name: str) -> str:
         skipped = not hidden and any(part.startswith(".") for part in name.split("/"))
@@ -314,10 +311,7 @@ def is_babylm(data: DataSpec) -> bool:
 
 
 def _check_babylm(folder: Path, files: list[Path]) -> None:
-    """Raise InputError if a folder holds BabyLM's SOURCE.train beside other text, or the same source twice.
-
-    Two subfolders with the same sources are, for example, the text of 10 million words and that of 100 million words.
-    """
+    """Raise InputError if a folder holds BabyLM's SOURCE.train beside other text, or a source twice (10M and 100M)."""
     train = [path for path in files if unpacked_suffix(path) == TRAIN]
     if not train:
         return

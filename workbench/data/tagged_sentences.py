@@ -56,10 +56,7 @@ class Sentence:
 
 @dataclass
 class Block:
-    """The numbered lines between two blank lines, without comments.
-
-    `named` is the number of a line with a comment that only sentences have, 0 if there is none.
-    """
+    """The numbered lines between two blank lines; `named` is the line of a comment that only sentences have, or 0."""
 
     lines: list[tuple[int, str]] = field(default_factory=list)
     named: int = 0
@@ -303,10 +300,7 @@ def as_iob2(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def marks_spans(tags: Iterable[str]) -> bool:
-    """Return whether a set of tags is of a scheme: O with typed tags, whatever else there is, or typed tags alone.
-
-    Parts of speech and the bare letters B, I and O have no types and mark no spans.
-    """
+    """Return whether tags mark spans: O with typed tags, or typed tags alone, unlike parts of speech."""
     names = set(tags)
     typed = {tag for tag in names if tag != "O" and TAG.fullmatch(tag)}
     return bool(typed) and ("O" in names or typed == names)

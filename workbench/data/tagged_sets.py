@@ -231,10 +231,7 @@ def _worded_part(file: Path) -> str:
 
 
 def _part(file: Path) -> str:
-    """Return the part of a set that the name of a file ends in, before its ending; "" if it ends in none.
-
-    A Parquet file of the hub has its part in front, or is in a folder of its name.
-    """
+    """Return the part that a file's name ends in, or in Parquet begins with or its folder's name; "" for none."""
     if file.suffix == SUFFIX:
         shard = SHARD.fullmatch(file.stem)
         return PARTS.get(shard[1] if shard else file.parent.name, "")

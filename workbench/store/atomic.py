@@ -231,10 +231,7 @@ def _parsed(path: Path, format: int | None, largest: int = LARGEST) -> tuple[dic
 
 
 def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:
-    """Return the error about a full disk, with path, needed and free bytes, and the errno of `error`, or ENOSPC.
-
-    If `needed` is not known, it is more than what there is. The bytes left of a quota cannot be asked for.
-    """
+    """Return the error about a full disk: path, needed bytes (None: more than are free), free bytes, errno."""
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     code = error.errno if error is not None and error.errno else errno.ENOSPC
     limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], free(place)
@@ -314,10 +311,7 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """Copy all files below a folder into another. Raises the OSError of the first that cannot be copied.
-
-    `shutil.copytree` raises an error of its own without a number, so that a full disk could not be recognized.
-    """
+    """Copy all files below a folder. Raises the first OSError, with its number, which `shutil.copytree` hides."""
     for file in source.rglob("*"):
         if file.is_file():
             copy = target / file.relative_to(source)
@@ -349,10 +343,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Callable[[], None] | None = None) -> None:
-    """Replace a file in one step: readers get the old file or the new one, also after a power failure.
-
-    The new file is written in `stage` (default: the folder of `path`), and `check` is called just before the rename.
-    """
+    """Replace a file in one step, written in `stage` (default: beside it); `check` is called before the rename."""
     draft = draft_in(stage or path.parent)
     write_new(draft, data, path)
     try:
@@ -411,10 +402,7 @@ def place(draft: Path, path: Path, check: Callable[[], None] | None = None, tras
 
 
 def place_first(draft: Path, path: Path) -> bool:
-    """Rename the draft of a folder, which must be flushed to disk, to `path`, if nothing or an empty folder is there.
-
-    Return whether it was renamed: of several processes that make the same folder, the first one succeeds.
-    """
+    """Rename a flushed draft of a folder to `path` unless a folder with files is there; return whether it was."""
     try:
         os.rename(draft, path)
     except OSError:
@@ -426,10 +414,7 @@ def place_first(draft: Path, path: Path) -> bool:
 
 
 def discard(path: Path, into: Path | None = None) -> None:
-    """Delete a file or folder; it is first renamed, so that no reader finds a part of it.
-
-    Raises OSError if it cannot be renamed. Files that cannot be deleted afterwards are removed later by `sweep`.
-    """
+    """Rename a file or folder, so that no reader finds a part of it, and delete it; `sweep` deletes the rest."""
     trash = (into or path.parent) / f"{TRASH}{uuid.uuid4().hex}"
     os.rename(path, trash)
     if trash.is_dir() and not trash.is_symlink():
@@ -439,10 +424,7 @@ def discard(path: Path, into: Path | None = None) -> None:
 
 
 def sweep_old(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in `folder`, which other processes may be using too.
-
-    Only names that `draft_in` and `discard` make are removed, and only if nothing was written there for an hour.
-    """
+    """Remove temporary files of ours, unwritten for an hour, from a folder that other processes may use too."""
     for path in folder.iterdir():
         if not _TEMPORARY.fullmatch(path.name):
             continue

@@ -219,10 +219,7 @@ def _sweep(stage: Path) -> None:
 
 
 def _is_abandoned(left: Path, now: float) -> bool:
-    """Return whether the owner of a staging folder has certainly ended, or has written nothing for two hours.
-
-    A folder in which only a lease was begun is abandoned after ten minutes, since acquiring a lease takes milliseconds.
-    """
+    """Return whether a staging folder's owner has ended, or wrote nothing for two hours (10 minutes unleased)."""
     if left.name.startswith(atomic.TRASH):
         return True
     try:

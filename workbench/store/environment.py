@@ -83,10 +83,7 @@ def arithmetic(facts: Mapping[str, Any]) -> str:
 
 
 def kinds_of_arithmetic(facts: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of arithmetic of a run in the order of its training: several if it went on with another one.
-
-    The earlier ones follow from the `changes` that env.json records, undone from the last to the first.
-    """
+    """Return a run's kinds of arithmetic in order of training, by undoing the `changes` in env.json."""
     before, kinds = dict(facts), [arithmetic(facts)]
     for _, together in groupby(reversed(facts.get("changes", [])), key=lambda change: change["at"]):
         for change in together:

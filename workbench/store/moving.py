@@ -194,10 +194,7 @@ def _join_notes(other: tending.Notes, there: RunDir) -> None:
 
 
 def _content(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the folders of a run, itself first, and its files, done.json last: `status` would hash newer files.
-
-    Temporary files and the lease are left out. A link to a folder counts as a file, so that it is refused as such.
-    """
+    """Return a run's folders and files, done.json last, without lease and drafts; links count as files."""
     folders, files = [], []
     for path, inner, leaves in os.walk(folder):
         inner[:] = [name for name in inner if not name.startswith((atomic.STAGE, atomic.TRASH))]

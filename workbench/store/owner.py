@@ -109,10 +109,7 @@ def read(folder: Path) -> Seen | None:
 
 
 def fate(seen: Seen) -> Literal["dead", "running", "unknown"]:
-    """Return whether the owner's process is running, as far as this is known without waiting for a heartbeat.
-
-    It is known only for the same boot and process namespace, and "unknown" for a stopped process (kill -STOP).
-    """
+    """Return whether the owner runs; "unknown" on another boot or namespace, or if stopped (kill -STOP)."""
     pid = seen.owner.get("pid")
     if not machine() or seen.owner.get("machine") != machine() or not isinstance(pid, int):
         return "unknown"

@@ -57,10 +57,7 @@ _DATABASES = ("sqlite", "postgresql", "postgres", "mysql", "mariadb", "mssql", "
 
 
 def refuse_secrets(text: str, place: str) -> None:
-    """Raise InputError if a text of the user, given at `place`, has an address that may hold a password or key.
-
-    The message names the way to give credentials instead, and nothing of the address but its scheme.
-    """
+    """Raise InputError, showing the scheme alone, if a user's text has an address that may hold a password or key."""
     starts = list(_SCHEME.finditer(text))
     for number, start in enumerate(starts):
         end = starts[number + 1].start() if number + 1 < len(starts) else len(text)
@@ -191,10 +188,7 @@ def _secrets_in(options: Any, secret: bool = False) -> Iterator[str]:
 
 
 def _known() -> Iterator[str]:
-    """Yield the values of environment variables named like secrets, and passwords in ~/.netrc.
-
-    Short ones are left out, since removing them would also remove ordinary words. Options of fsspec are JSON.
-    """
+    """Yield secrets of 8 letters or more in environment variables and fsspec's options, and passwords in ~/.netrc."""
     for name, value in os.environ.items():
         if name.startswith("FSSPEC_") and value.startswith("{"):
             with contextlib.suppress(ValueError, RecursionError):

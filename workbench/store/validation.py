@@ -214,10 +214,7 @@ def _not_folder(folder: Path, names: Iterable[str]) -> str | None:
 
 
 def _scores_fault(contents: Contents, weights: Mapping[str, Any] | None, place: str = "") -> str | None:
-    """Return how a score or a failure of the end of training, or of the point at `place`, is damaged, or None.
-
-    `weights` is the record of the scored weights. Raises ValueError or OSError.
-    """
+    """Return how a score or failure (of a point at `place`) is damaged, or None. Raises ValueError or OSError."""
     for name in json_names(contents.folder / place, "scores"):
         if damage := _score_fault(contents, name, weights, place):
             return damage

@@ -243,11 +243,7 @@ SHARED_LAYERS = ("albert",)  # all layers share the weights of one
 
 @dataclass(frozen=True)
 class EncoderFiles:
-    """The checked files of an encoder: settings for a library, and files of weights by name.
-
-    `elements` is the number of floating-point numbers in all weights. `whole_numbers` are the names of the integer
-    tensors, such as tables of positions.
-    """
+    """The checked files of an encoder: settings, weights by name, their float count, and names of integer tensors."""
 
     folder: Path
     config: Mapping[str, Any]

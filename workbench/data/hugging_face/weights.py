@@ -190,10 +190,7 @@ def _check_records(path: Path) -> None:
 
 
 def _check_sizes(folder: Path, tensors: dict[str, Any], size: int) -> None:
-    """Raise InputError if tensors are larger than their memory, or all together than the file can explain.
-
-    An expanded tensor repeats its memory, of a few bytes, in any size. Tied weights are stored once and have few names.
-    """
+    """Raise InputError if tensors exceed their memory (expanded ones repeat a few bytes) or what the file explains."""
     for name, tensor in tensors.items():
         needed, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
         if needed > stored:
