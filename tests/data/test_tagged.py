@@ -68,10 +68,7 @@ def test_conllu_gives_syntactic_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        (
-            "uner.iob2",
-            "# newdoc\n# sent_id = 1\n# text = Ann O\n1\tAnn\tB-PER\tx\ty\n2\tLee\tI-PER\tx\ty\n3\t#\tO\tx\ty\n",
-        ),
+        ("uner.iob2", "# newdoc\n# text = Ann O\n1\tAnn\tB-PER\tx\ty\n2\tLee\tI-PER\tx\ty\n3\t#\tO\tx\ty\n"),
         ("wnut.conll", "Ann\tB-PER\nLee\tI-PER\n#\tO\n"),
         ("conll2003.iob", "-DOCSTART- -X- -X- O\n\nAnn NNP B-NP I-PER\nLee NNP I-NP I-PER\n# NN I-NP O\n"),
     ],
@@ -209,18 +206,10 @@ def test_a_no_break_space_belongs_to_its_word(tmp_path: Path) -> None:
         read_raw(file(tmp_path, "b.txt", "\u00a0 O\n"))
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        "-DOCSTART- O",
-        "-DOCSTART-\tO",
-        "-DOCSTART-",
-        " -DOCSTART- (1)",
-        "-DOCSTART- -X- O O",
-        "1\t-DOCSTART-\tO",
-        "-docstart- o",
-    ],
-)
+STARTS = ["-DOCSTART- O", "-DOCSTART-\tO", "-DOCSTART-", " -DOCSTART- (1)", "1\t-DOCSTART-\tO", "-docstart- o"]
+
+
+@pytest.mark.parametrize("start", [*STARTS, "-DOCSTART- -X- O O"])
 def test_the_start_of_a_document_ends_a_sentence_and_is_no_word(start: str, tmp_path: Path) -> None:
     path = tmp_path / "t.conll"
     path.write_text(f"{start}\nEU B-ORG\nJohn B-PER\n{start}\nSmith I-PER\n\n{start}\n\nAnna B-PER\n{start}\n")

@@ -328,6 +328,8 @@ def test_an_objective_that_fails_in_training_ends_its_own_runs_only(
 
 
 NO_PLAN, NO_ASSIGNMENT = "is no plan of a text's slices", "cannot be read as the assignment of a worker"
+
+
 def given(value: object) -> bytes:
     return sealed({"name": "given.json", "value": value})
 
