@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,8 +115,9 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
         place = source.path if source.span is None else FilePart(source.path, *source.span, source.size)
         yield from formats.read(place, column, advance)
         return
-    built_in = {"docs": partial(built_in_text.documents, "train"), "python-code": built_in_text.code_documents}
-    for document in _read_hub(source, column) if isinstance(source, Hub) else built_in[source.name]():
+    is_docs = not isinstance(source, Hub) and source.name == "docs"
+    built_in = built_in_text.documents("train") if is_docs else built_in_text.code_documents()
+    for document in _read_hub(source, column) if isinstance(source, Hub) else built_in:
         advance(len(document))
         yield document
 
