@@ -211,8 +211,7 @@ def split_signature(doc: str) -> tuple[str, str]:
 
 def paragraphs(doc: str) -> list[str]:
     """Return the English paragraphs of a docstring, in order, each on one line."""
-    blocks = _blocks(inspect.cleandoc(doc).split("\n"))
-    return [text for text in (inline(block) for block in blocks) if is_english(text)]
+    return [text for text in map(inline, _blocks(doc.split("\n"))) if is_english(text)]
 
 
 def inline(text: str) -> str:
@@ -244,17 +243,10 @@ def _skip_body(lines: list[str], at: int, indent: int) -> int:
     return at
 
 
-def _skip_block(lines: list[str], at: int) -> int:
-    """Return the index of the next blank line from `at` on."""
-    while at < len(lines) and lines[at].strip():
-        at += 1
-    return at
-
-
 def _blocks(lines: list[str]) -> list[str]:
-    """Return the paragraphs with their inline markup, read in a single pass over the lines."""
-    reader = _Reader(lines)
-    while reader.at < len(lines):
+    """Return the paragraphs of indented lines with their inline markup, read in a single pass."""
+    reader = _Reader(inspect.cleandoc("\n".join(lines)).split("\n"))
+    while reader.at < len(reader.lines):
         reader.read()
     reader.close()
     return reader.done
@@ -327,7 +319,8 @@ class _Reader:
         if not text.startswith((">>>", "In [", "$ ")) and not TABLE.match(" " * indent + text):
             return False
         self.close()
-        self.at = _skip_block(self.lines, self.at)
+        while self.at < len(self.lines) and self.lines[self.at].strip():
+            self.at += 1
         return True
 
     def _directive(self, text: str, indent: int) -> bool:
@@ -338,7 +331,7 @@ class _Reader:
         self.close()
         end = _skip_body(self.lines, self.at, indent)
         if (directive[1] or "").lower() in KEPT_DIRECTIVES:
-            self.done += self._within([directive[2] or "", *self.lines[self.at : end]])
+            self.done += _blocks([directive[2] or "", *self.lines[self.at : end]])
         self.at = end
         return True
 
@@ -349,7 +342,7 @@ class _Reader:
         self.close()
         name, colon, rest = text.partition(" :" if " :" in text else ":")
         end = _skip_body(self.lines, self.at, indent)
-        body = self._within(self.lines[self.at : end])
+        body = _blocks(self.lines[self.at : end])
         if body and (colon or len(name.split()) <= 2):
             body[0] = f"{name}: {body[0]}"
         self.done += body or [f"{name}: {rest}" if colon else text] * is_english(rest if colon else text)
@@ -382,10 +375,6 @@ class _Reader:
             self.at = _skip_body(self.lines, self.at, indent)
         else:
             self.open.append(text)
-
-    @staticmethod
-    def _within(lines: list[str]) -> list[str]:
-        return _blocks(inspect.cleandoc("\n".join(lines)).split("\n"))
 
 
 def _section(title: str) -> str:

@@ -94,25 +94,22 @@ def check_configuration(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_sizes(folder: Path, raw: Mapping[str, Any]) -> None:
+    def must(key: str, holds: bool, be: str) -> None:
+        if not holds:
+            raise InputError(f"{folder}: config.json has {key}={ascii(raw[key])[:40]}, and it must be {be}")
+
     for key, (least, most) in SIZES.items():
         value = raw.get(key)
-        if value is not None and (type(value) is not int or not least <= value <= most):
-            raise InputError(
-                f"{folder}: config.json has {key}={ascii(value)[:40]}, and it must be a whole number "
-                f"from {least} to {most}"
-            )
+        fits = value is None or (type(value) is int and least <= value <= most)
+        must(key, fits, f"a whole number from {least} to {most}")
     for key in _EPSILONS:
         value = raw.get(key)
-        if isinstance(value, (int, float)) and not 0 < value <= 1:
-            raise InputError(
-                f"{folder}: config.json has {key}={ascii(value)[:40]}, and it must be above 0 and at most 1"
-            )
+        must(key, not isinstance(value, (int, float)) or 0 < value <= 1, "above 0 and at most 1")
     for key in ("is_decoder", "causal"):
-        if not isinstance(raw.get(key, False), bool | None):
-            raise InputError(f"{folder}: config.json has {key}={ascii(raw[key])[:40]}, and it must be true or false")
+        must(key, isinstance(raw.get(key, False), bool | None), "true or false")
     pad, vocab = raw.get("pad_token_id"), raw.get("vocab_size")
-    if pad is not None and (type(pad) is not int or pad < -1 or (vocab is not None and pad >= vocab)):
-        raise InputError(f"{folder}: config.json has pad_token_id={ascii(pad)[:40]}, not an id of its vocabulary")
+    is_id = type(pad) is int and pad >= -1 and (vocab is None or pad < vocab)
+    must("pad_token_id", pad is None or is_id, "an id of its vocabulary")
     width, heads = first_of(raw, _WIDTH_KEYS), first_of(raw, _HEAD_KEYS)
     if width and heads and width % heads and not ({"head_dim", "d_head"} & raw.keys()):
         raise InputError(
