@@ -210,7 +210,7 @@ class Plan:
 
 
 def _source(value: dict[str, Any]) -> Source:
-    fields = {name: tuple(field) if isinstance(field, list) else field for name, field in value.items()}
+    fields: dict[str, Any] = {name: tuple(field) if isinstance(field, list) else field for name, field in value.items()}
     kind = fields.pop("kind")
     if kind == "file":
         fields["path"] = Path(fields["path"])

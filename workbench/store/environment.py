@@ -75,8 +75,8 @@ def arithmetic(facts: Mapping[str, Any]) -> str:
     Within a kind they may do so too: threads, micro-batches and versions change the order of sums alone. Parts that are
     not recorded are left out.
     """
-    machine, kernels = facts.get("machine", {}), facts.get("kernels", "")
-    gpu, cpu = machine.get("gpu"), machine.get("cpu", "")
+    machine, kernels = facts.get("machine") or {}, facts.get("kernels") or ""
+    gpu, cpu = machine.get("gpu"), machine.get("cpu") or ""
     way = "plain" if facts.get("plain") else "torch.compile" if facts.get("compile") else WAYS.get(kernels, kernels)
     processor = gpu["name"] if gpu else next((maker for maker in MAKERS if maker in cpu), cpu)
     return " / ".join(filter(None, (facts.get("precision"), way, processor)))

@@ -121,8 +121,9 @@ def _check_entry(tensor: str, entry: Any) -> tuple[int, int]:
     if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in BYTES:
         raise ValueError(f"{shown} has the type {ascii(kind)[:40]}, which is not supported")
     shape, place = entry.get("shape"), entry.get("data_offsets")
-    lists = isinstance(shape, list) and isinstance(place, list) and len(place) == 2 and len(shape) <= 8
-    if not lists or not all(type(each) is int and 0 <= each < 1 << 62 for each in (*shape, *place)):
+    if not (isinstance(shape, list) and isinstance(place, list) and len(place) == 2 and len(shape) <= 8) or not all(
+        type(each) is int and 0 <= each < 1 << 62 for each in (*shape, *place)
+    ):
         raise ValueError(f"{shown} has no valid shape and data_offsets")
     if place[1] - place[0] != math.prod(shape) * BYTES[kind]:
         raise ValueError(f"{shown} of shape {ascii(shape)[:60]} does not fit into its bytes")
