@@ -18,10 +18,7 @@ def scored_by_laws(
     shared = [draws.gauss(0, noise / 2) for _ in range(seeds)]
     return {
         arm: [
-            (
-                2.0 ** (step * i),
-                {s: min(BEST, law(step * i) + shared[s] + draws.gauss(0, noise)) for s in range(seeds)},
-            )
+            (2.0 ** (step * i), {s: min(BEST, law(step * i) + shared[s] + draws.gauss(0, noise)) for s in range(seeds)})
             for i in range(budgets)
         ]
         for arm, law in laws.items()

@@ -23,10 +23,7 @@ def sweep(root: Path, cells: list[dict[str, Any]], seeds: int = 3, axis: str = "
         kind = spec.generator.kind
         level = LEVEL[spec.generator.width if kind == "transformer" else kind] + (spec.encoder.hidden - 64) / 16
         made.scored(
-            made.trained(store, spec, 8),
-            "order",
-            0,
-            level + 0.1 * spec.seed + 0.1 * random.Random(spec.name).random(),
+            made.trained(store, spec, 8), "order", 0, level + 0.1 * spec.seed + 0.1 * random.Random(spec.name).random()
         )
     return store, made.recorded(store, specs, axis=axis, experiment="generator-size")
 

@@ -160,11 +160,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunDir]:
     trained = tokenizer.train([pair_runs.sentence(random) for _ in range(200)], 80)
     words = tmp_path_factory.mktemp("words")
     tokenizer.save(trained, words, True)
-    made: dict[tuple[str, str], RunDir] = {}
+    made: dict[str, RunDir] = {}
 
-    def make(name: str, tying: str = "embeddings") -> RunDir:
-        if (name, tying) not in made:
-            given = {"objective": name, "tying": tying, "encoder.vocab": tokenizer.size(trained)} | SIZES
+    def make(name: str, tying: str = "embeddings", **keys: Any) -> RunDir:
+        case = f"{name} {tying} {keys}"
+        if case not in made:
+            given = {"objective": name, "tying": tying, "encoder.vocab": tokenizer.size(trained)} | SIZES | keys
             given |= {f"data.special.{key}": value for key, value in tokenizer.special(words).model_dump().items()}
             spec = objectives.with_options(resolve("nano", given))
             model: Any = build(spec)
@@ -178,7 +179,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunDir]:
             with run.staged("heads") as folder:
                 export_heads(model, folder)
             run.finish(FACTS)
-            made[name, tying] = run
-        return made[name, tying]
+            made[case] = run
+        return made[case]
 
     return make

@@ -19,19 +19,17 @@ from objective_oracle import tiny
 
 from workbench import objectives
 from workbench.errors import Diverged, InputError
-from workbench.models.export import export_heads
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.spec.stages import BoundRun
-from workbench.store.run_store import RunStore
+from workbench.store.run_directory import RunDir
 from workbench.tasks import glue
 from workbench.tasks.common import classification as module
 from workbench.tasks.common.classification import LanguageLoss, task_loss
-from workbench.tasks.common.contract import Model, score_digest, take
+from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import Classifier, load_encoder
-from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.common.examples import Task
+from workbench.tasks.common.sentence_scorers import put_together
 from workbench.tasks.common.token_rows import encode
-from workbench.training.loop import build
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
 CPU = Host(device="cpu")
@@ -270,23 +268,6 @@ def loss_of(folder: Path, ids: torch.Tensor = IDS, mask: torch.Tensor | None = M
     return loss.detach()
 
 
-def finished(folder: Path, name: str, **keys: Any) -> Any:
-    """Return a finished run with random weights, and its objective."""
-    spec = tiny(name, **keys)
-    model: Any = build(spec).eval()
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(0)
-        for weight in model.parameters():
-            weight.add_(torch.randn(weight.shape) * 0.2)
-    run = RunStore(folder).open(BoundRun(spec))
-    with run.staged("encoder") as place:
-        model.encoder.save(place)
-    with run.staged("heads") as place:
-        export_heads(model, place)
-    run.finish({"steps": 0, "tokens": 0, "flops": dict.fromkeys(("paper", "paper-sparse", "matmul"), 0)})
-    return run, model
-
-
 def test_it_is_the_mean_over_rows_of_hugging_faces_loss(tmp_path: Path) -> None:
     from transformers import GPT2LMHeadModel
 
@@ -301,8 +282,9 @@ def test_it_is_the_mean_over_rows_of_hugging_faces_loss(tmp_path: Path) -> None:
     assert float(whole) == pytest.approx(each[0], rel=1e-5)
 
 
-def test_a_run_of_ours_goes_on_with_its_own_head(tmp_path: Path) -> None:
-    run, model = finished(tmp_path, "causal-lm")
+def test_a_run_of_ours_goes_on_with_its_own_head(finished: Callable[..., RunDir]) -> None:
+    run = finished("causal-lm")
+    model: Any = put_together(run.path / "encoder", "cpu")[1]
     each = []
     for row in ROWS:
         ids = torch.tensor([row])
@@ -312,8 +294,8 @@ def test_a_run_of_ours_goes_on_with_its_own_head(tmp_path: Path) -> None:
     assert float(loss_of(run.path / "encoder")) == pytest.approx(sum(each) / len(each), rel=1e-4)
 
 
-def test_its_head_and_the_encoder_are_trained_by_it(tmp_path: Path) -> None:
-    run, _ = finished(tmp_path, "causal-lm")
+def test_its_head_and_the_encoder_are_trained_by_it(finished: Callable[..., RunDir]) -> None:
+    run = finished("causal-lm")
     encoder: Any = load_encoder(run.path / "encoder", 0.0)
     loss = LanguageLoss(encoder, run.path / "encoder")
     inputs = {"input_ids": IDS, "attention_mask": MASK}
@@ -322,8 +304,10 @@ def test_its_head_and_the_encoder_are_trained_by_it(tmp_path: Path) -> None:
     assert encoder.encoder.layer[0].attention.self.query.weight.grad.any()
 
 
-def test_encoders_without_such_a_head_are_refused(tmp_path: Path, electra: Callable[..., Path]) -> None:
-    masked, _ = finished(tmp_path / "runs", "bert-mlm", encoder__causal=True)
+def test_encoders_without_such_a_head_are_refused(
+    tmp_path: Path, electra: Callable[..., Path], finished: Callable[..., RunDir]
+) -> None:
+    masked = finished("bert-mlm", **{"encoder.causal": True})
     untied = gpt2(tmp_path / "untied", tie_word_embeddings=False)
     for folder in (electra(is_decoder=True), masked.path / "encoder", untied):
         with pytest.raises(InputError, match=r"^tasks.lm_weight: .* has no head that predicts the next token"):
@@ -350,7 +334,7 @@ def test_fine_tuning_adds_it_to_the_loss_of_the_task(
     folder = gpt2(tmp_path / "gpt2", vocab_size=200, pad_token_id=0)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(encoder / file, folder / file)
-    spec = module.TasksSpec(lr=1e-2, layer_decay=1.0, length=32, dropout=0.0, epochs=1, lm_weight=0.5, sum_loss=total)
+    spec = TasksSpec(lr=1e-2, layer_decay=1.0, length=32, dropout=0.0, epochs=1, lm_weight=0.5, sum_loss=total)
     losses, tasks, totals = [], [], []
     own, of_task, backward = LanguageLoss.forward, module.task_loss, torch.Tensor.backward
 
@@ -377,13 +361,6 @@ def test_fine_tuning_adds_it_to_the_loss_of_the_task(
     assert with_it.finetune["lm_weight"] == 0.5
     without = take(keyword, Model(folder, spec.model_copy(update={"lm_weight": 0.0}), 0), CPU_LANGUAGE_LOSS)
     assert len(losses) == with_it.steps and "lm_weight" not in without.finetune
-
-
-def test_the_weight_is_part_of_a_score_unless_it_is_0(keyword: Task) -> None:
-    none, some = module.TasksSpec(), module.TasksSpec(lm_weight=0.5)
-    assert score_digest(keyword, none) != score_digest(keyword, some)
-    one = Task("keyword", "table", ("a", "b"), "accuracy", ("accuracy",), 3.0, Examples(["a"], None, [0]), {})
-    assert score_digest(replace(one, fingerprint="f"), none) == "9cf016ea"  # as before there was such a weight
 
 
 # ---- Causal encoders and XLNet are read at their last token, the only one whose state depends on the whol ----

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,29 @@ from workbench.errors import Diverged, InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
-from workbench.tasks.common.contract import FINE_TUNING, Cost, Model, Suite, expected, score_digest, take
+from workbench.store import run_directory
+from workbench.store.manifest import entry
+from workbench.store.run_directory import RunDir
+from workbench.tasks.common.contract import (
+    FINE_TUNING,
+    Cost,
+    Measure,
+    Model,
+    Score,
+    Suite,
+    expected,
+    keep,
+    score_digest,
+    score_name,
+    take,
+)
+from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
+from workbench.tasks.common.fine_tuning import Unfinished
+from workbench.tasks.embeddings import SIMILARITY, Embedding
+from workbench.tasks.linear_probe import LinearProbe
+from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.squad import Questions, Squad
+from workbench.tasks.tagging import Tagging
 
 HOST = Host(device="cpu", threads=1, precision="fp32")
 OWN = Path(__file__).parents[2] / "examples/own_task.py"
@@ -71,8 +95,14 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     jsonl(tmp_path / "similar.jsonl", *(
         {"sentence1": word(n), "sentence2": word(n + 5), "similarity": n % 4} for n in range(20)
     ))  # fmt: skip
+    jsonl(tmp_path / "exam.jsonl", *(
+        {"premise": word(n), "choices": [word(n + 2), word(n + 4), "keni"][: 2 + n % 2], "label": n % 2,
+         "split": "train" if n < 20 else "test"}
+        for n in range(30)
+    ))  # fmt: skip
     shutil.copy(OWN, tmp_path / "own_task.py")
     return {
+        "choice": "choice:exam.jsonl",
         "glue": "CoLA", "superglue": "superglue:rte", "babylm_glue": "babylm:rte", "table": "own.jsonl",
         "tagging": "tag:tags.train.iob2", "squad": "squad1-devsplit", "linear_probe": "linear:own.jsonl",
         "embeddings": "similarity:similar.jsonl", "minimal_pairs": "./pairs", "stranger": "./own_task.py",
@@ -111,6 +141,44 @@ def test_every_kind_keeps_the_contract(kind: str, words: dict[str, str], encoder
         assert score.value == next(iter(score.values.values()))[measure.metric] and -100 <= score.value <= 100
         assert (score.task, score.suite, score.finetune) == (measure.name, measure.suite, measure.settings(chosen))
         json.dumps(score.to_json())
+
+
+TRAINED: dict[str, dict[str, Any]] = {
+    "glue": {}, "superglue": {}, "table": {"folds": 2}, "choice": {}, "tagging": {}, "squad": {},
+    "embeddings": {"embeddings": "contrastive"},
+}  # fmt: skip
+
+
+class Stop(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_equal_seeds_agree_to_the_last_bit_and_a_stopped_fine_tuning_goes_on_exactly(
+    kind: str, words: dict[str, str], encoder: Path, tmp_path: Path
+) -> None:
+    if kind == "embeddings":
+        pytest.importorskip("sentence_transformers")
+    if kind == "table":  # folds need a table without parts
+        rows = [json.loads(line) for line in Path("own.jsonl").read_text().splitlines()]
+        jsonl(Path("own.jsonl"), *({key: row[key] for key in ("text", "label")} for row in rows))
+    chosen, every_step = options(words[kind], epochs=1.0, dropout=0.1, **TRAINED[kind]), replace(HOST, save_every=1)
+    (measure,) = tasks.read(chosen).tasks
+    whole, again = (take(measure, Model(encoder, chosen, 0), HOST) for _ in range(2))
+    assert replace(whole, seconds=0) == replace(again, seconds=0)
+    (tmp_path / "run").mkdir()
+    state, taken = Unfinished(RunDir(tmp_path / "run"), "a.json", {"encoder": "0"}), list[int]()
+
+    def stop(step: int, steps: int) -> None:
+        taken.append(step)
+        if step == len(taken) <= 2:
+            raise Stop
+
+    for _ in range(2):
+        with pytest.raises(Stop):
+            take(measure, Model(encoder, chosen, 0, stop, state), every_step)
+    score = take(measure, Model(encoder, chosen, 0, stop, state), every_step)
+    assert taken[:3] == [1, 2, 3] and replace(score, seconds=0) == replace(whole, seconds=0) and score.peak_memory_bytes
 
 
 @pytest.mark.parametrize("kind", [*ENCODED[:-1], "minimal_pairs"])
@@ -279,3 +347,101 @@ def test_nothing_asks_for_the_type_of_a_measure() -> None:
         if re.search(rf"isinstance\([^)]*[ (|](?:{names})\b", line)
     ]
     assert found == []
+
+
+# ---- scores, their names and their files ----
+
+SCORE = Score(
+    "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",
+    details={"scheme": ""}, files={".test.conll": "å A B\n\n", ".dev.conll": "b A A\n\n"},
+)  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    (tmp_path / "some-run").mkdir()
+    return RunDir(tmp_path / "some-run")
+
+
+@pytest.mark.parametrize("place", ["", "points/00000100/"])
+def test_files_lie_in_the_predictions_of_the_run(place: str, run: RunDir) -> None:
+    (run.path / place).mkdir(parents=True, exist_ok=True)
+    content = keep(run, f"{place}tag-x-12345678-0.json", SCORE, {"encoder": "abc"})
+    names = [f"{place}predictions/tag-x-12345678-0.{part}.conll" for part in ("test", "dev")]
+    assert list(content["files"]) == names
+    files = {name: (run.path / name).read_bytes() for name in names}
+    assert files[names[0]] == "å A B\n\n".encode()
+    assert content["files"] == {name: entry(data) for name, data in files.items()}
+    assert [path.name for path in (run.path / place / "scores").iterdir()] == ["tag-x-12345678-0.json"]
+    written = json.loads((run.path / place / "scores" / "tag-x-12345678-0.json").read_text())
+    assert written["encoder"] == "abc" and written["scheme"] == "" and written.items() >= content.items()
+
+
+def test_scores_without_files_are_as_they_were(run: RunDir) -> None:
+    plain = Score(**{**SCORE.__dict__, "files": {}})
+    assert keep(run, "a.json", plain, {}) == plain.to_json() and "files" not in plain.to_json()
+
+
+def test_a_full_disk_leaves_no_score(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run_directory.write_atomic
+
+    def full(path: Path, *arguments: Any) -> None:
+        if path.name.endswith(".dev.conll"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, *arguments)
+
+    monkeypatch.setattr(run_directory, "write_atomic", full)
+    with pytest.raises(OSError, match="No space left"):
+        keep(run, "tag-x-12345678-0.json", SCORE, {})
+    assert [path.name for path in run.path.rglob("*") if path.is_file()] == []  # nor a part of its files
+    monkeypatch.setattr(run_directory, "write_atomic", real)
+    assert keep(run, "tag-x-12345678-0.json", SCORE, {})["value"] == 50.0
+
+
+KEYWORD_SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
+
+
+def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
+    name = score_name(keyword, KEYWORD_SPEC, 3)
+    assert name == f"keyword-{score_digest(keyword, KEYWORD_SPEC)}-3.json"
+    same = KEYWORD_SPEC.model_copy(
+        update={"names": ("keyword", "other"), "seeds": 9, "glue": "elsewhere", "epochs": 6.0}
+    )
+    assert score_name(keyword, same, 3) == name
+    for changes in ({"lr": 1e-3}, {"epochs": 2.0}, {"rows": 5}, {"doubled": True}, {"batch": 16}):
+        assert score_name(keyword, KEYWORD_SPEC.model_copy(update=changes), 3) != name
+    assert score_name(fingerprinted(keyword, rows=99), KEYWORD_SPEC, 3) != name
+    assert "/" not in score_name(replace(keyword, name="../a b"), KEYWORD_SPEC, 0)
+
+
+def test_json_holds_everything_a_report_needs(encoder: Path, keyword: Task) -> None:
+    score = take(replace(keyword, epochs=0.5), Model(encoder, KEYWORD_SPEC, 1), HOST)
+    found = json.loads(json.dumps(score.to_json(), allow_nan=False))
+    expected = {"format": 1, "task": "keyword", "suite": "table", "metric": "accuracy", "seed": 1, "test_rows": 101}
+    assert found.items() >= expected.items()
+    assert found["finetune"]["epochs"] == 0.5 and found["finetune"]["lr"] == 3e-3
+    assert found["data"] == keyword.fingerprint and len(found["digest"]) == 8 and found["seconds"] > 0
+
+
+# ---- Every kind of measure has its function, and a name for each score that a run should have ----
+
+ROWS = Examples(["a", "b"], None, [0, 1])
+WORDS = Tagged([["a"]], [[0]])
+MEASURES: list[Measure] = [
+    Task("t", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, ROWS, {"dev": ROWS}),
+    Tagging("tag:x", ("A",), 1, "", WORDS, {"test": WORDS}),
+    LinearProbe("linear:x", "texts", ("x", "y"), "accuracy", ("accuracy",), ROWS, {"dev": ROWS}),
+    Embedding("similarity:x", SIMILARITY, {"test": Examples(("a",), ("b",), (1.0,))}),
+    pair_set("pairs:x", "minimal-pairs", ["a"], ["b"], {"paradigm": ["p"]}),
+    Squad("squad1", False, Questions((), ()), {"dev": Questions((), ())}),
+]
+SPEC_MEASURES = TasksSpec(seeds=3)
+
+
+def test_a_run_should_have_a_score_for_each_seed_or_one_where_nothing_is_drawn() -> None:
+    listed = list(expected(Suite(tuple(measure for measure in MEASURES)), SPEC_MEASURES))
+    seeds = {measure.name: [seed for other, seed, _ in listed if other is measure] for measure in MEASURES}
+    assert {name for name, each in seeds.items() if each == [0, 1, 2]} == {"t", "tag:x", "squad1"}
+    assert all(each == [0] for name, each in seeds.items() if name not in ("t", "tag:x", "squad1"))
+    assert [name for *_, name in listed] == [score_name(measure, SPEC_MEASURES, seed) for measure, seed, _ in listed]
+    assert len({name for *_, name in listed}) == len(listed) == 3 * 3 + 3

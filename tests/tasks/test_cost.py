@@ -28,7 +28,7 @@ from workbench.tasks.common import cost
 from workbench.tasks.common.contract import Cost, Measure, Model, Suite, take
 from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
 from workbench.tasks.common.token_rows import encode, open_splitter
-from workbench.tasks.embeddings import Embedding, Similar
+from workbench.tasks.embeddings import Embedding
 from workbench.tasks.linear_probe import LinearProbe
 from workbench.tasks.linear_probe import fingerprinted as sealed_probe
 from workbench.tasks.minimal_pairs import PairSet, pair_set
@@ -81,8 +81,7 @@ def test_long_sentences_are_counted_in_windows(encoder: Path) -> None:
     words = [["bada"] * count for count in (1, 5, 60, 23)]
     tagging = Tagging("t", ("A", "B"), 2, "", Tagged(words, [[0] * len(each) for each in words]), {})
     found = cost_of(tagging, encoder)
-    config = AutoConfig.from_pretrained(encoder)
-    rows = word_windows(open_splitter(encoder, config, 32, "tagging"), words, False).rows
+    rows = word_windows(open_splitter(encoder, 32, "tagging"), words, False).rows
     assert abs(len(found.lengths) - len(rows)) <= 1
     assert sum(found.lengths) == pytest.approx(sum(rows.lengths), rel=0.1)
 
@@ -100,7 +99,7 @@ def test_questions_are_counted_in_windows(encoder: Path) -> None:
 
 
 def test_contrastive_pairs_have_two_rows_and_tests_are_read_twice(encoder: Path) -> None:
-    part = Similar(("bada",) * 20, ("keda kefe",) * 20, tuple(map(float, range(20))))
+    part = Examples(("bada",) * 20, ("keda kefe",) * 20, tuple(map(float, range(20))))
     found = cost_of(Embedding("e", "similarity", {"dev": part}, train=part), encoder)
     assert len(found.lengths) == 40 and found.steps == 9 and found.passes == 2
     whole = forward(found.lengths)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,14 +14,12 @@ from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import scale_of_encoder
-from workbench.tasks.common.contract import Model, take
+from workbench.tasks.common.contract import EncoderFacts, Model, take
 from workbench.tasks.common.encoder_folders import (
     Classifier,
-    EncoderFacts,
     encoder_facts,
     load_encoder,
     pooled,
-    reads_last,
 )
 from workbench.tasks.common.examples import Task
 
@@ -119,16 +116,6 @@ def test_a_late_token_is_seen_and_padding_on_either_side_is_not(kind: str, make:
             torch.testing.assert_close(model(left), plain, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in LAST if kind != "xlnet"])
-def test_the_first_token_of_a_causal_model_is_blind(kind: str, make: Callable[[str], Path]) -> None:
-    """The state of the first token, at which other encoders are read, does not depend on the text here."""
-    model: Any = load_encoder(make(kind), 0.0).eval()
-    with torch.no_grad():
-        one, other = (model(input_ids=torch.tensor([[7, 8, last]])).last_hidden_state for last in (9, 10))
-    torch.testing.assert_close(one[:, 0], other[:, 0])
-    assert (one[:, -1] - other[:, -1]).abs().max() > 1e-4
-
-
 def test_pooling_takes_the_first_or_last_real_token() -> None:
     hidden = torch.arange(8.0).view(2, 4, 1)
     mask = torch.tensor([[1, 1, 1, 0], [0, 0, 1, 1]])
@@ -136,13 +123,6 @@ def test_pooling_takes_the_first_or_last_real_token() -> None:
     assert pooled(hidden, None, False).flatten().tolist() == [0, 4]
     assert pooled(hidden, mask, True).flatten().tolist() == [2, 7]
     assert pooled(hidden, mask, False).flatten().tolist() == [0, 6]
-
-
-def test_the_config_decides() -> None:
-    from transformers import AutoConfig
-
-    for kind, (model_type, sizes) in KINDS.items():
-        assert reads_last(AutoConfig.for_model(model_type, **sizes)) == (kind in LAST), kind
 
 
 # ---- Settings for fine-tuning an encoder when none are given follow from its size, its positions and its  ----

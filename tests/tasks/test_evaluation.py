@@ -12,8 +12,7 @@ from workbench.errors import Diverged, InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.common import evaluation
-from workbench.tasks.common.contract import Measure, Model, Score, Suite
-from workbench.tasks.common.encoder_folders import EncoderFacts
+from workbench.tasks.common.contract import EncoderFacts, Measure, Model, Score, Suite
 from workbench.tasks.common.evaluation import evaluate
 from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.minimal_pairs import pair_set
@@ -85,9 +84,16 @@ def test_scores_come_in_order_and_carry_the_settings_of_fine_tuning(
     assert "größe 65.0" in said and "pairs 60.0" in said  # the means at the end
 
 
-def test_a_shorter_limit_of_the_settings_holds(encoder: Path, taking: Taking) -> None:
-    [row], _ = evaluate(encoder, Suite((task("a"),)), TasksSpec(seeds=1, length=24), "nano", CPU)
-    assert (row["length"], row["settings"]) == (24, "nano")
+@pytest.mark.parametrize(
+    ("facts", "length", "read_at"),
+    [(EncoderFacts(2, 32, 48, False), 24, "first token"), (EncoderFacts(2, 32, None, True), 128, "last token")],
+)
+def test_the_limit_of_the_settings_holds_where_it_is_shorter(
+    facts: EncoderFacts, length: int, read_at: str, encoder: Path, taking: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "encoder_facts", lambda folder: facts)
+    [row], _ = evaluate(encoder, Suite((task("a"),)), TasksSpec(seeds=1, length=length), "nano", CPU)
+    assert (row["read_at"], row["length"], row["settings"]) == (read_at, length, "nano")
 
 
 def test_settings_are_only_said_where_something_is_fine_tuned(
@@ -130,14 +136,6 @@ def test_a_folder_without_an_encoder_is_named_before_anything_is_measured(
     with pytest.raises(InputError, match="größe"):
         run(folder, task("a"))
     assert taking.asked == []
-
-
-def test_an_encoder_that_reads_its_last_token_and_any_length_says_so(
-    encoder: Path, taking: Taking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluation, "encoder_facts", lambda folder: EncoderFacts(2, 32, None, True))
-    [row], _ = evaluate(encoder, Suite((task("a"),)), TasksSpec(seeds=1, length=128), "nano", CPU)
-    assert (row["read_at"], row["length"]) == ("last token", 128)
 
 
 def test_tagging_says_how_it_reads_words(encoder: Path, taking: Taking, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import warnings
@@ -24,14 +25,13 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store import checkpoint
 from workbench.store.run_directory import RunDir
-from workbench.tasks.common.contract import Model, Score, Suite, score_name, take
+from workbench.tasks.common.contract import Model, Score, Suite, take
 from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier
 from workbench.tasks.common.evaluation import evaluate
 from workbench.tasks.common.examples import Task
 from workbench.tasks.common.fine_tuning import (
     Unfinished,
-    depth,
     layer_factor,
     layerwise_optimizer,
     optim_spec,
@@ -90,16 +90,15 @@ def test_draws_are_a_function_of_task_and_seed_and_leave_those_outside_alone() -
 def test_the_released_codes_numbers() -> None:
     """For 12 layers and a decay of .8 the released code prints .044, .055, .64 and 1.0 (docs/electra.md 5)."""
     spec = TasksSpec(layer_decay=0.8, extra_decay=True)
-    found = [layer_factor(place, 12, spec) for place in (0, 1, 12)]
+    found = [layer_factor(name, 12, spec) for name in ("embeddings.x", "layer.0.x", "layer.11.x")]
     assert [round(x, 3) for x in found] == [0.044, 0.055, 0.64]
 
 
 def test_the_papers_one_power_a_layer() -> None:
     spec = TasksSpec(layer_decay=0.8)
-    assert layer_factor(12, 12, spec) == pytest.approx(0.8)  # the top layer, one below the head
-    for place in range(12):
-        assert layer_factor(place + 1, 12, spec) / layer_factor(place, 12, spec) == pytest.approx(1 / 0.8)
-    assert layer_factor(0, 12, spec) == pytest.approx(0.8**13)
+    for place in range(12):  # the top layer is one below the head
+        assert layer_factor(f"layer.{place}.x", 12, spec) == pytest.approx(0.8 ** (12 - place))
+    assert layer_factor("embeddings.x", 12, spec) == pytest.approx(0.8**13)
 
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -123,7 +122,8 @@ def test_depth_of_every_weight_of_a_family(family: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         encoder = AutoModel.from_config(config)
-    found = {name: depth(name, 3) for name, _ in encoder.named_parameters()}
+    half = TasksSpec(layer_decay=0.5)
+    found = {name: 4 + math.log2(layer_factor(name, 3, half)) for name, _ in encoder.named_parameters()}
     tables = [name for name in found if "embedding" in name]
     assert tables and all(found[name] == 0 for name in tables)
     if family == "albert":  # its layers are all one
@@ -259,21 +259,6 @@ def steps_of(run: RunDir) -> list[int]:
     return [step for folder in (run.path / "unfinished").glob("*") for step in checkpoint.steps(folder)]
 
 
-def test_killed_after_any_step_it_ends_with_the_score_of_an_undisturbed_one(
-    encoder: Path, keyword: Task, run: RunDir
-) -> None:
-    task = replace(keyword, epochs=1.0)
-    whole = take(task, Model(encoder, SPEC_UNFINISHED, 0), NEVER)
-    state = Unfinished(run, score_name(task, SPEC_UNFINISHED, 0), WEIGHTS)
-    taken: list[int] = []
-    for step in (2, 3, 7):
-        with pytest.raises(Stop):
-            take(task, Model(encoder, SPEC_UNFINISHED, 0, stop_at(step), state), EVERY_STEP)
-    score = take(task, Model(encoder, SPEC_UNFINISHED, 0, lambda step, steps: taken.append(step), state), EVERY_STEP)
-    assert taken == [8] and score.steps == 8
-    assert same(score, whole)
-
-
 def test_a_signal_saves_the_state_after_the_step(encoder: Path, keyword: Task, run: RunDir) -> None:
     state = Unfinished(run, "a.json", WEIGHTS)
     whole = take(keyword, Model(encoder, SPEC_UNFINISHED, 0), NEVER)
@@ -302,42 +287,28 @@ def test_the_time_of_earlier_processes_is_counted(encoder: Path, keyword: Task, 
     assert 5000 < take(keyword, Model(encoder, SPEC_UNFINISHED, 0, None, state), NEVER).seconds < 5060
 
 
-@pytest.mark.parametrize("fault", ["damaged", "other weights"])
+@pytest.mark.parametrize("fault", ["damaged", "other weights", "a-1.json", "b-0.json"])
 def test_a_state_that_cannot_be_used_is_named_and_deleted(
     encoder: Path, keyword: Task, run: RunDir, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    task = replace(keyword, epochs=1.0)
-    state = Unfinished(run, "a.json", WEIGHTS)
+    """It is damaged, belongs to other weights, or lies in the place of another score."""
+    task, state = replace(keyword, epochs=1.0), Unfinished(run, "a-0.json", WEIGHTS)
     with pytest.raises(Stop):
         take(task, Model(encoder, SPEC_UNFINISHED, 0, stop_at(3), state), Host(device="cpu", save_every=2))
+    folder = run.path / "unfinished" / "a-0"
     if fault == "damaged":
-        weights = run.path / "unfinished" / "a" / "step-00000002" / "model.safetensors"
+        weights = folder / "step-00000002" / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    elif fault == "other weights":
+        state = Unfinished(run, "a-0.json", {"encoder": "1" * 16})
     else:
-        state = Unfinished(run, "a.json", {"encoder": "1" * 16})
+        state = Unfinished(run, fault, WEIGHTS)
+        folder.rename(folder.with_name(Path(fault).stem))
     taken: list[int] = []
-    score = take(task, Model(encoder, SPEC_UNFINISHED, 0, lambda step, steps: taken.append(step), state), NEVER)
+    score = take(task, Model(encoder, SPEC_UNFINISHED, 1, lambda step, steps: taken.append(step), state), NEVER)
     assert taken == list(range(1, 9))
     assert "unfinished" in caplog.text and "begins again" in caplog.text
-    assert same(score, take(task, Model(encoder, SPEC_UNFINISHED, 0), NEVER))
-
-
-@pytest.mark.parametrize("other", ["a-1.json", "b-0.json"])
-def test_a_state_that_lies_in_the_place_of_another_is_not_used(
-    encoder: Path, keyword: Task, run: RunDir, other: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    task = replace(keyword, epochs=1.0)
-    with pytest.raises(Stop):
-        take(task, Model(encoder, SPEC_UNFINISHED, 0, stop_at(3), Unfinished(run, "a-0.json", WEIGHTS)), EVERY_STEP)
-    (run.path / "unfinished" / "a-0").rename(run.path / "unfinished" / Path(other).stem)
-    taken: list[int] = []
-    score = take(
-        task,
-        Model(encoder, SPEC_UNFINISHED, 1, lambda step, steps: taken.append(step), Unfinished(run, other, WEIGHTS)),
-        NEVER,
-    )
-    assert taken == list(range(1, 9))
-    assert "belongs to 'unfinished/a-0'; this fine-tuning begins again" in caplog.text
+    assert ("belongs to 'unfinished/a-0'" in caplog.text) == fault.endswith(".json")
     assert same(score, take(task, Model(encoder, SPEC_UNFINISHED, 1), NEVER))
 
 

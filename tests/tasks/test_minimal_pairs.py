@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,16 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from pair_runs import FACTS, SIZES, scored
+from pair_runs import scored
 
-from workbench import objectives, tasks
-from workbench.data import tokenizer
+from workbench import tasks
 from workbench.errors import InputError
-from workbench.models.export import export, export_heads
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.spec.presets import resolve
-from workbench.spec.stages import BoundRun
-from workbench.store.run_store import RunDir, RunStore
+from workbench.store.run_store import RunDir
 from workbench.tasks import _preferences as preferences
-from workbench.tasks import minimal_pairs
+from workbench.tasks import held_out_pairs, minimal_pairs
 from workbench.tasks.common.sentence_scorers import load
 from workbench.tasks.minimal_pairs import PairSet
-from workbench.training.loop import build
 
 
 def write_pairs(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -231,51 +227,26 @@ def test_an_independent_reading_of_the_files_gives_the_same_scores(
     assert score.values["paradigm"] == {"a": 100 * sum(wins[:10]) / 10, "b": pytest.approx(100 * sum(wins[10:]) / 30)}
 
 
-# ---- what cannot be scored ----
-
-
 # ---- reading ----
 
 
-def test_gpt2_scores_real_sentences_as_hugging_face_does(real_data: Path, tmp_path: Path) -> None:
+def test_gpt2_scores_sentences_as_hugging_face_does(finished: Callable[..., RunDir], toy: PairSet) -> None:
     """Their model loads what is exported, and its log-probabilities, summed over the words, are the scores."""
     from transformers import AutoTokenizer, GPT2LMHeadModel
 
-    texts = minimal_pairs.load_named("blimp-filtered", str(real_data / "blimp")).good[::600]
-    trained = tokenizer.train(texts, 400)
-    (words := tmp_path / "words").mkdir()
-    tokenizer.save(trained, words, True)
-    given = {"objective": "causal-lm", "encoder.family": "gpt2", "encoder.vocab": tokenizer.size(trained)} | SIZES
-    given |= {"encoder.embedding": None, "encoder.positions": 64}
-    given |= {f"data.special.{key}": value for key, value in tokenizer.special(words).model_dump().items()}
-    spec = objectives.with_options(resolve("nano", given))
-    model: Any = build(spec)
-    run = RunStore(tmp_path / "runs").open(BoundRun(spec))
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(0)
-        for weight in model.parameters():
-            weight.add_(torch.randn(weight.shape) * 0.1)
-    with run.staged("encoder") as folder:
-        export(model.encoder, words, folder, spec, FACTS)
-    with run.staged("heads") as folder:
-        export_heads(model, folder)
-    run.finish(FACTS)
-
-    ours = load(run.path / "encoder", ("default",), "cpu")
-    theirs = GPT2LMHeadModel.from_pretrained(run.path / "encoder").eval()
-    read = AutoTokenizer.from_pretrained(run.path / "encoder")
-    tokenized = preferences.Tokenized(run.path / "encoder", texts, 64)
+    sizes = {"encoder.family": "gpt2", "encoder.embedding": None, "encoder.positions": 64}
+    encoder = finished("causal-lm", **sizes).path / "encoder"
+    ours, theirs = load(encoder, ("default",), "cpu"), GPT2LMHeadModel.from_pretrained(encoder).eval()
+    read = AutoTokenizer.from_pretrained(encoder)
+    tokenized = preferences.Tokenized(encoder, toy.good, 64)
     assert ours.name == "causal"
-    for numbers, batch in tokenized.batches(np.arange(len(texts)), "cpu"):
+    for numbers, batch in tokenized.batches(np.arange(len(toy.good)), "cpu"):
         for number, score in zip(numbers, ours.scorer(batch).tolist(), strict=True):
-            ids = torch.tensor([read(texts[number])["input_ids"]])
+            ids = torch.tensor([read(toy.good[number])["input_ids"]])
             with torch.no_grad():
                 log_p = theirs(ids).logits.double().log_softmax(-1)[0, :-1]
             each = log_p.gather(1, ids[0, 1:, None])[:-1]  # the last one is [SEP]
             assert score == pytest.approx(float(each.sum()), rel=1e-4)
-
-
-# ---- made from held-out text ----
 
 
 # ---- Zorro's text files: which of two lines is right, paradigms and phenomena, and files that are not rea ----
@@ -317,3 +288,98 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "irregular-verb.txt").write_text(text)
     with pytest.raises(InputError, match=said):
         minimal_pairs.load_path(str(tmp_path))
+
+
+# ---- pairs that are made from held-out text ----
+
+TEXT = (
+    "The old man walked slowly along the river. He found a small boat there. The boat was painted in a bright blue.",
+    "My sister reads many books about animals. She likes the ones about birds best. Birds sing in the old garden.",
+)
+
+
+def test_each_kind_changes_what_its_name_says() -> None:
+    text = [list(held_out_pairs.sentences(line)) for line in TEXT]
+    assert [len(one) for one in text] == [3, 3]
+    for good, bad in held_out_pairs.exchanged(text):
+        before, after = held_out_pairs.WORD.findall(good), held_out_pairs.WORD.findall(bad)
+        assert sorted(before) == sorted(after) and before[0] == after[0] and bad.endswith(".")
+        first, second = (n for n, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
+        assert second == first + 1
+    many = [[f"The {a} {b} likes the {c} very much." for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwxyz"]]
+    for good, bad in held_out_pairs.replaced(many):
+        assert sum(a != b for a, b in zip(good.split(), bad.split(), strict=True)) == 1
+    assert held_out_pairs.replaced(many) and held_out_pairs.exchanged(text)
+    for good, bad in held_out_pairs.reordered(text):
+        assert sorted(good.split()) == sorted(bad.split()) and good != bad
+    assert len(held_out_pairs.reordered(text)) == 4
+
+
+def test_words_of_scripts_without_blanks_are_characters() -> None:
+    line = "我喜欢在公园里看书。他每天早上喝一杯茶。"
+    text = [list(held_out_pairs.sentences(line))]
+    assert text == [["我喜欢在公园里看书。", "他每天早上喝一杯茶。"]]
+    (good, bad), *_ = held_out_pairs.exchanged(text)
+    assert sorted(good) == sorted(bad) and good != bad and good[0] == bad[0] and bad.endswith("。")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("मैं हिन्दी में एक लंबी किताब पढ़ता हूँ।", "मैं हिन्दी में एक लंबी किताब पढ़ता हूँ"),
+        ("আমি বাংলায় একটি বই পড়ি।", "আমি বাংলায় একটি বই পড়ি"),
+        ("من امروز کتاب‌های تازه را می‌خوانم.", "من امروز کتاب‌های تازه را می‌خوانم"),
+        ("میں آج ایک نئی کتاب پڑھتا ہوں۔", "میں آج ایک نئی کتاب پڑھتا ہوں"),
+        (unicodedata.normalize("NFD", "Ich gehe über die Straße nach Köln."), "Ich gehe über die Straße nach Köln"),
+        ("Don't re-read it l’été.", "Don't re-read it l’été"),
+    ],
+    ids=["Hindi", "Bengali", "Persian", "Urdu", "decomposed", "joined"],
+)
+def test_vowel_signs_and_joiners_belong_to_their_word(line: str, words: str) -> None:
+    found = held_out_pairs.WORD.findall(line)
+    assert unicodedata.normalize("NFC", " ".join(found)) == unicodedata.normalize("NFC", words)
+    assert held_out_pairs.is_sentence(line)
+    if len(found) >= held_out_pairs.WORDS[0]:
+        ((good, bad),) = held_out_pairs.exchanged([list(held_out_pairs.sentences(line))])
+        assert good == line != bad and sorted(held_out_pairs.WORD.findall(bad)) == sorted(found)
+
+
+def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
+    (tmp_path / "held-out.jsonl").write_text(json.dumps(TEXT[0]) + "\n")
+    with pytest.raises(
+        InputError, match=r"gives \d pairs of the kind 'exchange', and 100 are needed; .*data.held_out="
+    ):
+        held_out_pairs.of_text("pairs", DataSpec(corpus="my.txt"), tmp_path, tuning=False)
+
+
+def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
+    """The built-in text gives a third as many pairs of the kind `order` as of each other kind."""
+    found = held_out_pairs.of_text("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    kinds = np.array(found.groups["kind"])
+    assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
+    wins = np.where(kinds == "order", 1.0, 0.0)
+    values = preferences.by_group(found, wins)
+    assert values["kind"] == {"exchange": 0.0, "order": 100.0, "replace": 0.0}
+    assert values["mean"]["accuracy"] == pytest.approx(100 * (kinds == "order").mean())
+
+
+@pytest.mark.parametrize("kind", ["exchange", "replace", "order"])
+def test_one_kind_alone_begins_with_the_same_pairs_and_has_more(kind: str) -> None:
+    whole = held_out_pairs.of_text("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    alone = held_out_pairs.of_text(f"pairs:{kind}", DataSpec(corpus="docs"), Path(), tuning=True)
+    assert (alone.name, alone.suite) == (f"pairs:{kind}", whole.suite) and set(alone.groups["kind"]) == {kind}
+    given = zip(whole.good, whole.bad, whole.groups["kind"], strict=True)
+    shared = [(good, bad) for good, bad, its in given if its == kind]
+    found = list(zip(alone.good, alone.bad, strict=True))
+    assert found[: len(shared)] == shared and (len(found) > 3 * len(shared) or kind == "order")
+    assert len(set(found)) == len(found)
+
+
+def test_the_halves_for_choosing_settings_and_for_reports_share_nothing(tmp_path: Path) -> None:
+    parts = [f"Part {n}. The cat number {n} sat on the mat." for n in range(60)]
+    (tmp_path / "held-out.jsonl").write_text("".join(json.dumps(part) + "\n" for part in parts))
+    one, other = (
+        {s for p in held_out_pairs.paragraphs(DataSpec(corpus="x"), tmp_path, side) for s in p}
+        for side in (True, False)
+    )
+    assert one and other and len(one | other) == 120 and not one & other

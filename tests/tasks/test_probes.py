@@ -222,7 +222,7 @@ def test_the_same_on_every_machine_and_in_every_order(
 
 
 def test_rows_cap_a_probes_training(suite: dict[str, Task]) -> None:
-    (task,) = probes.read(["next"], rows=40)
+    (task,) = probes.read(["next"], 40)
     assert len(task.train) == 40 and len(task.tests["test"]) > 40
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,19 @@ from hypothesis import strategies as st
 from superglue_made import COPA, MULTIRC, WORDS, WSC, both, choices, load, put
 
 from workbench import tasks
-from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.spec import scoring
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.store.run_directory import RunDir
-from workbench.tasks import superglue
+from workbench.tasks import babylm_glue, superglue
 from workbench.tasks.common import baselines
 from workbench.tasks.common import classification as finetuner
 from workbench.tasks.common.classification import SpanPairClassifier, choice_loss
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
-from workbench.tasks.common.fine_tuning import Unfinished
-from workbench.tasks.common.metrics import choice_accuracy, exact_match, f1a_em
-from workbench.tasks.common.token_rows import encode_marked, nearest, parts_of, splitter
+from workbench.tasks.common.metrics import choice_accuracy, judged
+from workbench.tasks.common.token_rows import encode_marked, nearest, open_splitter, parts_of
 from workbench.tasks.superglue import ABSENT, MOVED, spans_of
 
 SPEC = TasksSpec(lr=5e-3, layer_decay=0.9, batch=16, epochs=8.0, length=32, dropout=0.0, seeds=1)
@@ -62,11 +60,10 @@ def test_the_official_layout_is_read(tmp_path: Path) -> None:
     assert wsc.train.spans == [((0, 4), (21, 23)), ((0, 3), (13, 16))] and wsc.train.targets == [1, 0]
     assert "superglue" not in scoring.label_of_tasks([copa.name]).removeprefix("superglue:copa")
     found = tasks.load(TasksSpec(names=("superglue",), superglue=str(tmp_path)))
-    assert found.missing == {
-        "superglue:cb": f"no train.jsonl or val.jsonl in {tmp_path / 'CB'}",
-        "superglue:rte": f"no train.jsonl or val.jsonl in {tmp_path / 'RTE'}",
-        "superglue:wic": f"no train.jsonl or val.jsonl in {tmp_path / 'WiC'}",
+    lacking = {
+        name.lower(): f"no {name}/train.jsonl or {name}/val.jsonl in {tmp_path}" for name in ("CB", "RTE", "WiC")
     }
+    assert found.missing == {f"superglue:{name}": why for name, why in lacking.items()}
 
 
 WIC = [
@@ -116,16 +113,13 @@ def test_every_name_is_listed() -> None:
 def test_what_is_missing_or_misspelt_is_said(tmp_path: Path) -> None:
     for names, folder, told in (
         ("superglue", None, r"--set tasks\.superglue=DIR"),
-        ("superglue:copa", tmp_path, r"superglue:copa is not available: no train\.jsonl or val\.jsonl"),
-        ("superglue", tmp_path, "no task of SuperGLUE was found"),
+        ("superglue:copa", tmp_path, r"superglue:copa is not available: no COPA/train\.jsonl or COPA/val\.jsonl"),
+        ("superglue", tmp_path, "no task of superglue was found"),
         ("superglue:cop", tmp_path, "did you mean 'copa'"),
         ("choice:nowhere.csv", None, "nowhere.csv is not a file"),
     ):
         with pytest.raises(InputError, match=told):
             load(names, folder)
-
-
-# ---- spans ----
 
 
 # ---- metrics and baselines ----
@@ -136,8 +130,9 @@ def test_metrics_of_questions_agree_with_a_plain_loop() -> None:
     groups = np.sort(random.integers(0, 40, 200))
     true, guess = random.integers(0, 2, 200), random.integers(0, 2, 200)
     each = [all(true[i] == guess[i] for i in np.flatnonzero(groups == g)) for g in sorted(set(groups.tolist()))]
-    assert exact_match(guess, true, groups) == pytest.approx(np.mean(each), abs=0)
-    assert f1a_em(guess, true, groups) == (sklearn.metrics.f1_score(true, guess) + np.mean(each)) / 2
+    found = judged("classification", ["exact_match", "f1a_em"], np.eye(2)[guess], true, groups.tolist())
+    assert found["exact_match"] == pytest.approx(np.mean(each), abs=0)
+    assert found["f1a_em"] == (sklearn.metrics.f1_score(true, guess) + np.mean(each)) / 2
 
 
 def test_answers_with_equal_scores_share_the_credit() -> None:
@@ -182,8 +177,8 @@ def test_baselines_are_honest() -> None:
     made = Examples(["x"] * 6, list("abcdef"), [0, 1, 0, 1, 1, 0], [0, 0, 1, 1, 2, 2])
     task = Task("x", "table", ("wrong", "right"), "accuracy", ("accuracy",), 1.0, made, {"dev": made}, choice=True)
     assert baselines.majority(task) == pytest.approx(200 / 3)
-    judged = replace(task, choice=False, metric="f1a_em", metrics=("f1a_em",), suite="superglue")
-    found = fingerprinted(judged).baselines()
+    of_answers = replace(task, choice=False, metric="f1a_em", metrics=("f1a_em",), suite="superglue")
+    found = fingerprinted(of_answers).baselines()
     assert list(found) == ["majority", "all-right", "bag-of-words"]
     assert found["all-right"] == pytest.approx(100 * (2 / 3 + 0) / 2)
 
@@ -224,25 +219,6 @@ def test_rows_and_held_out_parts_keep_questions_whole() -> None:
         assert all(sum(rows.targets[row] for row in question) == 1 for question in rows.questions())
 
 
-def test_a_choice_goes_on_exactly_after_an_interruption(encoder: Path, tmp_path: Path) -> None:
-    task, host = task_of_choices(60), Host(device="cpu", threads=1, save_every=1)
-    spec = SPEC.model_copy(update={"epochs": 2.0, "dropout": 0.1})
-    whole = take(task, Model(encoder, spec, 0), CPU)
-    (tmp_path / "run").mkdir()
-    state = Unfinished(RunDir(tmp_path / "run"), "a.json", {"encoder": "0"})
-
-    class Stop(Exception):
-        pass
-
-    def stop(step: int, steps: int) -> None:
-        if step == 3:
-            raise Stop
-
-    with pytest.raises(Stop):
-        take(task, Model(encoder, spec, 0, stop, state), host)
-    assert replace(take(task, Model(encoder, spec, 0, None, state), host), seconds=0.0) == replace(whole, seconds=0.0)
-
-
 def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_path: Path) -> None:
     """The texts are drawn alike for both labels: with which letters does the first marked word begin?"""
     random = np.random.default_rng(5)
@@ -263,12 +239,6 @@ def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_
         task, train=replace(task.train, spans=None), tests={"test": replace(task.tests["test"], spans=None)}
     )
     assert take(fingerprinted(unmarked), Model(encoder, SPEC, 0), CPU).value < 75
-
-
-# ---- tables of one's own ----
-
-
-# ---- real data ----
 
 
 # ---- Rows of SuperGLUE's files: what is odd is counted, and what cannot be used is refused with its place ----
@@ -398,8 +368,81 @@ def test_marked_rows_hold_the_pieces_of_their_spans(encoder: Path) -> None:
     rows = Examples([text], None, [0], None, [spans])
     task = Task("x", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
     data = encode_marked(encoder, task, 64)["train"]
-    reader = splitter(encoder, load_published_tokenizer(encoder), 64, "x")
+    reader = open_splitter(encoder, 64, "x")
     words = [reader.tokenizer.decode(data.ids[0][start:end]).replace(" ", "") for start, end in data.spans[0].tolist()]
     assert words == ["kegolofe", "bago"]
     inputs, _ = data.batch([0], "cpu")
     assert inputs["spans"].shape == (1, 2, 2) and "token_type_ids" not in inputs
+
+
+# ---- BabyLM's tasks, from JSON lines of their own ----
+
+MNLI = [{"premise": f"p {i}", "hypothesis": f"h {i}", "label": i % 3, "idx": i} for i in range(6)]
+
+
+def put_parts(folder: Path, **parts: list[dict[str, Any]]) -> Path:
+    for name, rows in parts.items():
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name.replace('__', '.')}.jsonl").write_text(text)
+    return folder
+
+
+def task_of(folder: Path, name: str) -> Task:
+    suite = babylm_glue.load([name], TasksSpec(babylm=str(folder)))
+    (found,) = suite.tasks
+    assert not suite.missing and isinstance(found, Task)
+    return found
+
+
+def test_texts_and_labels_are_those_of_the_files(tmp_path: Path) -> None:
+    folder = put_parts(tmp_path, mnli__valid=MNLI[:2])
+    rows = "".join(json.dumps(row) + "\n" for row in MNLI)
+    (folder / "mnli.train.jsonl.xz").write_bytes(lzma.compress(rows.encode()))
+    found = task_of(folder, "babylm:mnli")
+    assert found.name == "babylm:mnli" and found.labels == ("0", "1", "2") and found.epochs == 10
+    assert found.train.first[1] == "p 1" and found.train.second[4] == "h 4" and found.train.targets == [0, 1, 2] * 2
+    assert list(found.tests) == ["valid"] and len(found.tests["valid"]) == 2
+
+
+def test_templates_are_those_of_the_pipeline(tmp_path: Path) -> None:
+    wsc = {"text": "Mark told Pete lies. He lied.", "span1_text": "Mark", "span2_text": "He", "label": 1}
+    rc = {"paragraph": "A text.", "question": "Who?", "answer": "Ann {x}", "label": 0}
+    folder = put_parts(tmp_path, wsc__train=[wsc], wsc__valid=[wsc], multirc__train=[rc], multirc__valid=[rc])
+    found = task_of(folder, "babylm:wsc")
+    assert found.train.first == ['Does "He" refer to "Mark" in this passage?'] and found.epochs == 30
+    assert found.train.second == ["Mark told Pete lies. He lied."]
+    assert task_of(folder, "babylm:multirc").train.first == ["Question: Who? Answer: Ann {x}"]
+
+
+def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--set tasks\.babylm=DIR"):
+        babylm_glue.load(["babylm"], TasksSpec())
+    with pytest.raises(
+        InputError, match=r"task babylm:rte is not available: no rte\.train\.jsonl or rte\.valid\.jsonl"
+    ):
+        babylm_glue.load(["babylm:rte"], TasksSpec(babylm=str(tmp_path)))
+    with pytest.raises(InputError, match="no boolq"):
+        babylm_glue.load(["babylm"], TasksSpec(babylm=str(tmp_path)))
+    with pytest.raises(InputError, match="did you mean 'mnli'"):
+        tasks.load(TasksSpec(names=("babylm:mnly",), babylm=str(tmp_path)))
+    put_parts(tmp_path, mnli__train=MNLI, mnli__valid=[MNLI[0] | {"label": 3}])
+    with pytest.raises(InputError, match=r"mnli\.valid\.jsonl, line 1: label 3 is not a number from 0 to 2"):
+        babylm_glue.load(["babylm:mnli"], TasksSpec(babylm=str(tmp_path)))
+    put_parts(tmp_path, mnli__valid=[{"premise": "p", "label": 1}])
+    with pytest.raises(InputError, match="'hypothesis' holds no text"):
+        babylm_glue.load(["babylm:mnli"], TasksSpec(babylm=str(tmp_path)))
+
+
+def test_its_scores_are_never_called_glue() -> None:
+    assert scoring.score_label("babylm", ["babylm:mnli"]) == "babylm:mnli"
+    assert "GLUE" not in scoring.score_label("babylm", [f"babylm:{name}" for name in babylm_glue.ROWS])
+
+
+def test_the_real_sample_has_the_rows_that_babylm_expects(real_data: Path) -> None:
+    folder = real_data / "glue_babylm"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    suite = babylm_glue.load(["babylm"], TasksSpec(babylm=str(folder)))
+    assert "boolq.train.jsonl" in suite.missing["babylm:boolq"]  # it has no training rows there
+    sizes = {task.name: (len(task.train), len(task.tests["valid"])) for task in suite if isinstance(task, Task)}
+    assert sizes == {"babylm:mnli": (10_000, 4908), "babylm:wsc": (554, 52)}

@@ -161,21 +161,17 @@ def test_files_beside_a_table_are_read_or_named(
     assert f"csv: {unread}" in caplog.text or f"tsv: {unread}" in caplog.text if unread else not caplog.text
 
 
-@pytest.mark.parametrize(("train", "dev", "name"), [("my.train", "my.valid", "my"), ("my_train", "my_dev", "my")])
+@pytest.mark.parametrize(
+    ("train", "dev", "name"),
+    [("my.train", "my.valid", "my"), ("my_train", "my_dev", "my"), ("train", "dev", "reviews")],
+)
 def test_sibling_files(tmp_path: Path, train: str, dev: str, name: str) -> None:
-    csv_file(tmp_path / f"{train}.csv", forty())
-    csv_file(tmp_path / f"{dev}.csv", forty()[:7])
-    task = read(tmp_path / f"{train}.csv")
-    assert (task.name, len(task.train), {k: len(v) for k, v in task.tests.items()}) == (name, 40, {"dev": 7})
-
-
-def test_a_plain_train_file_is_named_by_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "reviews"
     folder.mkdir()
-    csv_file(folder / "train.csv", forty())
-    csv_file(folder / "test.csv", forty()[:8])
-    task = read(folder / "train.csv")
-    assert (task.name, list(task.tests)) == ("reviews", ["test"])
+    csv_file(folder / f"{train}.csv", forty())
+    csv_file(folder / f"{dev}.csv", forty()[:7])
+    task = read(folder / f"{train}.csv")
+    assert (task.name, len(task.train), {k: len(v) for k, v in task.tests.items()}) == (name, 40, {"dev": 7})
 
 
 TABLES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("abc")), min_size=30, max_size=80)
@@ -216,11 +212,8 @@ def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
     [
         ("text,label\na,x\nb,y\n", {"label": "lable"}, r"no column 'lable' \(tasks\.label\); did you mean 'label'\?"),
         ("text,label\na,x\nb,y\n", {"text": "body"}, r"no column 'body' \(tasks\.text\); there are label, text"),
-        (
-            "words,label\na,x\n",
-            {},
-            r"no column 'text' for tasks\.text; its columns are words, label; give one of them with --set",
-        ),
+        ("words,label\na,x\n", {},
+         r"no column 'text' for tasks\.text; its columns are words, label; give one of them with --set"),
         ("text,truth\na,x\n", {}, r"no column 'label' for tasks\.label; its columns are text, truth"),
         ("text,label\na,x\n", {"pair": "text"}, r"needs tasks\.text"),
         ("text,label\na,x\n", {"text": "label"}, r"texts 'label' and label 'label' must be different columns"),
@@ -236,81 +229,45 @@ def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
         ("", {}, r"m\.csv holds no rows"),
         ("text,label,split\na,x,train\nb,x,train\nc,x,dev\n", {}, r"has the label 'x', so nothing can be learned"),
         ("text,label,split\na,1.5,train\nb,1.5,train\nc,2,dev\n", {}, r"has the label 1\.5, so nothing can be learned"),
-        (
-            "text,label,split\na,x,train\nb,y,train\n",
-            {},
-            r"needs rows to train on and rows to test on, and has 2 of train",
-        ),
+        ("text,label,split\na,x,train\nb,y,train\n", {},
+         r"needs rows to train on and rows to test on, and has 2 of train"),
         ("text,label,split\na,x,dev\nb,y,test\n", {}, r"and has 1 of test, 1 of dev"),
         ("text,label,split\na,x,train\nb,y,holdout\n", {}, r"line 3: split 'holdout' is not one of train"),
-        (
-            "text,label,split\na,1,train\nb,two,train\nc,1,dev\n",
-            {"kind": "regression"},
-            r"m\.csv, line 3: label 'two' is not a finite number",
-        ),
-        (
-            "text,label,split\na,1,train\nb,inf,train\nc,1,dev\n",
-            {"kind": "regression"},
-            r"m\.csv, line 3: label 'inf' is not a finite number",
-        ),
-        (
-            "text,label,split\na,0.5,train\nb,-Infinity,train\nc,1,dev\n",
-            {},
-            r"line 3: label '-Infinity' is not a finite number",
-        ),
-        (
-            "text,label,split\na,0.5,train\nb,1e308,train\nc,1,dev\n",
-            {},
-            r"line 3: the size of label '1e308' is above 1e\+30",
-        ),
-        (
-            "text,label,split\na,0.5,train\nb,1,train\nc,-1e31,dev\n",
-            {},
-            r"line 4: the size of label '-1e31' is above 1e\+30",
-        ),
+        ("text,label,split\na,1,train\nb,two,train\nc,1,dev\n", {"kind": "regression"},
+         r"m\.csv, line 3: label 'two' is not a finite number"),
+        ("text,label,split\na,1,train\nb,inf,train\nc,1,dev\n", {"kind": "regression"},
+         r"m\.csv, line 3: label 'inf' is not a finite number"),
+        ("text,label,split\na,0.5,train\nb,-Infinity,train\nc,1,dev\n", {},
+         r"line 3: label '-Infinity' is not a finite number"),
+        ("text,label,split\na,0.5,train\nb,1e308,train\nc,1,dev\n", {},
+         r"line 3: the size of label '1e308' is above 1e\+30"),
+        ("text,label,split\na,0.5,train\nb,1,train\nc,-1e31,dev\n", {},
+         r"line 4: the size of label '-1e31' is above 1e\+30"),
         ("text,label,split\na,1e20,train\nb,1.000001e20,train\nc,0.5,dev\n", {}, "too close together"),
         ("text,label,split\na,0.0,train\nb,1e-300,train\nc,0.5,dev\n", {}, "too close together"),
         (f"text,label,split\na,{'9' * 400},train\nb,two,train\n", {}, "line 2: the label has 400 characters, and 200"),
+        ('{"text": "a", "label": 1}\n{"text": "b"\n', {}, r"m\.jsonl, line 2 is not JSON"),
+        ('{"text": "a", "label": 1}\n\n["b"]\n', {}, r"m\.jsonl, line 3 is not a JSON object"),
+        ('{"text": "a", "label": 1}\n{"label": 2}\n', {}, r"m\.jsonl, line 2: column 'text' holds no text"),
+        ('{"text": "a", "label": 1}\n{"text": 7, "label": 2}\n', {}, r"m\.jsonl, line 2: column 'text' holds no text"),
+        ('{"text": "a", "label": null}\n', {}, r"m\.jsonl, line 1: there is no label"),
+        ('{"text": "a", "label": NaN}\n', {}, r"m\.jsonl, line 1: there is no label"),
+        *((f'{{"text": "a", "label": {huge}}}\n', {}, r"line 1: the absolute value of the label is above 1e\+30")
+          for huge in ("Infinity", "9" * 400)),
+        ('{"text": "a", "label": [[1]]}\n', {}, r"line 1: a label must be a word or a number, got \[1\]"),
+        ('{"text": "a", "label": {"b": 1}}\n', {}, r"line 1: a label must be a word or a number, got \{'b'"),
+        ('{"text": "a", "label": [1, null]}\n', {}, r"line 1: there is no label"),
+        ('{"text": "a", "label": [1]}\n{"text": "a", "label": 1}\n', {}, "line 2: the label is a single one, and a"),
+        ('{"text": "a \\ud800", "label": 1}\n', {}, "line 1: column 'text' holds half of a surrogate pair"),
+        ('{"text": "a", "label": "\\ud800"}\n', {}, "line 1: the label holds half of a surrogate pair"),
     ],
-)
-def test_csv_errors(tmp_path: Path, text: str, spec: dict[str, Any], message: str) -> None:
-    (tmp_path / "m.csv").write_text(text)
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, spec: dict[str, Any], message: str) -> None:
+    path = tmp_path / ("m.jsonl" if text.startswith("{") else "m.csv")
+    path.write_text(text)
     with pytest.raises(InputError, match=message) as raised:
-        read(tmp_path / "m.csv", **spec)
+        read(path, **spec)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"text": "a", "label": 1}\n{"text": "b"\n', r"m\.jsonl, line 2 is not JSON"),
-        ('{"text": "a", "label": 1}\n\n["b"]\n', r"m\.jsonl, line 3 is not a JSON object"),
-        ('{"text": "a", "label": 1}\n{"label": 2}\n', r"m\.jsonl, line 2: column 'text' holds no text"),
-        ('{"text": "a", "label": 1}\n{"text": 7, "label": 2}\n', r"m\.jsonl, line 2: column 'text' holds no text"),
-        ('{"text": "a", "label": null}\n', r"m\.jsonl, line 1: there is no label"),
-        ('{"text": "a", "label": NaN}\n', r"m\.jsonl, line 1: there is no label"),
-        (
-            '{"text": "a", "label": Infinity}\n',
-            r"m\.jsonl, line 1: the absolute value of the label is above 1e\+30, the limit",
-        ),
-        (
-            f'{{"text": "a", "label": {"9" * 400}}}\n',
-            r"m\.jsonl, line 1: the absolute value of the label is above 1e\+30, the",
-        ),
-        ('{"text": "a", "label": [[1]]}\n', r"m\.jsonl, line 1: a label must be a word or a number, got \[1\]"),
-        ('{"text": "a", "label": {"b": 1}}\n', r"m\.jsonl, line 1: a label must be a word or a number, got \{'b'"),
-        ('{"text": "a", "label": [1, null]}\n', r"m\.jsonl, line 1: there is no label"),
-        (
-            '{"text": "a", "label": [1]}\n{"text": "a", "label": 1}\n',
-            r"m\.jsonl, line 2: the label is a single one, and a list in the rows before",
-        ),
-        ('{"text": "a \\ud800", "label": 1}\n', r"m\.jsonl, line 1: column 'text' holds half of a surrogate pair"),
-    ],
-)
-def test_json_errors(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "m.jsonl").write_text(text)
-    with pytest.raises(InputError, match=message):
-        read(tmp_path / "m.jsonl")
 
 
 def test_the_largest_labels_that_are_allowed_are_learnt_without_a_warning(tmp_path: Path) -> None:
@@ -368,12 +325,6 @@ def test_a_table_of_choices_needs_no_code(own: Callable[..., Path]) -> None:
     assert task.train.targets == [0, 0, 1, 0, 1, 0] and task.tests["dev"].targets == [1, 0, 0]
 
 
-def test_a_column_whose_number_is_too_long_is_no_choice(own: Callable[..., Path]) -> None:
-    path = own("exam.csv", f"question,choice1,choice{'9' * 5000},label\na,b,c,0\n")
-    with pytest.raises(InputError, match="has no columns choice1, choice2 and so on"):
-        load(f"choice:{path}")
-
-
 def test_choices_in_a_list_may_vary_in_number(own: Callable[..., Path]) -> None:
     rows = [{"question": f"q{i}", "choices": ["a", "b", "c"][: 2 + i % 2], "label": i % 2,
              "split": "train" if i < 8 else "test"}
@@ -395,18 +346,15 @@ def test_choices_in_a_list_may_vary_in_number(own: Callable[..., Path]) -> None:
         ("premise,choice1,label\na,b,0\n", "no columns choice1, choice2 and so on"),
         ("choice1,choice2,label\na,b,0\n", "no column 'premise' or 'question'"),
         ("premise,choice1,choice2\na,b,c\n", "no column 'label'"),
+        (f"question,choice1,choice{'9' * 5000},label\na,b,c,0\n", "no columns choice1, choice2 and so on"),
     ],
 )
-def test_tables_that_are_no_choices_are_refused(content: str, told: str, own: Callable[..., Path]) -> None:
+def test_tables_that_are_no_choices_are_refused(content: str, told: str, own: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load(f"choice:{own('bad.csv', content)}")
     assert told in str(caught.value)
-
-
-def test_folds_are_refused_for_choices(own: Callable[..., Path]) -> None:
-    path = own("a.csv", "premise,choice1,choice2,label\na,b,c,1\n")
     with pytest.raises(InputError, match=r"tasks\.folds=3 divides tables with a label"):
-        load(f"choice:{path}", folds=3)
+        load(f"choice:{tmp_path / 'bad.csv'}", folds=3)
 
 
 # ---- Predictions for the rows of tables: scikit-learn gives the metrics of the score from them, to the la ----
@@ -536,9 +484,3 @@ def test_fitting_a_baseline_says_how_far_it_is(
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
     bag_of_words(table.read(labelled(tmp_path / "t.csv", 5), TasksSpec()))
     assert "fitting a bag of words, 5 outputs, steps: 0 of 200" in capsys.readouterr().err
-
-
-def test_a_label_is_text(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"text": "a", "label": "\\ud800"}\n')
-    assert "line 1: the label holds half of a surrogate pair" in refused(path)

@@ -353,7 +353,7 @@ def test_words_are_tagged_at_their_first_piece_also_by_slow_tokenizers(name: str
     LAYOUTS[name](tmp_path / "model")
     folder, japanese = read(tmp_path / "model"), "izumi" in name
     words, firsts = (["東京大学", "で"], ["東京", "で"]) if japanese else (["the", "cat"], ["\u2581the", "\u2581cat"])
-    splitter = open_splitter(folder, load_encoder(folder, 0.0).config, 16, "tagging")
+    splitter = open_splitter(folder, 16, "tagging")
     data = word_windows(splitter, [words * 9], last=False)
     assert len(data.rows) > 1 and data.empty == 0
     pieces = {n: data.rows.ids[row][p] for row, where in enumerate(data.places) for p, n in zip(*where, strict=True)}

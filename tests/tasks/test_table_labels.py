@@ -27,7 +27,7 @@ from workbench.tasks.common import baselines
 from workbench.tasks.common import classification as module
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Task
-from workbench.tasks.common.metrics import METRICS, judged
+from workbench.tasks.common.metrics import judged, metric
 
 WORDS = ("bada", "kefe", "logo", "mini")
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0, seeds=1)
@@ -115,15 +115,6 @@ def test_the_hashed_split_trains_on_every_label(tmp_path: Path) -> None:
     found = read(write_lines(tmp_path / "words.jsonl", made))
     assert {label for labels in found.train.targets for label in labels} == set(range(5))
     assert len(found.train) + len(found.tests["test"]) == 80
-
-
-def test_old_tasks_keep_their_fingerprints(tmp_path: Path) -> None:
-    """Values of the version before several labels a row."""
-    path = tmp_path / "old.csv"
-    for label, fingerprint in ((lambda i: "ab"[i % 2], "8a150361c196d021"), (lambda i: i / 4, "9fd0ac73dfc35537")):
-        lines = [f"t {i},{label(i)},{('train', 'test')[i % 3 == 0]}" for i in range(12)]
-        path.write_text("\n".join(["text,label,split", *lines]) + "\n")
-        assert read(path).fingerprint == fingerprint
 
 
 # ---- the same label, and no label ----
@@ -345,7 +336,7 @@ def test_rows_with_unseen_labels_and_repeated_texts_are_counted_and_named(
     assert repeated.startswith("2 rows of the 5 to test on have the same text as a row to train on, so the score")
     assert repeated.endswith(f"{path}, line 8; {path}, line 5")
     assert [record.getMessage() for record in caplog.records] == [f"odd: {note}" for note in made.notes]
-    assert METRICS["accuracy"](np.zeros(3), made.array(made.tests["dev"])) == pytest.approx(2 / 3)
+    assert metric("accuracy", np.zeros(3), made.array(made.tests["dev"])) == pytest.approx(2 / 3)
 
 
 def test_notes_stand_in_the_score(encoder: Path, tmp_path: Path) -> None:

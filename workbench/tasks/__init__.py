@@ -38,7 +38,7 @@ class Plug:
     source: str = ""
 
     def call(self, part: str, default: Any, *given: Any) -> Any:
-        """Return a constant of the module, or what a function of this name returns; without either, the default.
+        """Return a constant of the module, or the result of its function of this name; without either, the default.
 
         Raises InputError for an error in a file that is not part of the package.
         """
@@ -264,7 +264,7 @@ class _OfFile:
         return functools.partial(self._call, part, value) if part in RETURNS else value
 
     def _call(self, part: str, method: Callable[..., Any], *given: Any) -> Any:
-        """Return what a method returns. Raises InputError if it fails, or if its result is not as in the contract."""
+        """Return the result of a method. Raises InputError if it fails, or if the result is not as in the contract."""
         doing = f"{part}() of {self._measure.name}"
         try:
             with blaming(self._file, f"{doing} raised", "task"):

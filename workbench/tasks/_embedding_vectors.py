@@ -1,4 +1,4 @@
-"""Embeddings of texts by an encoder, and the score of a task on those of a frozen one.
+"""Embeddings of texts by a frozen or fine-tuned encoder, and their scores on tasks.
 
 A text is cut to one row as in fine-tuning. Its embedding is the mean of the last states of all its tokens, special ones
 included, as in sentence-transformers, or the state of [CLS] (of the last token in causal encoders and XLNet). All
@@ -8,6 +8,7 @@ computation is in float32, and vectors are compared by their cosine.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from workbench import cpu
 from workbench.errors import Diverged, InputError
@@ -27,20 +28,12 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks.common.baselines import WORD
 from workbench.tasks.common.contract import Model, Progress, Scores
 from workbench.tasks.common.cost import step_count
-from workbench.tasks.common.encoder_folders import (
-    has_segments,
-    load_encoder,
-    load_frozen,
-    pooled,
-    reads_last,
-    row_length,
-    states,
-)
+from workbench.tasks.common.encoder_folders import WithHead, load_encoder, load_frozen, pooled, row_length
 from workbench.tasks.common.examples import Examples
 from workbench.tasks.common.fine_tuning import fit, setting
-from workbench.tasks.common.metrics import pearson, spearman
+from workbench.tasks.common.metrics import metric
 from workbench.tasks.common.token_rows import Encoded, by_length, check_ids, encode_rows, shuffled
-from workbench.tasks.embeddings import LOSSES, POOLINGS, SCALE, Embedding, Relevant, Similar
+from workbench.tasks.embeddings import LOSSES, POOLINGS, SCALE, Embedding, Relevant
 
 TOKENS = 8192  # most tokens of a batch, padding included
 
@@ -48,11 +41,7 @@ Vectors = dict[str, Any]  # by pooling: (N, D) float32 of norm 1
 
 
 def embed(task: Embedding, trial: Model, host: Host) -> Scores:
-    """Score the embeddings of an encoder; nothing is trained or drawn at random.
-
-    `trial.progress` is called with (texts, all texts). Raises InputError for a folder without an encoder, Diverged for
-    states that are not finite.
-    """
+    """Score the embeddings of an encoder without training. Raises InputError without one, Diverged for bad states."""
     texts = task.texts()
     vectors = embeddings(trial.folder, texts, trial.options.length, host, trial.progress)
     values = values_of(task, vectors[POOLINGS[0]], texts)
@@ -65,10 +54,20 @@ def embed(task: Embedding, trial: Model, host: Host) -> Scores:
 def values_of(task: Embedding, vectors: Any, texts: list[str], mark: str = "") -> dict[str, dict[str, float]]:
     """Return the metrics, times 100, of each part by the vectors (N, D) of texts; `mark` ends the parts' names."""
     place = {text: number for number, text in enumerate(texts)}
-    return {
-        part + mark: {key: 100 * value for key, value in _metrics(data, vectors, place).items()}
-        for part, data in task.tests.items()
-    }
+
+    def rows(some: Iterable[str]) -> Any:
+        return vectors[[place[text] for text in some]]
+
+    values = {}
+    for part, data in task.tests.items():
+        if isinstance(data, Examples):
+            cosines, targets = (rows(data.first) * rows(data.second or [])).sum(1), np.array(data.targets)
+            found = {name: metric(name, cosines, targets) for name in ("spearman", "pearson")}
+        else:
+            queries = rows(data.queries[query] for query in data.grades)
+            found = ranking_metrics(data, queries, rows(data.documents.values()))
+        values[part + mark] = {name: 100 * value for name, value in found.items()}
+    return values
 
 
 def embeddings(folder: Path, texts: list[str], length: int, host: Host, progress: Progress | None = None) -> Vectors:
@@ -77,7 +76,7 @@ def embeddings(folder: Path, texts: list[str], length: int, host: Host, progress
     cpu.prepare(host.threads, host.plain, device)
     model = load_frozen(folder, device)
     rows = encoded(folder, texts, row_length(folder, model.config, length), model)
-    return vectors_of(model, rows, device, str(folder), progress)
+    return vectors_of(WithHead(model), rows, device, str(folder), progress)
 
 
 def encoded(folder: Path, texts: list[str], length: int, model: Any) -> Encoded:
@@ -87,81 +86,46 @@ def encoded(folder: Path, texts: list[str], length: int, model: Any) -> Encoded:
     return rows
 
 
-def vectors_of(model: Any, rows: Encoded, device: str, name: str, progress: Progress | None = None) -> Vectors:
-    """Return the embeddings of rows by each pooling.
-
-    Raises Diverged, which names the encoder, if one is not finite.
-    """
-    segments, last = has_segments(model), reads_last(model.config)
-    vectors = {pooling: np.zeros((len(rows), model.config.hidden_size), dtype=np.float32) for pooling in POOLINGS}
+def vectors_of(
+    model: WithHead, rows: Encoded, device: str, name: str, progress: Progress | None = None
+) -> Vectors:  # fmt: skip
+    """Return the embeddings of rows by each pooling. Raises Diverged, which names the encoder, if one is not finite."""
+    vectors = {pooling: np.zeros((len(rows), model.width), dtype=np.float32) for pooling in POOLINGS}
     done = 0
     with torch.inference_mode():
         for batch in by_length(rows.lengths, TOKENS):
             heed()
             inputs, _ = rows.batch(batch, device)
-            hidden, attention = states(model, segments, inputs), inputs.get("attention_mask")
-            vectors["mean"][batch] = mean(hidden, attention).float().cpu().numpy()
-            vectors["cls"][batch] = pooled(hidden, attention, last).float().cpu().numpy()
+            hidden = model.states(inputs)
+            for pooling in POOLINGS:
+                vectors[pooling][batch] = pool(model, pooling, hidden, inputs).float().cpu().numpy()
             done += len(batch)
             if progress is not None:
                 progress(done, len(rows))
     if not all(np.isfinite(each).all() for each in vectors.values()):
         raise Diverged(f"{name}: the encoder's states are not all finite numbers", 0)
-    return {pooling: _of_norm_1(each) for pooling, each in vectors.items()}
+    norms = {pooling: np.linalg.norm(each, axis=1, keepdims=True) for pooling, each in vectors.items()}
+    return {pooling: each / np.where((norm := norms[pooling]) > 0, norm, 1) for pooling, each in vectors.items()}
 
 
-def mean(hidden: torch.Tensor, attention: torch.Tensor | None) -> torch.Tensor:
-    """Return the mean states (B, D) of the real tokens of `hidden` (B, L, D); without `attention` all are real."""
+def pool(model: WithHead, pooling: str, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+    """Return the embeddings (B, D) of states (B, L, D) of inputs: `mean` over real tokens, or `cls`."""
+    attention = inputs.get("attention_mask")
+    if pooling == "cls":
+        return pooled(hidden, attention, model.reads_last)
     if attention is None:
         return hidden.mean(1)
     weights = attention.to(hidden.dtype)[..., None]
     return (hidden * weights).sum(1) / weights.sum(1)
 
 
-def _of_norm_1(vectors: Any) -> Any:
-    """Return vectors (N, D) divided by their norms; a vector of zeros stays."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1)
-
-
-def _metrics(data: Similar | Relevant, vectors: Any, place: dict[str, int]) -> dict[str, float]:
-    """Return the metrics of a part, as fractions, by vectors (N, D); `place` is the number of each text."""
-    if isinstance(data, Similar):
-        cosines = (_rows(vectors, place, data.first) * _rows(vectors, place, data.second)).sum(1)
-        targets = np.array(data.targets)
-        return {"spearman": spearman(cosines, targets), "pearson": pearson(cosines, targets)}
-    queries = _rows(vectors, place, (data.queries[query] for query in data.grades))
-    return ranking_metrics(data, queries, _rows(vectors, place, data.documents.values()))
-
-
-def _rows(vectors: Any, place: dict[str, int], texts: Iterable[str]) -> Any:
-    """Return the vectors of texts (N, D)."""
-    return vectors[[place[text] for text in texts]]
-
-
 # ---- contrastive fine-tuning ----
 # Graded pairs are trained with CoSENTLoss, which ranks the cosines of a batch as their grades are ranked; queries and
 # their documents with MultipleNegativesRankingLoss, a softmax over the documents of the batch (Henderson et al. 2017).
-# Rates, batches, interruption and precision are those of every fine-tuning (`workbench.tasks.common.fine_tuning`). The
+# Rates, batches, interruption and precision are as in every fine-tuning (`workbench.tasks.common.fine_tuning`). The
 # number of epochs is set beforehand: no step is chosen by rows that are reported.
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of embeddings (B, D), (B, D) and grades (B,)
-
-
-class Pooled(nn.Module):
-    """An encoder whose output is one embedding for each text, by `mean` or `cls` pooling as without training."""
-
-    def __init__(self, encoder: nn.Module, pooling: str) -> None:
-        super().__init__()
-        self.encoder: Any = encoder
-        self.segments = has_segments(encoder)
-        self.last = reads_last(encoder.config)
-        self.pooling = pooling
-
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return the embeddings (B, D) of input tensors (B, L)."""
-        hidden, attention = states(self.encoder, self.segments, inputs), inputs.get("attention_mask")
-        return mean(hidden, attention) if self.pooling == "mean" else pooled(hidden, attention, self.last)
 
 
 def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
@@ -176,33 +140,31 @@ def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
     frozen = values_of(task, embeddings(encoder, texts, spec.length, host)[pooling], texts, ", frozen")
     pairs = task.train.pairs()
     with setting(task.name, trial.seed, host, trial.unfinished) as where:
-        model = Pooled(load_encoder(encoder, spec.dropout, where.device), pooling).to(where.device)
+        model = WithHead(load_encoder(encoder, spec.dropout, where.device)).to(where.device)
         length = row_length(encoder, model.encoder.config, spec.length)
         first, second = (encoded(encoder, list(side), length, model.encoder) for side in zip(*pairs, strict=True))
-        grades = torch.tensor(task.train.targets if isinstance(task.train, Similar) else [0.0] * len(pairs))
+        grades = torch.tensor(task.train.targets if isinstance(task.train, Examples) else [0.0] * len(pairs))
         steps = step_count(len(pairs), task.settings(spec)["epochs"], spec)
         loss, lengths = loss_named(LOSSES[task.suite]), np.maximum(first.lengths, second.lengths)
 
         def loss_of(rows: Any) -> Tensor:
             with where.autocast():
-                one, two = (model(side.batch(rows, where.device)[0]) for side in (first, second))
+                sides = (side.batch(rows, where.device)[0] for side in (first, second))
+                one, two = (pool(model, pooling, model.states(inputs), inputs) for inputs in sides)
             return loss(one.float(), two.float(), grades[torch.as_tensor(rows)].to(where.device))
 
-        order = batches(task.train, lengths, spec.batch, where.order())
+        related = isinstance(task.train, Relevant)
+        order = apart(pairs, spec.batch, where.order()) if related else shuffled(lengths, spec.batch, where.order())
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         rows = encoded(encoder, texts, length, model.encoder)
         name = f"the encoder after fine-tuning on {task.name} (seed {trial.seed})"
-        tuned = vectors_of(model.encoder, rows, where.device, name)[pooling]
+        tuned = vectors_of(model, rows, where.device, name)[pooling]
         effort = where.effort(steps, earlier)
     values = values_of(task, tuned, texts) | frozen
     counts = len(pairs), len(next(iter(task.tests.values())))
-    return effort.scores(values, counts, _details(task, len(pairs), pooling))
-
-
-def _details(task: Embedding, pairs: int, pooling: str) -> dict[str, Any]:
-    """Return what a score holds besides its metrics."""
-    how = f"embeddings ({pooling}) of an encoder that was fine-tuned on {pairs:,} pairs with {LOSSES[task.suite]}"
-    return {"library": f"sentence-transformers {version(LIBRARY)}", "notes": [how, *task.notes]}
+    how = f"embeddings ({pooling}) of an encoder that was fine-tuned on {len(pairs):,} pairs with {LOSSES[task.suite]}"
+    details = {"library": f"sentence-transformers {version(LIBRARY)}", "notes": [how, *task.notes]}
+    return effort.scores(values, counts, details)
 
 
 def loss_named(name: str) -> Loss:
@@ -218,15 +180,10 @@ def loss_named(name: str) -> Loss:
     return loss
 
 
-def batches(train: Similar | Relevant, lengths: Any, size: int, seed: int) -> Iterator[Any]:
-    """Yield the numbers of the pairs of each batch, without end; `lengths` (N,) are those of their longer text."""
-    return shuffled(lengths, size, seed) if isinstance(train, Similar) else apart(train.pairs(), size, seed)
-
-
 # ---- batches of queries and documents ----
 
 LIBRARY = "sentence_transformers"
-AHEAD = 16  # batches of pairs that are looked through for those that may be together in one
+AHEAD = 16  # batches of pairs that are searched for pairs that may be together in one batch
 
 
 def check_installed(spec: TasksSpec) -> None:
@@ -244,21 +201,19 @@ def apart(pairs: Sequence[tuple[str, str]], size: int, seed: int) -> Iterator[li
     Other documents of a batch are the wrong answers, so pairs that share a query or a document are not together. A pair
     without any other to be with is left out. Raises InputError if all are in an epoch.
     """
-    import numpy as np
-
     answers: dict[str, set[str]] = {}
     for query, document in pairs:
         answers.setdefault(query, set()).add(document)
     epoch = 0
     while True:
         left = deque(np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(len(pairs)).tolist())
-        some = False
+        alone = True
         while left:
             batch = _taken(left, pairs, answers, size)
             if len(batch) > 1:
-                some = True
+                alone = False
                 yield batch
-        if not some:
+        if alone:
             raise InputError(
                 f"no two of the {len(pairs):,} training pairs can be in one batch of {size}: contrastive training "
                 f"needs queries with different relevant documents, and tasks.batch of 2 or more"
@@ -267,7 +222,6 @@ def apart(pairs: Sequence[tuple[str, str]], size: int, seed: int) -> Iterator[li
 
 
 def _taken(left: deque[int], pairs: Sequence[tuple[str, str]], answers: dict[str, set[str]], size: int) -> list[int]:
-    """Take the pairs of one batch from the first ones that are left; the others stay in their order."""
     batch: list[int] = []
     documents: set[str] = set()
     answered: set[str] = set()  # documents that answer a query of the batch
@@ -299,8 +253,6 @@ def ranking_metrics(data: Relevant, queries: Any, documents: Any) -> dict[str, f
     Documents are ranked by the products of the vectors of `queries` (Q, D) and `documents` (N, D), both in the order of
     the data, which may be sparse. Each query with a relevant document is one row of `queries`.
     """
-    import numpy as np
-
     ids = list(data.documents)
     order = np.array(sorted(range(len(ids)), key=lambda place: (seed_of(0, "retrieval", ids[place]), place)), dtype=int)
     shuffled, names = documents[order], [ids[place] for place in order]
@@ -318,20 +270,13 @@ def ranking_metrics(data: Relevant, queries: Any, documents: Any) -> dict[str, f
 
 def of_query(documents: Sequence[str], grades: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics of one query, as fractions, from the documents found for it, the best first."""
-    best = sorted(grades.values(), reverse=True)
     gained = _discounted([grades.get(document, 0.0) for document in documents[:CUT]])
-    hits = [sum(document in grades for document in documents[:cut]) for cut in (CUT, DEEP)]
-    return {
-        "ndcg_10": gained / _discounted(best[:CUT]),
-        "recall_10": hits[0] / len(grades),
-        "recall_100": hits[1] / len(grades),
-    }
+    recalls = {f"recall_{cut}": sum(each in grades for each in documents[:cut]) / len(grades) for cut in (CUT, DEEP)}
+    return {"ndcg_10": gained / _discounted(sorted(grades.values(), reverse=True)[:CUT]), **recalls}
 
 
 def _discounted(gains: Sequence[float]) -> float:
     """Return the discounted cumulative gain of documents in this order."""
-    import math
-
     return sum(gain / math.log2(place + 2) for place, gain in enumerate(gains))
 
 
@@ -340,10 +285,8 @@ def ndcg_by_chance(data: Relevant) -> float:
     values = []
     for query, grades in data.grades.items():
         count = len(data.documents) - (query in data.documents)
-        grades_present = sum(
-            grade for document, grade in grades.items() if document in data.documents and document != query
-        )
-        mean = grades_present / count if count else 0.0
+        present = sum(grade for each, grade in grades.items() if each in data.documents and each != query)
+        mean = present / count if count else 0.0
         values.append(_discounted([mean] * min(CUT, count)) / _discounted(sorted(grades.values(), reverse=True)[:CUT]))
     return sum(values) / len(values)
 
@@ -352,27 +295,15 @@ def ndcg_by_chance(data: Relevant) -> float:
 # The vectors are scikit-learn's, with idf of the documents of a collection, or of all sentences that are compared.
 
 
-def word_baselines(part: Similar | Relevant) -> dict[str, float]:
+def word_baselines(part: Examples | Relevant) -> dict[str, float]:
     """Return the headline metric of the baselines on a part, times 100."""
-    if isinstance(part, Similar):
-        return {"chance": 0.0, "tf-idf": 100 * _similar(part)}  # constants and guesses correlate with nothing
-    return {"chance": 100 * ndcg_by_chance(part), "tf-idf": 100 * _ranked(part)}
-
-
-def _similar(part: Similar) -> float:
-    """Return Spearman's correlation of the cosines of tf-idf vectors."""
-    import numpy as np
-
-    first, second = _vectors(list(part.texts()), list(part.first), list(part.second))
-    cosines = np.asarray(first.multiply(second).sum(1))[:, 0]
-    return spearman(cosines, np.array(part.targets))
-
-
-def _ranked(part: Relevant) -> float:
-    """Return nDCG at 10 of the cosines of tf-idf vectors."""
+    if isinstance(part, Examples):  # constants and guesses correlate with nothing
+        first, second = _vectors(part.texts(), part.first, part.second or [])
+        cosines = np.asarray(first.multiply(second).sum(1))[:, 0]
+        return {"chance": 0.0, "tf-idf": 100 * metric("spearman", cosines, np.array(part.targets))}
     documents = list(part.documents.values())
     queries, known = _vectors(documents, [part.queries[query] for query in part.grades], documents)
-    return ranking_metrics(part, queries, known)["ndcg_10"]
+    return {"chance": 100 * ndcg_by_chance(part), "tf-idf": 100 * ranking_metrics(part, queries, known)["ndcg_10"]}
 
 
 def _vectors(fitted: list[str], *texts: list[str]) -> list[Any]:

@@ -7,14 +7,13 @@ convex. The results of single layers are reported beside it and select nothing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from workbench import cpu
 from workbench.cpu import layers
@@ -24,10 +23,19 @@ from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.tasks import linear_probe
 from workbench.tasks.common.contract import Model, Scores, items_of
-from workbench.tasks.common.encoder_folders import load_frozen
+from workbench.tasks.common.encoder_folders import load_frozen, row_length
 from workbench.tasks.common.examples import Examples, Tagged
-from workbench.tasks.common.token_rows import Pieces, Splitter, by_length, check_ids, open_splitter, windows
-from workbench.tasks.linear_probe import STRENGTHS, LinearProbe
+from workbench.tasks.common.token_rows import (
+    Pieces,
+    Splitter,
+    by_length,
+    check_ids,
+    open_splitter,
+    text_pieces,
+    windows,
+    word_pieces,
+)
+from workbench.tasks.linear_probe import STRENGTHS, LinearProbe, flattened
 
 MIXED = "mixed"
 
@@ -46,18 +54,20 @@ def probe(task: LinearProbe, trial: Model, host: Host) -> Scores:
     reader = open_reader(trial.folder, trial.options.length, device)
     train = _features(reader, task.train, task.kind)
     tests = {part: _features(reader, rows, task.kind) for part, rows in task.tests.items()}
-    steps = len(train) + 1
     results: dict[str, dict[str, Any]] = {}
     with threadpool_limits(host.threads):  # of matrix products outside torch
-        for step, (name, inputs, test_inputs) in enumerate(_views(train, tests), 1):
+        for step in range(len(train) + 1):  # each layer, 0 being the embeddings, and then all layers side by side
+            name = str(step) if step < len(train) else MIXED
+            inputs, *test_inputs = (
+                np.concatenate(list(part), -1) if name == MIXED else part[step] for part in (train, *tests.values())
+            )
             results[name] = _layer(task, inputs, test_inputs, name == MIXED, trial.options.control)
             if trial.progress is not None:
-                trial.progress(step, steps)
-    first = next(iter(task.tests))
-    mixed, items = results[MIXED]["values"], results[MIXED].pop("items", {})
-    values = dict(mixed)
+                trial.progress(step + 1, len(train) + 1)
+    first, test = next(iter(task.tests.items()))
+    values, items = dict(results[MIXED]["values"]), results[MIXED].pop("items", {})
     values |= {f"{first}, layer {name}": each["values"][first] for name, each in results.items() if name != MIXED}
-    counts = task.train.count(), task.tests[first].count()
+    counts = len(flattened(task.train)), len(flattened(test))
     return Scores(values, counts, {"layers": results, **items})
 
 
@@ -70,8 +80,6 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     The texts u and v of a pair are read separately; their features are u, v, |u - v| and u * v, as in InferSent
     (Conneau et al. 2017).
     """
-    from workbench.tasks.common.token_rows import text_pieces, word_pieces
-
     if isinstance(rows, Tagged):
         return picked_states(reader, *word_pieces(reader.splitter, rows.words))
     place: dict[str, int] = {}  # each different text is read once
@@ -87,55 +95,29 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     return np.concatenate([first, second, np.abs(first - second), first * second], axis=-1)
 
 
-def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, dict[str, Array]]]:
-    """Yield the name and features of each layer, 0 being the embeddings, and then of all layers side by side."""
-    for layer in range(len(train)):
-        yield str(layer), train[layer], {part: each[layer] for part, each in tests.items()}
-    yield MIXED, np.concatenate(list(train), -1), {part: np.concatenate(list(x), -1) for part, x in tests.items()}
-
-
 # ---- readouts ----
 
 
-def _layer(
-    task: LinearProbe, train: Array, tests: dict[str, Array], mixed: bool = False, control: bool = False
-) -> dict[str, Any]:
-    """Return what a score's file holds on one layer, or on all layers together if they are `mixed`."""
-    held = _held(task)
-    balanced = task.metric == "matthews"  # this metric gives rare labels the weight of frequent ones
-    read = read_out(train, _targets(task, task.train), held, list(tests.values()), task.kind == "pairs", balanced)
-    values = {
-        part: linear_probe.points(task, task.tests[part], guess)
-        for part, guess in zip(tests, read.predicted, strict=True)
-    }
-    results = {"values": values, **_choice(read)}
-    first = next(iter(tests))
-    if task.kind == "pairs":
-        results["paradigms"] = linear_probe.by_paradigm(task, task.tests[first], read.predicted[0])
-    if mixed and task.metric == "accuracy" and task.kind != "words":
-        results["items"] = _items(task, task.tests[first], read.predicted[0])
-    if mixed and control and task.kind == "words":
-        results["control"] = _control(task, train, tests[first], held, values[first]["accuracy"])
-    return results
-
-
-def _items(task: LinearProbe, rows: Examples | Tagged, predicted: Array) -> dict[str, str]:
-    """Return the fact on each test row: whether it was predicted rightly, or of pairs the share of a win."""
-    right = predicted if task.kind == "pairs" else predicted == np.asarray(rows.targets)
-    return items_of([float(value) for value in right])
-
-
-def _choice(read: Readout) -> dict[str, Any]:
-    """Return which penalty was chosen, and by which losses."""
-    return {"strength": read.strength, "held_out_losses": list(read.losses), "converged": read.converged}
-
-
-def _held(task: LinearProbe) -> Array:
-    """Return a mask (N,) of the training rows that choose the penalty."""
-    marks = linear_probe.held(task)
+def _layer(task: LinearProbe, train: Array, tests: list[Array], mixed: bool, control: bool) -> dict[str, Any]:
+    held = np.array(linear_probe.held(task))
     if isinstance(task.train, Tagged):
-        return np.repeat(marks, [len(words) for words in task.train.words])
-    return np.array(marks)
+        held = np.repeat(held, [len(words) for words in task.train.words])
+    balanced = task.metric == "matthews"  # this metric gives rare labels the weight of frequent ones
+    read = read_out(train, _targets(task, task.train), held, tests, task.kind == "pairs", balanced)
+    predicted, (first, test) = read.predicted[0], next(iter(task.tests.items()))
+    values = {
+        part: linear_probe.points(task, rows, guess)
+        for (part, rows), guess in zip(task.tests.items(), read.predicted, strict=True)
+    }
+    results = {"values": values, **read.choice()}
+    if task.kind == "pairs":
+        results["paradigms"] = linear_probe.by_paradigm(task, test, predicted)
+    if mixed and task.metric == "accuracy" and task.kind != "words":
+        right = predicted if task.kind == "pairs" else predicted == np.asarray(test.targets)
+        results["items"] = items_of([float(value) for value in right])
+    if mixed and control and task.kind == "words":
+        results["control"] = _control(task, train, tests[0], held, values[first]["accuracy"])
+    return results
 
 
 def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
@@ -143,30 +125,24 @@ def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
 
     `Regression` negates the differences with 0, so the numbers change nothing, and both labels occur.
     """
-    if task.kind == "pairs":
-        return np.arange(len(rows)) % 2
-    if isinstance(rows, Tagged):
-        return np.array([target for targets in rows.targets for target in targets])
-    return np.array(rows.targets)
+    return np.arange(len(rows)) % 2 if task.kind == "pairs" else np.array(flattened(rows))
 
 
 def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy: float) -> dict[str, Any]:
-    """Return the accuracy on a control task, and the selectivity, which is the accuracy on tags minus it.
+    """Return the accuracy on a control task, and the selectivity: the accuracy on tags minus this accuracy.
 
     In the control task (Hewitt and Liang 2019) a word has the same tag wherever it stands. A hash of the word draws
     it from the tags of the training rows, so that a readout can only learn it word by word.
     """
-    tags = _targets(task, task.train)
-    drawn = [_drawn(task, rows, tags) for rows in (task.train, next(iter(task.tests.values())))]
-    read = read_out(train, drawn[0], held, [test])
-    reached = 100 * float((read.predicted[0] == drawn[1]).mean())
-    return {"accuracy": reached, "selectivity": accuracy - reached, **_choice(read)}
+    read = read_out(train, _drawn(task, task.train), held, [test])
+    reached = 100 * float((read.predicted[0] == _drawn(task, next(iter(task.tests.values())))).mean())
+    return {"accuracy": reached, "selectivity": accuracy - reached, **read.choice()}
 
 
-def _drawn(task: LinearProbe, rows: Examples | Tagged, tags: Array) -> Array:
+def _drawn(task: LinearProbe, rows: Examples | Tagged) -> Array:
     """Return the control task's tag numbers (N,) of the words in `rows`."""
     assert isinstance(rows, Tagged)
-    words = [word for words in rows.words for word in words]
+    tags, words = _targets(task, task.train), [word for sentence in rows.words for word in sentence]
     of_word = {word: tags[seed_of(0, "linear", "control", task.name, word) % len(tags)] for word in set(words)}
     return np.array([of_word[word] for word in words])
 
@@ -185,15 +161,16 @@ LEAST = 1e-12  # probability of a label that no row of the fit has
 
 @dataclass(frozen=True)
 class Readout:
-    """Predictions (N,) for each test part, the strength that was chosen, and whether the final fit converged.
+    """A readout that was fitted, with its predictions."""
 
-    `losses` are the cross-entropies on the rows set aside, in the order of STRENGTHS.
-    """
+    predicted: list[Array]  # (N,) for each test part
+    strength: float  # that was chosen
+    losses: tuple[float, ...]  # cross-entropies on the rows set aside, in the order of STRENGTHS
+    converged: bool  # whether the final fit did
 
-    predicted: list[Array]
-    strength: float
-    losses: tuple[float, ...]
-    converged: bool
+    def choice(self) -> dict[str, Any]:
+        """Return which penalty was chosen, and by which losses."""
+        return {"strength": self.strength, "held_out_losses": list(self.losses), "converged": self.converged}
 
 
 def read_out(
@@ -212,8 +189,10 @@ def read_out(
             f"a fifth of them aside to choose its penalty"
         )
     scale = _scale(train, pairs)
-    scaled = scale(train)
-    weights = _balance(targets) if balanced else np.ones(len(targets))
+    scaled, weights = scale(train), np.ones(len(targets))
+    if balanced:
+        places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
+        weights = len(targets) / (len(counts) * counts[places])
     losses, chosen = [], Regression(pairs, ROUGH)
     for strength in STRENGTHS:  # each fit starts from the one before
         chosen.fit(scaled[~held], targets[~held], strength, weights[~held])
@@ -235,13 +214,6 @@ def _scale(train: Array, pairs: bool) -> Any:
     return lambda rows: ((rows - mean) / spread).astype(np.float32)
 
 
-def _balance(targets: Array) -> Array:
-    """Return weights (N,) with mean 1 under which all labels count alike."""
-    places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
-    weights: Array = len(targets) / (len(counts) * counts[places])
-    return weights
-
-
 class Regression:
     """Logistic regression of scikit-learn; each fit starts from the last one while the labels stay the same."""
 
@@ -254,11 +226,7 @@ class Regression:
         )
 
     def fit(self, rows: Array, targets: Array, strength: float, weights: Array = None) -> None:
-        """Minimise the cross-entropy of labels (N,), each row with its weight, plus the penalty.
-
-        Raises Diverged if the weights are not finite.
-        """
-        import numpy as np
+        """Minimise the weighted cross-entropy of labels (N,) plus the penalty. Raises Diverged."""
         from sklearn.exceptions import ConvergenceWarning
 
         self.model.set_params(C=strength)
@@ -272,12 +240,7 @@ class Regression:
         self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
 
     def _signed(self, rows: Array, targets: Array) -> Array:
-        """Return the differences, negated where the target is 0.
-
-        The loss stays the same, and scikit-learn gets rows of both labels, which it needs.
-        """
-        import numpy as np
-
+        """Return the differences, negated where the target is 0: the loss stays, and scikit-learn gets both labels."""
         if not self.pairs:
             return rows
         signs = np.where(targets == 1, 1, -1).astype(rows.dtype)[:, None]
@@ -285,8 +248,6 @@ class Regression:
 
     def loss(self, rows: Array, targets: Array, weights: Array = None) -> float:
         """Return the weighted mean cross-entropy of labels (N,)."""
-        import numpy as np
-
         probabilities = self.model.predict_proba(self._signed(rows, targets)).astype(np.float64)
         column = {label: place for place, label in enumerate(self.model.classes_.tolist())}
         likelihoods = [
@@ -296,8 +257,6 @@ class Regression:
 
     def predict(self, rows: Array) -> Array:
         """Return labels (N,), or for pairs 1, 0.5 and 0 as in `read_out`."""
-        import numpy as np
-
         if self.pairs:
             return (np.sign(rows @ self.model.coef_[0].astype(np.float32)) + 1) / 2
         return self.model.predict(rows)
@@ -320,22 +279,11 @@ class Reader:
     splitter: Splitter
     device: str
 
-    @property
-    def folder(self) -> Path:
-        """Return the folder of the encoder."""
-        return self.splitter.folder
-
-    @property
-    def layers(self) -> int:
-        """Return the number of layers whose states are read; the embeddings count as the first."""
-        return int(self.model.config.num_hidden_layers) + 1
-
 
 def open_reader(folder: Path, length: int, device: str) -> Reader:
     """Load an encoder folder to read rows of at most `length` tokens. Raises InputError."""
     model = load_frozen(folder, device)
-    splitter = open_splitter(folder, model.config, length, "a linear probe")
-    return Reader(model, splitter, device)
+    return Reader(model, open_splitter(folder, row_length(folder, model.config, length), "a linear probe"), device)
 
 
 def mean_states(reader: Reader, rows: Pieces) -> Any:
@@ -361,14 +309,22 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
     """
     from scipy.sparse import csr_matrix
 
+    folder, model = reader.splitter.folder, reader.model
     data, places = windows(reader.splitter, rows, indices)
-    check_ids(reader.folder, {"": data}, reader.model.get_input_embeddings().num_embeddings)
+    check_ids(folder, {"": data}, model.get_input_embeddings().num_embeddings)
     states_of: Any = None
     weights = 1 / np.bincount(np.concatenate([p[p >= 0] for p in indices]), minlength=count)
     for batch in by_length(data.lengths, TOKENS):
         heed()
         inputs, _ = data.batch(batch, reader.device)
-        states = _forward(reader.model, inputs)
+        ids, attention = inputs["input_ids"], inputs.get("attention_mask")
+        with (
+            torch.inference_mode()
+        ):  # the states (B, L, D) that enter the first layer, and the ones that leave each layer
+            if layers.can(model, ids):
+                states = layers.every_state(model, ids, attention)
+            else:
+                states = model(input_ids=ids, attention_mask=attention, output_hidden_states=True).hidden_states
         if states_of is None:
             states_of = np.zeros((len(states), count, states[0].shape[-1]), dtype=np.float32)
         width = inputs["input_ids"].shape[1]
@@ -379,14 +335,5 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
         for layer, state in enumerate(states):
             states_of[layer, targets] += mean @ state.float().flatten(0, 1).cpu().numpy()
     if not np.isfinite(states_of).all():
-        raise Diverged(f"{reader.folder}: the encoder's states are not all finite numbers", 0)
+        raise Diverged(f"{folder}: the encoder's states are not all finite numbers", 0)
     return states_of
-
-
-def _forward(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """Return the states (B, L, D) that enter the first layer, and those that leave each layer."""
-    ids, attention = inputs["input_ids"], inputs.get("attention_mask")
-    with torch.inference_mode():
-        if layers.can(model, ids):
-            return layers.every_state(model, ids, attention)
-        return list(model(input_ids=ids, attention_mask=attention, output_hidden_states=True).hidden_states)

@@ -39,7 +39,7 @@ BY_WORD = "pll-word-l2r"  # ends the name of scorers that mask the rest of a wor
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{6}")
 TRIED = 512  # pairs scored in both precisions, to measure how much bf16 changes a difference of scores
 MADE = ("blimp", "minimal-pairs")  # suites whose choices are kept in scores, so that predictions can be exported
-# Differences larger than so many times the largest such change are decided in bf16. The largest of 512 changes lies
+# Differences larger than SAFE times the largest such change are decided in bf16. The largest of 512 changes lies
 # beyond three standard deviations.
 SAFE = 2
 
@@ -112,13 +112,11 @@ class Tokenized:
         short = partial(read, truncation=True, max_length=length)
         encoding = hugging_face.in_time(short, characters, encoder) if self.cut else whole
         self.ids = [np.array(row, dtype=np.int64) for row in encoding["input_ids"]]
-        if encoding.is_fast:
+        self.words = [[-1] * len(row) for row in self.ids]
+        self._lumped = ""
+        if encoding.is_fast:  # a tokenizer in Python does not say which tokens are of one word
             self.words = _words(unique, encoding)
-        else:  # a tokenizer in Python does not say which tokens are of one word
-            self.words = [[-1] * len(row) for row in self.ids]
-        self._lumped = encoding.is_fast and next(
-            filter(None, map(_unspaced, unique, encoding.encodings, self.words)), ""
-        )
+            self._lumped = next(filter(None, map(_unspaced, unique, encoding.encodings, self.words)), "")
         where = {text: number for number, text in enumerate(unique)}
         self.place = np.array([where[text] for text in texts])
 
@@ -134,23 +132,20 @@ class Tokenized:
         self, chosen: NDArray[np.int64], device: str, ranks: Ranks = ALONE
     ) -> Iterator[tuple[NDArray[np.int64], Sentences]]:
         """Yield this process's share of the chosen texts in batches of equal length, the longest first."""
-        for part in itertools.islice(self._parts(chosen), ranks.index, None, ranks.count):
+        lengths = np.array([len(self.ids[i]) for i in chosen])
+        parts = []
+        for length in np.unique(lengths)[::-1]:
+            rows, size = chosen[lengths == length], max(1, TOKENS // int(length))
+            parts += [rows[start : start + size] for start in range(0, len(rows), size)]
+        for part in parts[ranks.index :: ranks.count]:
             ids = torch.from_numpy(np.stack([self.ids[i] for i in part])).to(device)
             yield part, Sentences(ids, None, torch.tensor([self.words[i] for i in part], device=device))
-
-    def _parts(self, chosen: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Yield the chosen texts by batch."""
-        lengths = np.array([len(self.ids[i]) for i in chosen])
-        for length in np.unique(lengths)[::-1]:
-            rows = chosen[lengths == length]
-            for start in range(0, len(rows), size := max(1, TOKENS // int(length))):
-                yield rows[start : start + size]
 
 
 def _words(texts: Sequence[str], encoding: Any) -> list[list[int]]:
     """Return the number of the word of each token of the texts, -1 for special tokens.
 
-    They are the words of the tokenizer. If it takes several words for one, as one does that splits no text before its
+    They are the words of the tokenizer. If it takes several words for one, because it splits no text before its
     subwords are found, a word begins after each blank instead.
     """
     own = [[-1 if word is None else word for word in encoding.word_ids(row)] for row in range(len(texts))]
@@ -199,10 +194,7 @@ def _scores(
     scoring: Scoring, texts: Tokenized, pairs: PairSet, half: bool, device: str, progress: Progress | None,
     ranks: Ranks,
 ) -> dict[str, tuple[Floats, Floats, int]]:  # fmt: skip
-    """Return by scorer the scores of the good and of the bad sentences, (N,) each, and how many pairs fp32 decided.
-
-    All scorers score a batch one after the other, so that what several of them use is computed once.
-    """
+    """Return by scorer the scores (N,) of the good and of the bad sentences, and how many pairs fp32 decided."""
     scorers = {scoring.name: scoring.scorer, **scoring.beside}
     first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
 

@@ -25,19 +25,17 @@ from workbench.errors import Diverged, plural
 from workbench.process import heed
 from workbench.spec.host import Host
 from workbench.store.atomic import dumps
-from workbench.tasks._squad_model import Limits, SpanModel, Windows, best_spans, limits, span_loss, windows
+from workbench.tasks._squad_model import SpanModel, Windows, best_spans, limits, span_loss, windows
 from workbench.tasks.common.contract import Model, Scores
 from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.fine_tuning import Setting, fit, setting
-from workbench.tasks.common.token_rows import by_length, check_ids, shuffled
+from workbench.tasks.common.token_rows import by_length, check_tokens, shuffled
 from workbench.tasks.squad import ANSWER, N_BEST, THRESHOLD, Questions, Squad
 from workbench.tensors import to_device
 
 ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-ByQuestion = dict[str, float]  # by question id, each from 0 to 1
 
 
 def words(answer: str) -> list[str]:
@@ -86,32 +84,22 @@ def unanswerable_metrics(
     thresholds: dict[str, float] = {}
     kinds: dict[str, Callable[[str, str], float]] = {"exact": exact, "f1": lambda gold, answer: f1(gold, answer, True)}
     for kind, agreement in kinds.items():
-        raw = _raw(questions, answers, agreement)
+        raw: dict[str, float] = {}  # agreement with the best reference, or with "" if no reference has words
+        for row in (row for row in questions.rows if row.id in answers):
+            golds = [gold for gold, _ in row.answers if words(gold)] or [""]
+            raw[row.id] = max(agreement(gold, answers[row.id]) for gold in golds)
         scores = {id: float(not has_answer[id]) if null_odds[id] > threshold else raw[id] for id in raw}
-        metrics[kind] = _mean(scores)
-        for name, side in (("HasAns", True), ("NoAns", False)):
-            if part := {id: score for id, score in scores.items() if has_answer[id] is side}:
-                metrics[f"{name}_{kind}"] = _mean(part)
+        sides = {kind: [*scores.values()]}
+        for name, answerable in (("HasAns", True), ("NoAns", False)):
+            sides[f"{name}_{kind}"] = [score for id, score in scores.items() if has_answer[id] is answerable]
+        metrics |= {name: 100 * sum(each) / len(each) for name, each in sides.items() if each}
+        metrics.setdefault(kind, 0.0)
         metrics[f"best_{kind}"], thresholds[f"best_{kind}"] = _best(raw, answers, null_odds, has_answer)
     return metrics, thresholds
 
 
-def _raw(questions: Questions, answers: Mapping[str, str], agreement: Callable[[str, str], float]) -> ByQuestion:
-    """Return the agreement of each answer with the best of its references, or with "" if none of them has words."""
-    scores = {}
-    for row in questions.rows:
-        if row.id in answers:
-            golds = [gold for gold, _ in row.answers if words(gold)] or [""]
-            scores[row.id] = max(agreement(gold, answers[row.id]) for gold in golds)
-    return scores
-
-
-def _mean(scores: ByQuestion) -> float:
-    return 100 * sum(scores.values()) / len(scores) if scores else 0.0
-
-
 def _best(
-    raw: ByQuestion, answers: Mapping[str, str], null_odds: Mapping[str, float], has_answer: Mapping[str, bool]
+    raw: Mapping[str, float], answers: Mapping[str, str], null_odds: Mapping[str, float], has_answer: Mapping[str, bool]
 ) -> tuple[float, float]:
     """Return the best mean score over all thresholds, and the smallest threshold that reaches it.
 
@@ -140,13 +128,9 @@ KEPT = 10 * N_BEST  # candidates of a window that are kept; texts may repeat amo
 NOTHING = "empty"  # as in the released code
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Spans of one window, the best first: score of start and of end, and first and last token of the paragraph."""
-
-    starts: Any  # (C,) scores
-    ends: Any  # (C,) scores
-    spans: Any  # (C, 2)
+Candidates = tuple[
+    Any, Any, Any
+]  # of one window, the best first: scores of starts (C,) and of ends (C,), tokens (C, 2)
 
 
 @dataclass(frozen=True)
@@ -172,7 +156,7 @@ class Answers:
 def candidates(spans: dict[str, Any], row: int, first: int, count: int, start: int) -> Candidates:
     """Return the candidates among the best spans of a window, row `row` of the arrays of `best_spans`.
 
-    The window's tokens are those from `first` in the row and from `start` in the paragraph.
+    The window's tokens begin at `first` in the row and at `start` in the paragraph.
     """
     starts, ends = spans["starts"][row][:, None] - first, spans["ends"][row] - first  # (K, 1), (K, K)
     valid = spans["begins"][row][:, None] & (ends >= starts) & (ends - starts < ANSWER) & (ends < count)
@@ -180,7 +164,7 @@ def candidates(spans: dict[str, Any], row: int, first: int, count: int, start: i
     start_scores, end_scores = spans["start_scores"][row][one], spans["end_scores"][row][one, two]
     order = np.argsort(-(start_scores + end_scores), kind="stable")[:KEPT]
     tokens = np.stack([starts[one, 0], ends[one, two]], 1)[order] + start
-    return Candidates(start_scores[order], end_scores[order], tokens)
+    return start_scores[order], end_scores[order], tokens
 
 
 def collected(questions: Questions, windows: Windows, by_window: Sequence[Candidates], nulls: Any) -> Answers:
@@ -199,9 +183,7 @@ def collected(questions: Questions, windows: Windows, by_window: Sequence[Candid
 
 def _best_texts(by_window: Sequence[Candidates], offsets: Any, text: str) -> list[dict[str, Any]]:
     """Return the best answers with different texts, with their probabilities among each other."""
-    starts = np.concatenate([each.starts for each in by_window])
-    ends = np.concatenate([each.ends for each in by_window])
-    spans = np.concatenate([each.spans for each in by_window])
+    starts, ends, spans = (np.concatenate(each) for each in zip(*by_window, strict=True))
     chosen: dict[str, tuple[float, float]] = {}
     for place in np.argsort(-(starts + ends), kind="stable"):
         first, last = spans[place]
@@ -244,7 +226,10 @@ def baselines(task: Squad) -> dict[str, float]:
 
 def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, float]]:
     """Return the answer to each question by its id, and the odds of none: minus the overlap's share of the question."""
-    rarity = _rarity(questions)
+    numbers = {row.paragraph for row in questions.rows}
+    words_of = {number: {w.lower() for w in WORD.findall(questions.paragraphs[number])} for number in numbers}
+    counts = Counter(word for words in words_of.values() for word in words)
+    rarity = {word: math.log(len(numbers) / count) for word, count in counts.items()}  # log of 1 / share of paragraphs
     answers, odds = {}, {}
     sentences = remembered(lambda number: list(_sentences(questions.paragraphs[number])))
     for row in questions.rows:
@@ -262,15 +247,6 @@ def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, flo
     return answers, odds
 
 
-def _rarity(questions: Questions) -> dict[str, float]:
-    """Return the logarithm of one over the share of the paragraphs that have each word."""
-    asked = {row.paragraph for row in questions.rows}
-    counts = Counter(
-        word for number in asked for word in {w.lower() for w in WORD.findall(questions.paragraphs[number])}
-    )
-    return {word: math.log(len(asked) / count) for word, count in counts.items()}
-
-
 def _sentences(text: str) -> Iterator[Span]:
     """Yield the first character and the end of each sentence."""
     start = 0
@@ -282,11 +258,10 @@ def _sentences(text: str) -> Iterator[Span]:
 
 def _answer(text: str, sentence: Span, asked: set[str], rarity: Mapping[str, float]) -> Span:
     """Return the run of words with the largest total rarity, none of them common or in the question."""
-    ends_run = -math.log(COMMON)
     runs: list[list[re.Match[str]]] = [[]]
     for match in WORD.finditer(text, *sentence):
         word = match[0].lower()
-        if word in asked or rarity.get(word, 0.0) < ends_run:
+        if word in asked or rarity.get(word, 0.0) < -math.log(COMMON):
             runs.append([])
         elif len(runs[-1]) < LONGEST:
             runs[-1].append(match)
@@ -311,8 +286,8 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
         model = model.to(where.device)
         limit = limits(encoder, model.encoder.config, spec)
         parts = windows(encoder, model.encoder.config, {"train": task.train, **task.tests}, limit)
-        every = {name: part.encoded() for name, part in parts.items()}
-        check_ids(encoder, every, model.encoder.get_input_embeddings().num_embeddings)
+        for part in parts.values():
+            check_tokens(encoder, part.ids(), model.encoder.get_input_embeddings().num_embeddings)
         train = parts["train"]
         steps = step_count(len(train), task.settings(spec)["epochs"], spec)
 
@@ -324,17 +299,36 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         answers = {name: answers_of(model, task.tests[name], parts[name], where) for name in task.tests}
 
-    results = {name: metrics(task, name, each) for name, each in answers.items()}
+    results: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
+    for name, each in answers.items():
+        if task.unanswerable:
+            results[name] = unanswerable_metrics(task.tests[name], each.texts, each.null_odds, THRESHOLD)
+        else:
+            results[name] = answerable_metrics(task.tests[name], each.texts), {}
     first = next(iter(results))
+    held = parts["train"].spans[:, 0] >= 0
+    with_answer = set(parts["train"].rows[held, 0].tolist())
+    details = {
+        "windows": {
+            "length": limit.length, "query": limit.query, "stride": limit.stride,
+            "count": {name: len(part) for name, part in parts.items()},
+            "most_of_a_question": max(max(Counter(part.rows[:, 0].tolist()).values()) for part in parts.values()),
+            "train_with_the_answer": int(held.sum()),
+            "questions_without_the_answer": sum(
+                not row.impossible and number not in with_answer for number, row in enumerate(task.train.rows)
+            ),
+        },
+        "thresholds": results[first][1], "faults": dict(task.faults),
+        "notes": [f"{plural(count, 'time')}: {phrase}" for phrase, count in task.faults.items()],
+    }  # fmt: skip
     values = {name: scores for name, (scores, _) in results.items()}
     rows, files = (len(task.train), len(task.tests[first])), answers[first].files(task.unanswerable)
-    details = _details(task, parts, limit, results[first][1])
     return where.effort(steps, earlier).scores(values, rows, details, files)
 
 
 def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Setting) -> Answers:
     """Return the answers of a model to all questions of a part. Raises Diverged if an output is not finite."""
-    by_window: list[Candidates | None] = [None] * len(part)
+    by_window: list[Candidates] = [(None,) * 3] * len(part)
     nulls = np.zeros(len(part), dtype=np.float32)
     with torch.inference_mode(), where.autocast():
         for rows in by_length(part.lengths, TEST_TOKENS):
@@ -347,34 +341,4 @@ def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Set
             for place, row in enumerate(rows):
                 _, _, start, count = part.rows[row]
                 by_window[row] = candidates(spans, place, part.first[row], count, start)
-    return collected(questions, part, [each for each in by_window if each is not None], nulls)
-
-
-def metrics(task: Squad, part: str, answers: Answers) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the metrics of the answers to a test part, and in 2.0 the best thresholds by metric."""
-    questions = task.tests[part]
-    if task.unanswerable:
-        return unanswerable_metrics(questions, answers.texts, answers.null_odds, THRESHOLD)
-    return answerable_metrics(questions, answers.texts), {}
-
-
-def _details(task: Squad, parts: dict[str, Windows], limit: Limits, thresholds: dict[str, float]) -> dict[str, Any]:
-    """Return what a score holds besides its metrics: counts of windows, best thresholds, faults of the files."""
-    held = parts["train"].spans[:, 0] >= 0
-    return {
-        "windows": {
-            "length": limit.length, "query": limit.query, "stride": limit.stride,
-            "count": {name: len(part) for name, part in parts.items()},
-            "most_of_a_question": max(max(Counter(part.rows[:, 0].tolist()).values()) for part in parts.values()),
-            "train_with_the_answer": int(held.sum()),
-            "questions_without_the_answer": _lost(task.train, parts["train"]),
-        },
-        "thresholds": thresholds, "faults": dict(task.faults),
-        "notes": [f"{plural(count, 'time')}: {phrase}" for phrase, count in task.faults.items()],
-    }  # fmt: skip
-
-
-def _lost(questions: Questions, train: Windows) -> int:
-    """Return how many training questions have an answer that no window contains completely."""
-    seen = set(train.rows[train.spans[:, 0] >= 0, 0].tolist())
-    return sum(not row.impossible and number not in seen for number, row in enumerate(questions.rows))
+    return collected(questions, part, by_window, nulls)

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from workbench.data import hugging_face
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common.encoder_folders import has_segments, reads_last, row_length, states
+from workbench.tasks.common.encoder_folders import WithHead, head_layer, reads_last, row_length
 from workbench.tasks.common.examples import Examples
-from workbench.tasks.common.token_rows import Encoded, pieces
+from workbench.tasks.common.token_rows import pieces
 from workbench.tasks.squad import ANSWERABLE, BEAM, LENGTH, QUERY, STRIDE, Question, Questions
 from workbench.tensors import to_device
 
@@ -63,43 +63,28 @@ class Frame:
     pad: int
     last: bool  # whether the encoder reads a text at its last token, where "no answer" then is
 
-    @property
-    def size(self) -> int:
-        """The number of special tokens of a row."""
-        return sum(map(len, self.parts))
-
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows for the model: its `inputs` (B, L), the position of "no answer" (B,), and the labels of the loss.
+    """Rows for the model, and the labels of the loss."""
 
-    `allowed` (B, L) marks where answers begin and end, "no answer" included. `spans` (B, 2) holds the first and the
-    last token of the answer, both at "no answer" if the window lacks it. `impossible` (B,) is 1 for unanswerable
-    questions.
-    """
-
-    inputs: dict[str, Tensor]
-    allowed: Tensor
-    none: Tensor
-    spans: Tensor
-    impossible: Tensor
+    inputs: dict[str, Tensor]  # (B, L) each
+    allowed: Tensor  # (B, L), where answers may begin and end, "no answer" included
+    none: Tensor  # (B,), the position of "no answer"
+    spans: Tensor  # (B, 2), the first and last token of the answer, both at "no answer" if the window lacks it
+    impossible: Tensor  # (B,), 1 for unanswerable questions
 
 
 @dataclass(frozen=True)
 class Windows:
-    """All windows of the questions of one part.
-
-    `rows` (N, 4) holds each window's question, paragraph, first token in the paragraph and number of tokens. `spans`
-    (N, 2) holds the first and the last token of the answer in the paragraph, -1 if the window lacks it. `offsets` are
-    the first character and the end of each token of a paragraph, (tokens, 2).
-    """
+    """All windows of the questions of one part, as arrays."""
 
     frame: Frame
-    questions: Sequence[Any]  # arrays (tokens,) of ids
-    paragraphs: Sequence[Any]  # arrays (tokens,) of ids
-    offsets: Sequence[Any]
-    rows: Any
-    spans: Any
+    questions: Sequence[Any]  # (tokens,) of ids each
+    paragraphs: Sequence[Any]  # (tokens,) of ids each
+    offsets: Sequence[Any]  # of the paragraphs' tokens: (tokens, 2), the first character and the end of each
+    rows: Any  # (N, 4), the question, the paragraph, the first token in the paragraph and the number of tokens
+    spans: Any  # (N, 2), the first and the last token of the answer in the paragraph, -1 if the window lacks it
     impossible: Any  # (N,)
 
     def __len__(self) -> int:
@@ -171,10 +156,9 @@ class Windows:
             owned += [owner[start : start + count] == number for number, (start, count) in enumerate(cuts_of)]
         return owned
 
-    def encoded(self) -> Encoded:
+    def ids(self) -> list[Any]:
         """Return all token ids once, for the check against the encoder's vocabulary."""
-        texts = [ids for ids in (*self.questions, *self.paragraphs, *self.frame.parts) if len(ids)]
-        return Encoded(texts, None, np.zeros(len(texts)), self.frame.pad)
+        return [*self.questions, *self.paragraphs, *self.frame.parts, [self.frame.pad]]
 
 
 # ---- text to windows ----
@@ -189,7 +173,7 @@ def windows(folder: Path, config: Any, parts: dict[str, Questions], limit: Limit
             f"give a folder with a tokenizer.json"
         )
     frame = _frame(folder, tokenizer, config)
-    if limit.length - frame.size - limit.query < SHORTEST:
+    if limit.length - sum(map(len, frame.parts)) - limit.query < SHORTEST:
         raise InputError(
             f"{folder}: rows of {limit.length} tokens hold too little of a paragraph beside a question of up to "
             f"{limit.query}; SQuAD needs an encoder with more positions, or a larger tasks.squad_length"
@@ -216,17 +200,17 @@ def _frame(folder: Path, tokenizer: Any, config: Any) -> Frame:
 
 
 def _windows(folder: Path, tokenizer: Any, frame: Frame, part: Questions, limit: Limits) -> Windows:
-    """Return the windows of the questions of one part."""
     questions = [ids[: limit.query] for ids, _ in _tokens(folder, tokenizer, [row.text for row in part.rows])]
     used = sorted({row.paragraph for row in part.rows})
-    texts = [part.paragraphs[number] for number in used]
-    tokens = _tokens(folder, tokenizer, texts)
+    tokens = _tokens(folder, tokenizer, [part.paragraphs[number] for number in used])
     place = {number: index for index, number in enumerate(used)}
     rows, spans, impossible = [], [], []
     for number, row in enumerate(part.rows):
         ids, offsets = tokens[place[row.paragraph]]
         answer = _answer(row, offsets)
-        for start, count in cuts(len(ids), limit.length - frame.size - len(questions[number]), limit.stride):
+        for start, count in cuts(
+            len(ids), limit.length - sum(map(len, frame.parts)) - len(questions[number]), limit.stride
+        ):
             rows.append((number, place[row.paragraph], start, count))
             held = answer is not None and start <= answer[0] and answer[1] < start + count
             spans.append(answer if held else (-1, -1))
@@ -279,18 +263,15 @@ def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, A
         )  # fmt: skip
         encoding = hugging_face.in_time(work, characters, folder)
         for text, ids, offsets in zip(part.first, encoding["input_ids"], encoding["offset_mapping"], strict=True):
-            spans = [_trimmed(text, start, end) for start, end in offsets]
+            spans = []
+            for start, end in offsets:  # some tokenizers include the blanks around a token
+                while start < end and text[start].isspace():
+                    start += 1
+                while start < end and text[end - 1].isspace():
+                    end -= 1
+                spans.append((start, end))
             made.append((np.array(ids, dtype=np.int64), np.array(spans, dtype=np.int64).reshape(-1, 2)))
     return made
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a token's character offsets without the blanks around it, which some tokenizers include."""
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end
 
 
 # ---- heads and loss ----
@@ -306,27 +287,17 @@ AT_ONCE = {"cpu": 1 << 19}
 ELSEWHERE = 1 << 24
 
 
-class SpanModel(nn.Module):
+class SpanModel(WithHead):
     """An encoder with the heads; `joint` chooses an end that depends on the start."""
 
     def __init__(self, encoder: Any, joint: bool) -> None:
-        super().__init__()
-        self.encoder, self.joint = encoder, joint
-        self.segments = has_segments(encoder)
-        width = int(encoder.config.hidden_size)
-        self.start = _linear(width, 1)
-        self.end_hidden = _linear(2 * width, WIDTH) if joint else None
-        self.end = _linear(WIDTH if joint else width, 1)
-        self.answerable_hidden = _linear(2 * width, WIDTH)
-        self.answerable = _linear(WIDTH, 1)
-
-    def hidden(self, batch: Batch) -> Tensor:
-        """Return the last hidden states (B, L, D)."""
-        return states(self.encoder, self.segments, batch.inputs)
-
-    def start_logits(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Return the logits of each token as the start (B, L), in float32."""
-        return _masked(self.start(hidden)[..., 0], batch.allowed)
+        super().__init__(encoder)
+        self.joint = joint
+        self.start = head_layer(self.width, 1)
+        self.end_hidden = head_layer(2 * self.width, WIDTH) if joint else None
+        self.end = head_layer(WIDTH if joint else self.width, 1)
+        self.answerable_hidden = head_layer(2 * self.width, WIDTH)
+        self.answerable = head_layer(WIDTH, 1)
 
     def end_logits(self, hidden: Tensor, allowed: Tensor, starts: Tensor) -> Tensor:
         """Return the logits of each token as the end (B, L), in float32, for one start of each row (B,)."""
@@ -357,14 +328,6 @@ class SpanModel(nn.Module):
         return logits[:, 0].float()
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    """Return a linear layer with Glorot's initial weights and no bias at first."""
-    layer = nn.Linear(inputs, outputs)
-    nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
-
-
 def _masked(logits: Tensor, allowed: Tensor) -> Tensor:
     return logits.float().masked_fill(~allowed, NEVER)
 
@@ -378,11 +341,11 @@ def span_loss(model: SpanModel, batch: Batch, total: bool) -> Tensor:
     """Return the loss () of a batch: half of start and end each, and the weighted loss of answerability.
 
     It is the mean over the windows, or their sum with `total`. A window without the answer is to begin and end at
-    "no answer", also in SQuAD 1.1, while the label of its answerability is that of the question.
+    "no answer", also in SQuAD 1.1; the label of its answerability is still the label of the question.
     """
     reduction = "sum" if total else "mean"
-    hidden = model.hidden(batch)
-    starts = model.start_logits(hidden, batch)
+    hidden = model.states(batch.inputs)
+    starts = _masked(model.start(hidden)[..., 0], batch.allowed)
     ends = model.end_logits(hidden, batch.allowed, batch.spans[:, 0])
     nulls = model.null_logits(hidden, batch, starts)
     loss = sum(
@@ -397,10 +360,10 @@ def best_spans(model: SpanModel, batch: Batch, begins: Tensor) -> dict[str, Any]
 
     `starts` and `start_scores` are (B, K), `ends` and `end_scores` (B, K, K), `nulls` (B,), and `begins` (B, K) says
     at which starts an answer may begin by the mask `begins` (B, L); other starts have no ends. The scores of the joint
-    head are log-probabilities, those of independent heads logits.
+    head are log-probabilities, and scores of independent heads are logits.
     """
-    hidden = model.hidden(batch)
-    logits = model.start_logits(hidden, batch)
+    hidden = model.states(batch.inputs)
+    logits = _masked(model.start(hidden)[..., 0], batch.allowed)
     nulls = model.null_logits(hidden, batch, logits)
     count = min(BEAM, logits.shape[1])
     start_scores, starts = (logits.log_softmax(1) if model.joint else logits).topk(count, 1)

@@ -18,7 +18,7 @@ from workbench.errors import Diverged
 from workbench.spec.host import Host
 from workbench.tasks.common.contract import Model, Scores
 from workbench.tasks.common.cost import step_count
-from workbench.tasks.common.encoder_folders import has_segments, is_causal, load_encoder, states
+from workbench.tasks.common.encoder_folders import WithHead, head_layer, is_causal, load_encoder, row_length
 from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.token_rows import (
     Encoded,
@@ -29,7 +29,6 @@ from workbench.tasks.common.token_rows import (
     open_splitter,
     pieces_of_words,
     shuffled,
-    unknown,
     windows,
 )
 from workbench.tasks.tagging import Tagging, by_type, columns, points
@@ -38,36 +37,26 @@ from workbench.tensors import to_device
 TEST_TOKENS = 8192  # most tokens of a test batch, padding included
 
 
-class Tagger(nn.Module):
+class Tagger(WithHead):
     """An encoder with dropout and one linear layer on the state of each word, as in the released code."""
 
     def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
-        super().__init__()
-        self.encoder: Any = encoder
-        self.segments = has_segments(encoder)
-        self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(encoder.config.hidden_size, outputs)  # type: ignore[union-attr, arg-type]
-        nn.init.xavier_uniform_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        super().__init__(encoder, dropout)
+        self.head = head_layer(self.width, outputs)
 
     def forward(self, inputs: dict[str, Tensor], places: Tensor) -> Tensor:
         """Return outputs (words, labels) of the words at these places (words,) of all positions of inputs (B, L)."""
-        hidden = states(self.encoder, self.segments, inputs).flatten(0, 1)
-        outputs: Tensor = self.head(self.dropout(hidden[places]))
+        outputs: Tensor = self.head(self.dropout(self.states(inputs).flatten(0, 1)[places]))
         return outputs
 
 
 def tag(task: Tagging, trial: Model, host: Host) -> Scores:
-    """Fine-tune a copy of an encoder on tagged sentences and score it.
-
-    Everything random is a function of (seed, task). Raises InputError for a folder without an encoder, and Diverged if
-    the loss or an output is NaN or infinite.
-    """
+    """Fine-tune a copy of an encoder on tagged sentences and score it, as `classification.finetune` does on texts."""
     encoder, spec = trial.folder, trial.options
     with setting(task.name, trial.seed, host, trial.unfinished) as where:
         model = Tagger(load_encoder(encoder, spec.dropout, where.device), task.known, spec.dropout).to(where.device)
         config = model.encoder.config
-        splitter, last = open_splitter(encoder, config, spec.length, "tagging"), is_causal(config)
+        splitter, last = open_splitter(encoder, row_length(encoder, config, spec.length), "tagging"), is_causal(config)
         sentences = {"train": task.train, **task.tests}
         parts = {part: word_windows(splitter, rows.words, last) for part, rows in sentences.items()}
         tokens = {part: data.rows for part, data in parts.items()}
@@ -89,7 +78,7 @@ def tag(task: Tagging, trial: Model, host: Host) -> Scores:
 
     values = {part: points(task, task.tests[part], numbers) for part, numbers in predicted.items()}
     first = next(iter(values))
-    rows = task.train.count(), parts[first].count
+    rows = len(targets), parts[first].count
     files = {f".{part}.conll": columns(task, task.tests[part], numbers) for part, numbers in predicted.items()}
     effort = where.effort(steps, earlier)
     return effort.scores(values, rows, _details(task, parts, predicted[first], last), files)
@@ -110,12 +99,16 @@ def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:
 
 
 def _details(task: Tagging, parts: Mapping[str, WordWindows], predicted: Any, last: bool) -> dict[str, Any]:
-    """Return what a score holds besides its metrics; F1 by type is that of the first test part."""
+    """Return what a score holds besides its metrics; `predicted` (words,) belongs to the first test part."""
+    scorer = "accuracy over words"
+    if task.scheme:
+        files = "" if task.scheme == "IOB2" else f", which the files have in {task.scheme}"
+        scorer = f"micro F1 of spans as conlleval and seqeval's default mode count them, from tags in IOB2{files}"
     empty = sum(data.empty for data in parts.values())
     without = f"{empty:,} of the words have no pieces in this tokenizer and are read as the unknown token"
     return {
         "scheme": task.scheme,
-        "scorer": task.scorer,
+        "scorer": scorer,
         "types": by_type(task, task.tests[next(iter(task.tests))], predicted),
         "read_at": f"{'last' if last else 'first'} piece of each word",
         "sentences": {part: len(rows) for part, rows in {"train": task.train, **task.tests}.items()},
@@ -130,16 +123,13 @@ def _details(task: Tagging, parts: Mapping[str, WordWindows], predicted: Any, la
 
 @dataclass(frozen=True)
 class WordWindows:
-    """R rows of token ids in which W words are read, each at one position of one row.
-
-    `places` holds for each row the positions at which words are read, and the numbers of these words, 0 to W - 1 in
-    the order of the text. `empty` is the number of words without pieces, which are read as the unknown token.
-    """
+    """R rows of token ids in which W words are read, each at one position of one row."""
 
     rows: Encoded
+    # For each row the positions at which words are read, and the numbers of these words, 0 to W - 1 in order.
     places: list[tuple[Any, Any]]
-    count: int
-    empty: int
+    count: int  # W
+    empty: int  # words without pieces, which are read as the unknown token
 
     def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor, Any]:
         """Return the inputs (B, L) of the encoder by name, where the words of these rows are, and their numbers.
@@ -154,9 +144,8 @@ class WordWindows:
 
 def word_windows(splitter: Splitter, sentences: Sequence[Sequence[str]], last: bool) -> WordWindows:
     """Return sentences as rows. A word is read at its first piece, or with `last` at its last one."""
-    vocabulary = sorted({word for words in sentences for word in words})
-    known = pieces_of_words(splitter, vocabulary)
-    rows, firsts = aligned(known, sentences, unknown(splitter))
+    known = pieces_of_words(splitter, sorted({word for words in sentences for word in words}))
+    rows, firsts = aligned(known, sentences, splitter.unknown)
     indices, count = [], 0
     for row, first in zip(rows, firsts, strict=True):
         index = np.full(len(row), -1)

@@ -6,13 +6,11 @@ measured, with the loss of sentence-transformers that LOSSES names.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.data.formats import delimited_rows, json_rows
 from workbench.data.streams import lines, packed_or_not
@@ -27,13 +25,23 @@ from workbench.store.atomic import user_path
 from workbench.tasks import glue, table
 from workbench.tasks.common import table_files
 from workbench.tasks.common.baselines import cached
-from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.contract import (
+    FINE_TUNING,
+    TUNING,
+    Cost,
+    EncoderFacts,
+    HeldOut,
+    Measure,
+    Model,
+    Name,
+    Scores,
+    fingerprint,
+    first_of,
+    warned,
+)
 from workbench.tasks.common.cost import reading_cost, tuning_cost
 from workbench.tasks.common.examples import Examples
-from workbench.tasks.common.table_files import FORMATS, Line, checked_text, first_of
-
-if TYPE_CHECKING:
-    from workbench.tasks.common.encoder_folders import EncoderFacts
+from workbench.tasks.common.table_files import FORMATS, Line, checked_text
 
 VERSION = 1  # increase it when the computation of a score changes
 POOLINGS = ("mean", "cls")  # the headline is the score by the first
@@ -48,35 +56,10 @@ USED = (
 
 
 @dataclass(frozen=True)
-class Similar:
-    """N pairs of sentences and how similar their meanings are, in any unit."""
-
-    first: tuple[str, ...]
-    second: tuple[str, ...]
-    targets: tuple[float, ...]
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def texts(self) -> Iterator[str]:
-        """Yield every sentence."""
-        yield from (*self.first, *self.second)
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """Return the pairs of sentences."""
-        return list(zip(self.first, self.second, strict=True))
-
-    def take(self, rows: Sequence[int]) -> Similar:
-        """Return the pairs with these numbers."""
-        first, second = (tuple(side[row] for row in rows) for side in (self.first, self.second))
-        return Similar(first, second, tuple(self.targets[row] for row in rows))
-
-
-@dataclass(frozen=True)
 class Relevant:
     """Queries and documents by their ids, and for each query the grade of each relevant document, above 0.
 
-    A grade may be that of a document which is not in the collection; it counts as never found.
+    A document with a grade may be absent from the collection; it counts as never found.
     """
 
     queries: Mapping[str, str]
@@ -93,17 +76,17 @@ class Relevant:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return each query with each of its relevant documents that the collection has."""
-        return [(self.queries[query], self.documents[document]) for query, document in self._places()]
+        return [(self.queries[query], self.documents[document]) for query, document in self.places()]
 
     def take(self, rows: Sequence[int]) -> Relevant:
         """Return the collection with the relevance of the pairs with these numbers alone."""
-        places = self._places()
+        places = self.places()
         grades: dict[str, dict[str, float]] = {}
         for query, document in (places[row] for row in rows):
             grades.setdefault(query, {})[document] = self.grades[query][document]
         return replace(self, grades=grades)
 
-    def _places(self) -> list[tuple[str, str]]:
+    def places(self) -> list[tuple[str, str]]:
         """Return the ids of the pairs."""
         return [(query, each) for query, grades in self.grades.items() for each in grades if each in self.documents]
 
@@ -112,24 +95,23 @@ class Relevant:
 class Embedding(Measure):
     """Measure of an encoder's embeddings, frozen or fine-tuned on `train`.
 
-    The headline metric is computed on the first of `tests`. `notes` are sentences on what is odd about the data.
+    Targets of pairs of sentences say how similar their meanings are, in any unit. The headline metric is computed on
+    the first of `tests`. `notes` are sentences on what is odd about the data.
     """
 
     name: str
     suite: str
-    tests: Mapping[str, Similar | Relevant]
+    tests: Mapping[str, Examples | Relevant]
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
-    train: Similar | Relevant | None = None
+    train: Examples | Relevant | None = None
 
     @property
     def act(self) -> str:  # type: ignore[override]
-        """What one measurement is called."""
         return "embedding" if self.train is None else FINE_TUNING
 
     @property
     def metric(self) -> str:  # type: ignore[override]
-        """The headline metric."""
         return "spearman" if self.suite == SIMILARITY else "ndcg_10"
 
     def texts(self) -> list[str]:
@@ -137,7 +119,6 @@ class Embedding(Measure):
         return list(dict.fromkeys(text for part in self.tests.values() for text in part.texts()))
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:
-        """Return every setting that changes a score."""
         if self.train is None:
             return {"length": options.length, "poolings": list(POOLINGS), "version": VERSION}
         return {name: getattr(options, name) for name in USED} | {
@@ -163,36 +144,31 @@ class Embedding(Measure):
         return tuning_cost(self, spec, options, tokenizer, train, tests, passes=2)
 
     def measure(self, model: Model, host: Host) -> Scores:
-        """Score the embeddings of an encoder as it is, or of a copy that is fine-tuned first."""
         from workbench.tasks import _embedding_vectors
 
         compute = _embedding_vectors.embed if self.train is None else _embedding_vectors.tune_and_embed
         return compute(self, model, host)
 
     def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
-        """Return how many tokens of each text are read."""
-        length = min(options.length, facts.longest or options.length)
+        length = facts.cut(options.length)
         return f"texts of pairs cut to {length} tokens, each one embedding", {"length": length}
 
 
 def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
-    """Return the task with at most `rows` training pairs, the same ones every time, and with its fingerprint.
-
-    The fingerprint is 16 hex digits of a hash over everything that decides a score.
-    """
+    """Return the task with at most `rows` training pairs, the same ones every time, and with its fingerprint."""
     if task.train is not None and rows is not None and rows < (count := len(task.train.pairs())):
         import numpy as np
 
         chosen = np.random.default_rng(seed_of(0, "rows", task.name)).permutation(count)[:rows]
         task = replace(task, train=task.train.take(sorted(chosen.tolist())))
-    sha = hashlib.sha256(json.dumps([task.name, task.suite]).encode())
+    parts = []
     for name, part in {**task.tests, **({} if task.train is None else {"train": task.train})}.items():
-        content = [part.first, part.second, part.targets] if isinstance(part, Similar) else [
+        content = [part.first, part.second, part.targets] if isinstance(part, Examples) else [
             list(part.queries.items()), list(part.documents.items()),
             [(query, list(grades.items())) for query, grades in part.grades.items()],
         ]  # fmt: skip
-        sha.update(json.dumps([name, content]).encode())
-    return replace(task, fingerprint=sha.hexdigest()[:16])
+        parts.append([name, content])
+    return replace(task, fingerprint=fingerprint([task.name, task.suite], *parts))
 
 
 # ---- names ----
@@ -203,23 +179,12 @@ NUMBERS = ("relatedness_score", "similarity", *table.LABELS)  # usual names of t
 LEAST = 3  # pairs, below which no correlation says anything
 
 
-def names() -> list[Name]:
-    """Return the name or form of each task, its suite, metric and summary."""
-    return [
-        (
-            f"{SIMILARITY}:{STS}",
-            SIMILARITY,
-            "spearman",
-            "how similar two sentences are, by the cosine of their embeddings, frozen or fine-tuned",
-        ),
-        (
-            f"{SIMILARITY}:FILE",
-            SIMILARITY,
-            "spearman",
-            "the same, from a table of your own with two texts and a number",
-        ),
-        (f"{RETRIEVAL}:DIR", RETRIEVAL, "ndcg_10", "which documents answer a query, by embeddings; a folder as BEIR's"),
-    ]
+names: list[Name] = [
+    (NAMED, SIMILARITY, "spearman",
+     "how similar two sentences are, by the cosine of their embeddings, frozen or fine-tuned"),
+    (f"{SIMILARITY}:FILE", SIMILARITY, "spearman", "the same, from a table of your own with two texts and a number"),
+    (f"{RETRIEVAL}:DIR", RETRIEVAL, "ndcg_10", "which documents answer a query, by embeddings; a folder as BEIR's"),
+]  # fmt: skip
 
 
 def accepts(word: str) -> bool:
@@ -229,7 +194,7 @@ def accepts(word: str) -> bool:
 
 def reads(word: str, options: TasksSpec) -> set[str]:
     """Return the settings that embeddings read."""
-    more = {*table.COLUMNS} if table.is_table(word) else {"glue"} if word == NAMED else set()
+    more = {*table.COLUMNS} if word.lower().endswith(FORMATS) else {"glue"} if word == NAMED else set()
     return {"embeddings", "length", "held_out", *more, *({*TUNING, "rows"} if trains(options) else ())}
 
 
@@ -258,72 +223,66 @@ def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
         if task.suite == RETRIEVAL and task.train is not None:  # raises InputError if its pairs make no batch
             next(vectors.apart(task.train.pairs(), spec.batch, 0))
     for task in tasks:
-        for note in task.notes:
-            warn_once(f"{task.name}: {note}")
+        warned(task.name, task.notes)
     return tasks
 
 
 def _task(name: str, spec: TasksSpec) -> Embedding:
     suite, _, rest = name.partition(":")
+    path = user_path(rest, "--tasks") if rest else Path()
+    notes: list[str] = []
     if name == NAMED:
-        return _sts(spec)
-    path = user_path(rest, "--tasks") if rest else None
-    if suite.lower() == RETRIEVAL:
-        if path is None or not path.is_dir():
+        task = glue.read_one(STS, spec.glue, NAMED)
+        parts: dict[str, Examples | Relevant] = {**task.tests}
+        train: Examples | Relevant | None = task.train if trains(spec) else None
+    elif suite.lower() == RETRIEVAL:
+        if not rest or not path.is_dir():
             raise InputError(f"--tasks {name}: give a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
         collection, notes = read(path, trains(spec))
-        training = collection.pop("train", None)
-        notes += _asked_before(training, collection) if training is not None else []
-        return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=training)
-    if path is None or not path.is_file() or not table.is_table(path.name):
-        raise InputError(f"--tasks {name}: give {STS}, or a table ({', '.join(FORMATS)}) of two texts and a number")
-    parts, notes = _of_table(path, spec)
-    train = parts.pop("train", None)
-    return Embedding(f"{SIMILARITY}:{table.task_title(path)}", SIMILARITY, parts, tuple(notes), train=train)
+        train, parts = collection.pop("train", None), {**collection}
+        if train is not None:
+            notes += _asked_before(train, collection)
+        name = f"{RETRIEVAL}:{path.resolve().name}"
+    else:
+        if not path.is_file() or not path.name.lower().endswith(FORMATS):
+            raise InputError(f"--tasks {name}: give {STS}, or a table ({', '.join(FORMATS)}) of two texts and a number")
+        sides, notes = _of_table(path, spec)
+        train, parts = sides.pop("train", None), {**sides}
+        name = f"{SIMILARITY}:{table.task_title(path)}"
+    return Embedding(name, name.partition(":")[0], parts, tuple(notes), train=train)
 
 
 def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
-    """Return a sentence on the queries to test on whose text is trained on; [] if there are none."""
+    """Return a sentence on the queries to test on whose text is trained on."""
     known = {train.queries[query] for query in train.grades}
     asked = {query for part in parts.values() for query in part.grades}
     again = sorted(query for query in asked if train.queries[query] in known)
-    if not again:
-        return []
-    return [
-        f"of the {len(asked):,} queries to test on, {len(again):,} {'has' if len(again) == 1 else 'have'} the text of "
-        f"one to train on, so the score is partly one of memory: {first_of(again)}"
-    ]
+    have = f"{len(again):,} {'has' if len(again) == 1 else 'have'} the text of one to train on"
+    sentence = (
+        f"of the {len(asked):,} queries to test on, {have}, so the score is partly one of memory: {first_of(again)}"
+    )
+    return [sentence] if again else []
 
 
-def _sts(spec: TasksSpec) -> Embedding:
-    """Return STS-B with its dev part, from GLUE's folder. Raises InputError."""
-    task = glue.read_one(STS, spec.glue, NAMED)
-    parts = {part: _as_pairs(rows) for part, rows in task.tests.items()}
-    return Embedding(NAMED, SIMILARITY, parts, train=_as_pairs(task.train) if trains(spec) else None)
-
-
-def _as_pairs(rows: Examples) -> Similar:
-    return Similar(tuple(rows.first), tuple(rows.second or ()), tuple(rows.targets))
-
-
-def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str]]:
+def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Examples], list[str]]:
     """Return the parts of a table, those to test on first, and sentences on what is odd about it. Raises InputError.
 
     Without training, they are the rows to test on if it or the files beside it have some, else all of its rows.
     """
     files, spec = table.siblings(path), table.with_columns(path, spec, NUMBERS)
     lines = [line for part, file in files.items() for line in table.lines_of(file, spec, part, NUMBERS)]
+    notes: list[str] = []
     if trains(spec):
         sides = table.parts_of(lines, "regression", path, None)
-        ordered = {part: sides[part] for part in (*TESTED, "train") if part in sides}
-        again = table_files.repeated(sides)
-        return {part: _similar(path, part, rows) for part, rows in ordered.items()}, [again] if again else []
-    tested = [part for part in TESTED if any(line.part == part for line in lines)]
-    parts = {part: [line for line in lines if line.part == part] for part in tested} or {"all": lines}
-    return {part: _similar(path, part, rows) for part, rows in parts.items()}, []
+        notes = table_files.repeated(sides)
+        parts = {part: sides[part] for part in (*TESTED, "train") if part in sides}
+    else:
+        tested = [part for part in TESTED if any(line.part == part for line in lines)]
+        parts = {part: [line for line in lines if line.part == part] for part in tested} or {"all": lines}
+    return {part: _similar(path, part, rows) for part, rows in parts.items()}, notes
 
 
-def _similar(path: Path, part: str, rows: Sequence[Line]) -> Similar:
+def _similar(path: Path, part: str, rows: Sequence[Line]) -> Examples:
     """Return rows of a table as pairs. Raises InputError unless they are pairs with numbers that vary."""
     targets = []
     for line in rows:
@@ -338,11 +297,11 @@ def _similar(path: Path, part: str, rows: Sequence[Line]) -> Similar:
     if len(rows) < LEAST or len(set(targets)) < 2:
         fault = f"{len(rows)} pairs" if len(rows) < LEAST else "the same number in every row"
         raise InputError(f"{path} has {fault} in part {part!r}, and a correlation needs {LEAST} pairs that differ")
-    return Similar(tuple(line.texts[0] for line in rows), tuple(line.texts[1] for line in rows), tuple(targets))
+    return Examples([line.texts[0] for line in rows], [line.texts[1] for line in rows], targets)
 
 
 # ---- a collection for retrieval in BEIR's layout ----
-# DIR/corpus.jsonl     {"_id": "d1", "title": "...", "text": "..."}, or corpus.tsv with a header of these names
+#     DIR/corpus.jsonl     {"_id": "d1", "title": "...", "text": "..."}, or corpus.tsv with a header of these names
 #     DIR/queries.jsonl    {"_id": "q1", "text": "..."}, or queries.tsv
 #     DIR/qrels/test.tsv   query-id, corpus-id, score, with a header; or qrels/dev.tsv, or qrels.tsv
 #     DIR/qrels/train.tsv  the same of queries to train on, read only where embeddings are fine-tuned
@@ -362,8 +321,7 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
     With `trained`, the last part is `train`.
     """
     faults: Found = {}
-    documents = _texts(_file(folder, "corpus"), faults)
-    queries = _texts(_file(folder, "queries"), faults)
+    documents, queries = (_texts(_file(folder, name), faults) for name in ("corpus", "queries"))
     files = {part: path for part in TESTED if (path := packed_or_not(folder / "qrels" / f"{part}.tsv"))}
     alone = packed_or_not(folder / "qrels.tsv")
     if not files and alone is None:
@@ -372,30 +330,24 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
         warn_once(f"{alone} is not read, but the files in {folder / 'qrels'}")
     named = files or {"test": alone} if alone is not None else files
     if trained:
-        named |= {"train": _training(folder)}
+        train = packed_or_not(folder / "qrels/train.tsv")
+        if train is None:
+            raise InputError(
+                f"{folder} has no qrels/train.tsv, with the relevant documents of queries to train on; without it, "
+                f"leave out tasks.embeddings, which measures the frozen encoder"
+            )
+        named |= {"train": train}
     parts = {
         part: Relevant(queries, documents, _grades(path, queries, documents, faults, FATES[part == "train"]))
         for part, path in named.items()
     }
-    return parts, [(f"{plural(len(places), 'row')} {what}: {first_of(places)}") for what, places in faults.items()]
+    return parts, [f"{plural(len(places), 'row')} {what}: {first_of(places)}" for what, places in faults.items()]
 
 
 def _file(folder: Path, name: str) -> Path:
-    """Return the file of texts of this name. Raises InputError if there is none."""
     table = packed_or_not(folder / f"{name}.jsonl", folder / f"{name}.tsv")
     if table is None:
         raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
-    return table
-
-
-def _training(folder: Path) -> Path:
-    """Return the file of the relevance to train on. Raises InputError if there is none."""
-    table = packed_or_not(folder / "qrels/train.tsv")
-    if table is None:
-        raise InputError(
-            f"{folder} has no qrels/train.tsv, with the relevant documents of queries to train on; without it, leave "
-            f"out tasks.embeddings, which measures the frozen encoder"
-        )
     return table
 
 
@@ -445,12 +397,14 @@ def _grades(
     place: dict[str, str] = {}
     for line, columns in _rows(path):
         where = f"{path}, {line}"
-        lacking = [name for name in RELEVANCE if name not in columns]
-        if lacking:
+        if lacking := [name for name in RELEVANCE if name not in columns]:
             raise InputError(
                 f"{where}: there is no column {lacking[0]!r}; qrels have {', '.join(RELEVANCE)} in a header"
             )
-        query, document, grade = str(columns["query-id"]), str(columns["corpus-id"]), _number(columns["score"], where)
+        query, document, score = str(columns["query-id"]), str(columns["corpus-id"]), columns["score"]
+        grade = table_files.number_of(score)
+        if grade is None or not math.isfinite(grade):
+            raise InputError(f"{where}: score {score!r:.40} is not a number")
         if query not in queries:
             faults.setdefault("about a query that is not in the queries, and is left out", []).append(where)
             continue
@@ -458,9 +412,8 @@ def _grades(
             faults.setdefault(f"about a document that is not in the corpus, and {unknown}", []).append(where)
         given = graded.setdefault(query, {})
         if document in given:
-            faults.setdefault(
-                "about a query and a document that an earlier row has, of which the last counts", []
-            ).append(where)
+            again = "about a query and a document that an earlier row has; the last row counts"
+            faults.setdefault(again, []).append(where)
         given[document] = grade
         place.setdefault(query, where)
     relevant = {query: {d: grade for d, grade in each.items() if grade > 0} for query, each in graded.items()}
@@ -470,14 +423,3 @@ def _grades(
     if not scored:
         raise InputError(f"{path} has no relevant document (a score above 0) of any query")
     return scored
-
-
-def _number(value: Any, where: str) -> float:
-    """Return a grade. Raises InputError if it is not a number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"{where}: score {value!r:.40} is not a number")
-    return number

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +13,7 @@ from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite
+from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite, fingerprint
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, checked_text, rows_of, text_of
 
@@ -23,10 +21,7 @@ KEY = "--set tasks.glue"
 trains = True
 HUB = "nyu-mll/glue"
 _DEV = {"dev": ("dev", "validation")}
-_MATCHED = {
-    "matched": ("dev_matched", "validation_matched"),
-    "mismatched": ("dev_mismatched", "validation_mismatched"),
-}
+_MATCHED = {"matched": ("dev_matched", "validation_matched"), "mismatched": ("dev_mismatched", "validation_mismatched")}
 _ENTAILMENT = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
 _PAIR = ("sentence1", "sentence2")
@@ -34,37 +29,32 @@ _PAIR = ("sentence1", "sentence2")
 
 @dataclass(frozen=True)
 class Row:
-    """How one task is read, measured and fine-tuned.
-
-    `texts` and `label` are names of columns in the official header, or numbers of columns if there is no header;
-    `hub_texts` are the hub's names of the text columns if they differ. `tests` maps our name of a test part to its
-    official file and its split on the hub. `labels` are in the hub's order. `span` is the range of the targets of a
-    regression. `gaps` says that the official file is known to hold lines with lost tabs, which every reader skips.
-    """
+    """How one task is read, measured and fine-tuned."""
 
     name: str
-    config: str
-    texts: tuple[str | int, ...]
-    label: str | int = "label"
-    labels: tuple[str, ...] = _BINARY
+    config: str  # on the hub
+    texts: tuple[str | int, ...]  # columns in the official header, or their numbers if there is no header
+    label: str | int = "label"  # column, or its number
+    labels: tuple[str, ...] = _BINARY  # in the hub's order
     metric: str = "accuracy"
     metrics: tuple[str, ...] = ("accuracy",)
     epochs: float = 3.0
-    tests: Mapping[str, tuple[str, str]] = field(default_factory=lambda: _DEV)
-    hub_texts: tuple[str, ...] = ()
-    span: tuple[float, float] | None = None
+    tests: Mapping[str, tuple[str, str]] = field(default_factory=lambda: _DEV)  # part -> official file, the hub's split
+    hub_texts: tuple[str, ...] = ()  # the hub's names of the text columns, if they differ
+    span: tuple[float, float] | None = None  # range of the targets of a regression
     symmetric: bool = False
-    gaps: bool = False
+    gaps: bool = False  # whether the official file is known to hold lines with lost tabs, which every reader skips
     summary: str = ""
-
-    @property
-    def header(self) -> bool:
-        return isinstance(self.label, str)
 
     @property
     def text_columns(self) -> list[str]:
         """The names of the text columns on the hub."""
         return list(self.hub_texts or map(str, self.texts))
+
+    @property
+    def files(self) -> dict[str, tuple[str, str]]:
+        """The official file and the hub's split of each part."""
+        return {"train": ("train", "train"), **self.tests}
 
 
 # Metrics and epochs: docs/electra.md 5. `symmetric` is the official `double_unordered`, which leaves QQP out.
@@ -108,19 +98,15 @@ def row_of(name: str) -> Row | None:
     A substitute such as `QNLI-devsplit` has the row of its task; it keeps its own name and never counts as GLUE.
     """
     exact = {known.lower(): row for known, row in ROWS.items()}
-    if name.lower() in exact:
-        return exact[name.lower()]
     base = next((row for known, row in exact.items() if name.lower().startswith(known + "-")), None)
-    return replace(base, name=name) if base else None
+    return exact.get(name.lower()) or (replace(base, name=name) if base else None)
 
 
 groups = ("glue",)
 reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
 
 
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of each task."""
-    return [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
+names: list[Name] = [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
 
 
 def accepts(word: str) -> bool:
@@ -134,7 +120,7 @@ def downloads(word: str, options: TasksSpec) -> bool:
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> Suite:
-    """Return the tasks of these names; those of `glue` whose files are absent are in `missing`, with the reason.
+    """Return the tasks of these names; for `glue`, tasks without files are in `missing`, with the reason.
 
     Raises InputError if a task selected by its own name is absent, if all are, or if files cannot be used.
     """
@@ -149,7 +135,7 @@ def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) 
 
 
 def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tuple[list[Task], dict[str, str]]:
-    """Return the named tasks, and why those without files are missing. Raises InputError for files of no use."""
+    """Return the named tasks, and why others have no files. Raises InputError for files that cannot be used."""
     rows_of_tasks = [row for name in names if (row := row_of(name))]
     folder = folder_of(where, [row.config for row in rows_of_tasks if row.name in ROWS])
     if isinstance(folder, str):
@@ -158,13 +144,21 @@ def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tu
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
-        parts = _official(folder, row) if local else None
-        parts = parts or (_hub(folder, row) if row.name in ROWS else None)
-        if parts is None:
-            hub = f"no {row.config}/*.parquet in the hub's {where or HUB}"
-            missing[row.name] = _looked(folder, row) if local else hub
+        files = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in row.files.items()}
+        lacking = [path.name for path in files.values() if not path.is_file()]
+        if local and not lacking:
+            parts = {part: _examples(_official(path, row), row.texts, path) for part, path in files.items()}
         else:
-            tasks.append(_task(row, parts, rows))
+            parts = _hub(folder, row) if row.name in ROWS else {}
+        if not parts:
+            in_folder = f"no {' or '.join(lacking)} in {folder / row.name}"
+            missing[row.name] = in_folder if local else f"no {row.config}/*.parquet in the hub's {where or HUB}"
+            continue
+        task = Task(
+            name=row.name, suite="glue", labels=row.labels, metric=row.metric, metrics=row.metrics, epochs=row.epochs,
+            train=parts.pop("train"), tests=parts, span=row.span or (0.0, 1.0), symmetric=row.symmetric,
+        )  # fmt: skip
+        tasks.append(fingerprinted(task, rows))
     return tasks, missing
 
 
@@ -190,41 +184,39 @@ def folder_of(where: str | None, configs: Iterable[str], option: str = KEY) -> P
     return fetch(place, patterns, option, "the folder that holds CoLA, MRPC and the others")
 
 
-def _task(row: Row, parts: Mapping[str, Examples], rows: int | None) -> Task:
-    task = Task(
-        name=row.name, suite="glue", labels=row.labels, metric=row.metric, metrics=row.metrics, epochs=row.epochs,
-        train=parts["train"], tests={k: v for k, v in parts.items() if k != "train"},
-        span=row.span or (0.0, 1.0), symmetric=row.symmetric,
-    )  # fmt: skip
-    return fingerprinted(task, rows)
-
-
-def _files(row: Row) -> dict[str, tuple[str, str]]:
-    """Return the official file and the hub's split of each part."""
-    return {"train": ("train", "train"), **row.tests}
-
-
-def _looked(folder: Path, row: Row) -> str:
-    """Return which of the official files are missing, and where they were looked for."""
-    lacking = [f"{file}.tsv" for file, _ in _files(row).values() if not (folder / row.name / f"{file}.tsv").is_file()]
-    return f"no {' or '.join(lacking)} in {folder / row.name}"
+def _examples(rows: Iterable[tuple[str, list[Any], Any]], columns: Sequence[str | int], path: Path | str) -> Examples:
+    """Return rows, each with its place, its texts and its target, as examples. Raises InputError."""
+    texts: list[list[str]] = []
+    targets: list[Any] = []
+    for where, fields, target in rows:
+        texts.append([checked_text(each, name, where) for each, name in zip(fields, columns, strict=True)])
+        targets.append(target)
+    if not texts:
+        raise InputError(f"{path} holds no rows")
+    first, *second = (list(column) for column in zip(*texts, strict=True))
+    return Examples(first, second[0] if second else None, targets)
 
 
 # ---- the official layout: DIR/CoLA/train.tsv ... ----
 
 
-def _official(folder: Path, row: Row) -> dict[str, Examples] | None:
-    """Return each part from its official file; None if a file is missing."""
-    paths = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in _files(row).items()}
-    if not all(path.is_file() for path in paths.values()):
-        return None
-    return {part: _examples(path, row, _read_tsv(path, row)) for part, path in paths.items()}
-
-
-def _read_tsv(path: Path, row: Row) -> Iterator[tuple[int, list[str], str]]:
-    """Yield (line number, texts, label) of each row."""
-    for number, fields in tsv_rows(path, [*row.texts, row.label], row.header, row.gaps):
-        yield number, fields[:-1], fields[-1]
+def _official(path: Path, row: Row) -> Iterator[tuple[str, list[str], int | float]]:
+    """Yield the place, the texts and the target of each row of an official file. Raises InputError for other labels."""
+    for number, (*fields, label) in tsv_rows(path, [*row.texts, row.label], isinstance(row.label, str), row.gaps):
+        where = f"{path}, line {number}"
+        if row.span is None:
+            if label not in row.labels:
+                raise InputError(f"{where}: label {label[:80]!r} is not one of {', '.join(row.labels)}")
+            yield where, fields, row.labels.index(label)
+            continue
+        low, high = row.span
+        try:
+            score = float(label)
+        except ValueError:
+            score = math.nan
+        if not low <= score <= high:
+            raise InputError(f"{where}: {label[:80]!r} is not a score from {low:g} to {high:g}")
+        yield where, fields, score
 
 
 def tsv_rows(
@@ -251,58 +243,18 @@ def tsv_rows(
             raise InputError(f"{path}, line {number}: {len(fields)} columns where {max(where) + 1} are needed")
 
 
-def _examples(path: Path, row: Row, lines: Iterable[tuple[int, list[str], str]]) -> Examples:
-    texts: list[list[str]] = []
-    targets: list[Any] = []
-    for number, fields, label in lines:
-        texts.append(
-            [checked_text(each, name, f"{path}, line {number}") for each, name in zip(fields, row.texts, strict=True)]
-        )
-        targets.append(_target(row, label, f"{path}, line {number}"))
-    if not texts:
-        raise InputError(f"{path} holds no rows")
-    first, *second = (list(column) for column in zip(*texts, strict=True))
-    return Examples(first, second[0] if second else None, targets)
-
-
-def _target(row: Row, label: str, where: str) -> int | float:
-    """Return the number of a label, or the score of a regression. Raises InputError for any other value."""
-    if row.span is None:
-        if label not in row.labels:
-            raise InputError(f"{where}: label {label[:80]!r} is not one of {', '.join(row.labels)}")
-        return row.labels.index(label)
-    low, high = row.span
-    try:
-        number = float(label)
-    except ValueError:
-        number = math.nan
-    if not low <= number <= high:
-        raise InputError(f"{where}: {label[:80]!r} is not a score from {low:g} to {high:g}")
-    return number
-
-
 # ---- the hub's layout: cola/train-00000-of-00001.parquet ... ----
 
 
-def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
-    """Return each part from its Parquet files; None if files are missing.
-
-    Labels are numbers already, in the order of `row.labels`.
-    """
+def _hub(folder: Path, row: Row) -> dict[str, Examples]:
+    """Return each part from its Parquet files, whose labels are places in `row.labels`; none without files."""
     parts: dict[str, Examples] = {}
-    for part, (_, split) in _files(row).items():
+    for part, (_, split) in row.files.items():
         rows = hub_rows(folder, row.config, split, [*row.text_columns, "label"])
         if rows is None:
-            return None
-        texts: list[list[str]] = []
-        targets: list[int | float] = []
-        for where, (*fields, label) in rows:
-            texts.append([checked_text(each, name, where) for each, name in zip(fields, row.text_columns, strict=True)])
-            targets.append(_hub_target(row, label, where))
-        if not texts:
-            raise InputError(f"{folder / row.config / split}-*.parquet holds no rows")
-        first, *second = (list(column) for column in zip(*texts, strict=True))
-        parts[part] = Examples(first, second[0] if second else None, targets)
+            return {}
+        targets = ((where, fields, _hub_target(row, label, where)) for where, (*fields, label) in rows)
+        parts[part] = _examples(targets, row.text_columns, f"{folder / row.config / split}-*.parquet")
     return parts
 
 
@@ -312,15 +264,15 @@ def hub_rows(folder: Path, config: str, split: str, columns: list[str]) -> Itera
     Raises InputError for a column or a file that is not there.
     """
     paths = whole_split((folder / config).glob(f"{split}-*.parquet"))
-    return _parquet_rows(paths, columns) if paths else None
 
+    def rows() -> Iterator[tuple[str, list[Any]]]:
+        for path in paths:
+            for number, values in rows_of(path):
+                if lacking := [name for name in columns if name not in values]:
+                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(values)[:200]}")
+                yield f"{path}, {number}", [values[name] for name in columns]
 
-def _parquet_rows(paths: Iterable[Path], columns: list[str]) -> Iterator[tuple[str, list[Any]]]:
-    for path in paths:
-        for number, values in rows_of(path):
-            if lacking := [name for name in columns if name not in values]:
-                raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(values)[:200]}")
-            yield f"{path}, {number}", [values[name] for name in columns]
+    return rows() if paths else None
 
 
 def _hub_target(row: Row, label: Any, where: str) -> int | float:
@@ -333,7 +285,7 @@ def _hub_target(row: Row, label: Any, where: str) -> int | float:
 
 
 # ---- the server of GLUE ----
-# A submission is one zip of 11 files: names, header, spelling of labels and numbers of rows are those that jiant's
+# A submission is one zip of 11 files, with the names, header, spelling of labels and numbers of rows that jiant's
 # scripts write and the server compares. AX, the diagnostic set, is predicted by the classifier of MNLI.
 
 HEADER = "index\tprediction"
@@ -342,16 +294,12 @@ DECIMALS = 3  # of the scores of STS-B, as jiant writes them
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a submission.
+    """One file of a submission."""
 
-    `name` is that of the file without `.tsv`. `task` is the task whose classifier predicts it. `path` is the official
-    file with its texts, and `split` their config and split on the hub. `rows` is their number.
-    """
-
-    name: str
-    task: str
-    path: str
-    split: tuple[str, str]
+    name: str  # of the file without `.tsv`
+    task: str  # whose classifier predicts it
+    path: str  # the official file with its texts
+    split: tuple[str, str]  # its config and split on the hub
     rows: int
 
     @property
@@ -383,29 +331,26 @@ def read_part(folder: Path, part: Part) -> Examples | None:
     Raises InputError for a number of rows that the server would refuse, and for rows in another order.
     """
     path, row = folder / part.path, ROWS[part.task]
+    columns = row.text_columns
     if path.is_file():
         rows: Iterator[tuple[str, list[Any]]] = _official_rows(path, row)
     else:
-        official = hub_rows(folder, *part.split, row.text_columns)
+        official = hub_rows(folder, *part.split, columns)
         if official is None:
             return None
         path, rows = folder / part.split[0], official
-    names = row.text_columns
-    texts = [
-        [checked_text(each, name, where) for each, name in zip(fields, names, strict=True)] for where, fields in rows
-    ]
-    if len(texts) != part.rows:
+    found = _examples(((where, fields, 0) for where, fields in rows), columns, path)
+    if len(found) != part.rows:
         raise InputError(
-            f"{path} has {len(texts):,} rows for {part.file}, and the server of GLUE takes exactly {part.rows:,}; give "
+            f"{path} has {len(found):,} rows for {part.file}, and the server of GLUE takes exactly {part.rows:,}; give "
             f"the official file"
         )
-    first, *second = (list(column) for column in zip(*texts, strict=True))
-    return Examples(first, second[0] if second else None, [0] * len(first))
+    return found
 
 
 def _official_rows(path: Path, row: Row) -> Iterator[tuple[str, list[Any]]]:
     """Yield (file and line, texts) of each row. Raises InputError if the first column does not count them from 0."""
-    columns = row.texts if row.header else row.hub_texts  # test files have a header, also those of CoLA
+    columns = row.texts if isinstance(row.label, str) else row.hub_texts  # the test file of CoLA has a header too
     for expected, (number, (index, *fields)) in enumerate(tsv_rows(path, [0, *columns])):
         if index != str(expected):
             raise InputError(
@@ -417,14 +362,11 @@ def _official_rows(path: Path, row: Row) -> Iterator[tuple[str, list[Any]]]:
 
 def fingerprint_of_texts(rows: Examples) -> str:
     """Return 16 hex digits of a hash over the texts of a part."""
-    return hashlib.sha256(json.dumps([rows.first, rows.second]).encode()).hexdigest()[:16]
+    return fingerprint([rows.first, rows.second])
 
 
 def averaged(outputs: Sequence[Any], row: Row) -> Any:
-    """Return the mean (N, labels) of the outputs of several classifiers: of their probabilities, or of their scores.
-
-    The outputs of a single one are returned as they are.
-    """
+    """Return the mean (N, labels) of the probabilities or scores of several classifiers; of one its outputs."""
     import numpy as np
     from scipy.special import softmax
 
@@ -434,10 +376,7 @@ def averaged(outputs: Sequence[Any], row: Row) -> Any:
 
 
 def words_of(outputs: Any, row: Row) -> list[str]:
-    """Return the predictions of outputs (N, labels) as the server spells them.
-
-    The score of a regression is clipped to its range, since the server refuses any other.
-    """
+    """Return the predictions of outputs (N, labels) as the server spells them, scores clipped to the range it takes."""
     if row.span is None:
         return [row.labels[i] for i in outputs.argmax(1).tolist()]
     low, high = row.span

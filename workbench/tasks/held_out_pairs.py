@@ -3,7 +3,7 @@
 Each pair is a sentence and a changed copy of it, and there are three kinds: `exchange` exchanges two neighbouring
 words, `replace` replaces a word by one of similar frequency, and `order` exchanges two sentences that follow one
 another. Hashes of the texts decide which sentences, words and replacements are taken. The headline is the accuracy
-over all pairs, so that a kind of which a text gives few pairs adds only its share of noise. `pairs:exchange`,
+over all pairs, so that a kind with few pairs adds only its share of noise. `pairs:exchange`,
 `pairs:replace` and `pairs:order` are more pairs of one kind.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,13 +24,12 @@ from workbench.tasks.common.contract import HeldOut, Name
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.tasks.probes import halves
 
-uses_text = True
 MOST, LEAST = 1000, 100  # pairs of a kind, at most and at least
 ALONE = 4000  # pairs at most if one kind is selected by its name
 WORDS = (5, 16)  # of a sentence, at least and at most; rows of `nano` have 32 tokens
 TOGETHER = (8, 20)  # words of two sentences that are exchanged, at least and at most
 COUNT = 3  # a word can be replaced, and can replace another, if it occurs at least so often
-LIKE = 24  # a replacement is one of so many neighbours in the order of frequency
+LIKE = 24  # neighbours in the order of frequency, one of which replaces a word
 # Vowel signs and accents that follow their letter, as in Devanagari and decomposed Latin, and the characters of no
 # width that join letters or keep them apart within a word, as in Persian.
 MARKS = "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c) in ("Mn", "Mc")) + "\u200c\u200d"
@@ -45,14 +44,6 @@ BREAK = re.compile(r"(?<=[.!?…؟۔।॥։።။។])\s+|(?<=[。！？])")
 END = re.compile(r"[.!?…。！？؟۔।॥։።။។][\"'”’»)\]]*$")
 
 Pair = tuple[str, str]  # good, bad
-
-
-reads = {"scorers", "held_out"}
-
-
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of all pairs, and of each kind of pairs."""
-    return [(name, SUITE, "accuracy", summary) for name, summary in SUMMARIES.items()]
 
 
 def load(names: Sequence[str], options: TasksSpec, text: HeldOut | None) -> list[PairSet]:
@@ -78,14 +69,13 @@ def of_text(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
             f"kind {few!r}, and {LEAST} are needed; hold out more with --set data.held_out=, or choose other tasks"
         )
     most = MOST if name == SUITE else ALONE
-    chosen = [(kind, pair) for kind, pairs in pairs_of.items() for pair in hashed(pairs)[:most]]
-    return pair_set(
-        name,
-        SUITE,
-        [good for _, (good, _) in chosen],
-        [bad for _, (_, bad) in chosen],
-        {"all": ["pairs"] * len(chosen), "kind": [kind for kind, _ in chosen]},
-    )
+    chosen = [
+        (kind, good, bad)
+        for kind, pairs in pairs_of.items()
+        for good, bad in sorted(pairs, key=lambda pair: (seed_of(0, "pairs", *pair), pair))[:most]
+    ]
+    kind_of_pairs, good, bad = (list(column) for column in zip(*chosen, strict=True))
+    return pair_set(name, SUITE, good, bad, {"all": ["pairs"] * len(chosen), "kind": kind_of_pairs})
 
 
 def paragraphs(data: DataSpec, prepared: Path, tuning: bool) -> list[list[str]]:
@@ -171,16 +161,15 @@ def reordered(text: list[list[str]]) -> list[Pair]:
     return [(good, bad) for good, bad in pairs.items() if bad not in pairs]
 
 
-def hashed(pairs: Iterable[Pair]) -> Sequence[Pair]:
-    """Return the pairs in an order that hashes of their texts decide."""
-    return sorted(pairs, key=lambda pair: (seed_of(0, "pairs", *pair), pair))
-
-
 SUITE, PREFIX = "pairs", "pairs:"
 KINDS = {"exchange": exchanged, "replace": replaced, "order": reordered}
-SUMMARIES = {
-    SUITE: "which of two sentences is in the held-out text, without fine-tuning",
-    "pairs:exchange": "which of two sentences is in the held-out text; the other has two neighbouring words exchanged",
-    "pairs:replace": "which of two sentences is in the held-out text; the other has a word of similar frequency",
-    "pairs:order": "which order of two sentences is that of the held-out text",
-}
+uses_text = True
+reads = {"scorers", "held_out"}
+names: list[Name] = [
+    (SUITE, SUITE, "accuracy", "which of two sentences is in the held-out text, without fine-tuning"),
+    ("pairs:exchange", SUITE, "accuracy",
+     "which of two sentences is in the held-out text; the other has two neighbouring words exchanged"),
+    ("pairs:replace", SUITE, "accuracy",
+     "which of two sentences is in the held-out text; the other has a word of similar frequency"),
+    ("pairs:order", SUITE, "accuracy", "which order of two sentences is that of the held-out text"),
+]  # fmt: skip

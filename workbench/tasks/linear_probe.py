@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +20,11 @@ from workbench.spec.scoring import LINEAR, PATH_PREFIXES, PROBES
 from workbench.store.atomic import user_path
 from workbench.tasks import glue, minimal_pairs, probes, table
 from workbench.tasks.common import baselines
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores, aside, fingerprint
 from workbench.tasks.common.cost import reading_cost
 from workbench.tasks.common.examples import Examples, Tagged, Task, numbered
-from workbench.tasks.common.metrics import gold_tags, measure, micro, span_hits, tags_of
+from workbench.tasks.common.metrics import gold_and_predicted, metric, span_scores
+from workbench.tasks.common.table_files import FORMATS
 from workbench.tasks.minimal_pairs import PairSet
 
 PREFIX = "linear:"
@@ -33,7 +33,7 @@ ROWS = 20_000  # texts, words or pairs to train on at most; more hardly improve 
 ITERATIONS = 100  # of L-BFGS that one fit of a readout is counted as
 SLOWER = 10  # times as slow as products of matrices: a readout multiplies by vectors, limited by memory bandwidth
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
-HELD = 5  # one training row in so many is set aside to choose the penalty
+HELD = 5  # one training row in five is set aside to choose the penalty
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class LinearProbe(Measure):
     act = "reading out"
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:
-        """Return every setting that changes a score."""
         return {"length": options.length, "control": options.control and self.kind == "words", "version": VERSION}
 
     def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
         """Return the most frequent answer, and what words alone give."""
+        compute = {"texts": _of_texts, "words": _of_tags, "pairs": _of_pairs}[self.kind]
         name = f"{self.fingerprint}-linear-{VERSION}-{baselines.VERSION}"
-        return baselines.cached(name, lambda: BASELINES[self.kind](self), cache)
+        return baselines.cached(name, lambda: compute(self), cache)
 
     def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
         """Return the cost of reading every text once, and of fitting a readout of each layer and one of all layers."""
@@ -73,10 +73,9 @@ class LinearProbe(Measure):
         features = 2 * (spec.encoder.layers + 1) * spec.encoder.hidden * (4 if pairs_of_texts else 1)
         labels = len(self.labels) if self.kind != "pairs" and len(self.labels) > 2 else 1
         fits = (len(STRENGTHS) + 1) * (2 if options.control and self.kind == "words" else 1)
-        return Cost(reading + SLOWER * fits * ITERATIONS * 4 * self.train.count() * features * labels)
+        return Cost(reading + SLOWER * fits * ITERATIONS * 4 * len(flattened(self.train)) * features * labels)
 
     def measure(self, model: Model, host: Host) -> Scores:
-        """Fit the readouts on the states of an encoder and score them."""
         from workbench.tasks._linear_readout import probe
 
         return probe(self, model, host)
@@ -85,73 +84,49 @@ class LinearProbe(Measure):
 def fingerprinted(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
     """Return the probe as `spec` measures it, with its fingerprint.
 
-    With `spec.held_out` it is tested on that share of its training rows. At most ROWS texts, words or pairs are
-    trained on. Hashes of their content decide which rows are taken.
+    With `spec.held_out` it is tested on that share of its training rows. At most `spec.rows` rows, with at most ROWS
+    texts, words or pairs, are trained on. Hashes of their content decide which rows are taken.
     """
     train, tests = probe.train, dict(probe.tests)
     if spec.held_out:
-        order = ordered(probe, train, "held out")
-        count = min(max(1, round(spec.held_out * len(order))), len(order) - 1)
-        train, tests = train.take(sorted(order[count:])), {"held-out": train.take(sorted(order[:count]))}
-    train = _capped(replace(probe, train=train), spec.rows)
-    selected = replace(probe, train=train, tests=tests)
-    return replace(selected, fingerprint=_fingerprint(selected))
-
-
-def _capped(probe: LinearProbe, rows: int | None) -> Any:
-    """Return at most `rows` training rows, and no more than hold ROWS texts, words or pairs."""
-    train = probe.train
-    most = min(rows or len(train), len(train))
+        kept, tested = aside(_ordered(probe, train, "held out"), spec.held_out)
+        train, tests = train.take(sorted(kept)), {"held-out": train.take(sorted(tested))}
+    most = min(spec.rows or len(train), len(train))
     sizes = [len(words) for words in train.words] if isinstance(train, Tagged) else [1] * len(train)
-    if most == len(train) and sum(sizes) <= ROWS:
-        return train
-    chosen: list[int] = []
-    total = 0
-    for row in ordered(probe, train, "rows")[:most]:
-        total += sizes[row]
-        if total > ROWS and chosen:
-            break
-        chosen.append(row)
-    return train.take(sorted(chosen))
+    if most < len(train) or sum(sizes) > ROWS:
+        order = _ordered(probe, train, "rows")[:most]
+        totals = itertools.accumulate(sizes[row] for row in order)
+        train = train.take(sorted(row for row, total in zip(order, totals, strict=True) if total <= ROWS) or order[:1])
+    settings = [probe.name, probe.kind, probe.labels, probe.metric, probe.metrics]
+    parts = [
+        [name, *([part.words] if isinstance(part, Tagged) else [part.first, part.second]), part.targets]
+        for name, part in {"train": train, **tests}.items()
+    ]
+    return replace(probe, train=train, tests=tests, fingerprint=fingerprint(settings, *parts))
 
 
-def ordered(probe: LinearProbe, rows: Examples | Tagged, what: str) -> list[int]:
+def flattened(rows: Examples | Tagged) -> list[Any]:
+    """Return the targets of all texts or pairs, or of all words."""
+    return list(itertools.chain(*rows.targets)) if isinstance(rows, Tagged) else rows.targets
+
+
+def _ordered(probe: LinearProbe, rows: Examples | Tagged, what: str) -> list[int]:
     """Return the indices of all rows in an order that hashes of their content decide."""
-    keys = contents(rows)
+    keys = rows.texts()[: len(rows)]
     return sorted(range(len(rows)), key=lambda row: (seed_of(0, "linear", what, probe.name, keys[row]), row))
 
 
-def contents(rows: Examples | Tagged) -> list[str]:
-    """Return the text of each row; copies of a row have the same text and stay together."""
-    return rows.texts()[: len(rows)]
-
-
-def penalty_groups(probe: LinearProbe) -> list[str]:
-    """Return the group of each training row; a group is set aside as a whole when the penalty is chosen.
+def held(probe: LinearProbe) -> list[bool]:
+    """Return whether each training row is set aside to choose the penalty: a fifth of the groups, by a hash of each.
 
     Copies of a row are one group; of minimal pairs, a paradigm is one.
     """
-    if probe.kind == "pairs":
-        assert isinstance(probe.train, Examples)
-        return [probe.labels[int(target)] for target in probe.train.targets]
-    return contents(probe.train)
-
-
-def held(probe: LinearProbe) -> list[bool]:
-    """Return whether each training row is set aside to choose the penalty: a fifth of the groups, by a hash of each."""
-    group_of = penalty_groups(probe)
+    of_pairs = probe.kind == "pairs"
+    texts = probe.train.texts()[: len(probe.train)]
+    group_of = [probe.labels[target] for target in flattened(probe.train)] if of_pairs else texts
     order = sorted(set(group_of), key=lambda group: (seed_of(0, "linear", "penalty", probe.name, group), group))
-    aside = set(order[: max(1, round(len(order) / HELD))])
-    return [group in aside for group in group_of]
-
-
-def _fingerprint(probe: LinearProbe) -> str:
-    """Return 16 hex digits of a hash over everything that decides a score: texts, tags, labels and metrics."""
-    sha = hashlib.sha256(json.dumps([probe.name, probe.kind, probe.labels, probe.metric, probe.metrics]).encode())
-    for name, part in {"train": probe.train, **probe.tests}.items():
-        rows = [part.words] if isinstance(part, Tagged) else [part.first, part.second]
-        sha.update(json.dumps([name, *rows, part.targets]).encode())
-    return sha.hexdigest()[:16]
+    held_groups = set(order[: max(1, round(len(order) / HELD))])
+    return [group in held_groups for group in group_of]
 
 
 # ---- names ----
@@ -160,10 +135,10 @@ def _fingerprint(probe: LinearProbe) -> str:
 groups = ("linear", "linear:probes")
 
 
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of each linear probe that has a name of its own."""
-    named = [probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR]
-    return [(PREFIX + probe.name, "linear", probe.metric, f"{probe.summary}; frozen states") for probe in named]
+names: list[Name] = [
+    (PREFIX + probe.name, "linear", probe.metrics[0], f"{probe.summary}; frozen states")
+    for probe in (probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR)
+]
 
 
 def place(name: str) -> list[str] | None:
@@ -171,7 +146,7 @@ def place(name: str) -> list[str] | None:
 
     Raises InputError for a name that begins with the prefix of linear probes and is not one of them.
     """
-    if name.lower() in ("linear", "linear:probes"):
+    if name.lower() in groups:
         return list(PROBES)
     if not name.lower().startswith(PREFIX):
         return None if name.lower().startswith(PATH_PREFIXES) or not is_tagged(name) else [name]
@@ -180,7 +155,7 @@ def place(name: str) -> list[str] | None:
         return [rest.lower()]
     if row := glue.row_of(rest):
         return [row.name]
-    if rest and (is_tagged(rest) or _is_pairs(rest) or table.is_table(rest)):
+    if rest and (is_tagged(rest) or _is_pairs(rest) or rest.lower().endswith(FORMATS)):
         return [rest]
     known_names = [*PROBES, *glue.ROWS, *minimal_pairs.NAMED]
     raise InputError(
@@ -199,26 +174,19 @@ def accepts(word: str) -> bool:
     return place(word) is not None
 
 
-def _needs(word: str) -> set[str]:
-    """Return which named data a word reads: `glue`, `blimp`, or neither."""
-    members = [rest for rest in place(word) or [] if rest not in PROBES]
-    of_glue = any(glue.row_of(rest) is not None for rest in members)
-    of_blimp = any(rest in minimal_pairs.NAMED for rest in members)
-    return {*(["glue"] if of_glue else []), *(["blimp"] if of_blimp else [])}
-
-
 def reads(word: str, options: TasksSpec) -> set[str]:
-    """Return the settings that linear probes read; those that divide a table are refused with a reason."""
-    of_table = {*table.COLUMNS, "kind", "metric", "folds"} if table.is_table(word) else set()
-    return {"control", "length", "rows", "held_out", *of_table, *_needs(word)}
+    """Return the settings that linear probes read; the ones that divide a table are refused with a reason."""
+    members = place(word) or []
+    of_table = {*table.COLUMNS, "kind", "metric", "folds"} if word.lower().endswith(FORMATS) else set()
+    of_glue = {"glue"} if any(name not in PROBES and glue.row_of(name) for name in members) else set()
+    of_blimp = {"blimp"} if any(name in minimal_pairs.NAMED for name in members) else set()
+    return {"control", "length", "rows", "held_out", *of_table, *of_glue, *of_blimp}
 
 
 def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether the data of a word is downloaded from the hub."""
-    needs = _needs(word)
-    return ("glue" in needs and glue.downloads(word, options)) or (
-        "blimp" in needs and any(minimal_pairs.downloads(rest, options) for rest in place(word) or [])
-    )
+    of_glue = "glue" in reads(word, options) and glue.downloads(word, options)
+    return of_glue or any(minimal_pairs.downloads(name, options) for name in place(word) or [])
 
 
 def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[LinearProbe]:
@@ -230,30 +198,27 @@ def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
 def _probe(name: str, spec: TasksSpec) -> LinearProbe:
     if name in minimal_pairs.NAMED:
         return of_pairs(minimal_pairs.load_named(name, spec.blimp))
-    if name not in PROBES and glue.row_of(name) is None:
+    if name in PROBES:
+        return of_task(probes.read([name])[0])
+    if glue.row_of(name) is None:
         if is_tagged(name):
             return of_tagged(name)
         if _is_pairs(name):
             return of_pairs(minimal_pairs.load_path(name))
-    return of_task(_task(name, spec))
-
-
-def _task(name: str, spec: TasksSpec) -> Task:
-    if name in PROBES:
-        return probes.read([name])[0]
-    return table.read(Path(name), spec) if table.is_table(name) else glue.read_one(name, spec.glue, PREFIX + name)
+    table_given = name.lower().endswith(FORMATS)
+    return of_task(table.read(name, spec) if table_given else glue.read_one(name, spec.glue, PREFIX + name))
 
 
 # ---- data sets ----
 
-PARADIGMS = 3  # one paradigm in so many is tested on
+PARADIGMS = 3  # one paradigm in three is tested on
 
 
 def of_task(task: Task) -> LinearProbe:
-    """Return a linear probe with the rows of a task, each of which must have one label.
+    """Return a linear probe with the rows of a task, where each row must have one label.
 
-    Its metrics are those that predicted labels have, as a readout gives no probabilities; macro F1 is left out where
-    there is F1. Raises InputError for a regression, several labels a row, and folds.
+    Average precision is left out, as a readout gives no probabilities, and so is macro F1 where there is F1. Raises
+    InputError for a regression, several labels a row, and folds.
     """
     if task.regression:
         raise InputError(
@@ -317,11 +282,10 @@ def of_pairs(pairs: PairSet) -> LinearProbe:
             f"--tasks {PREFIX}{pairs.name}: {plural(len(order), 'paradigm')}, and at least {PARADIGMS} are needed, "
             f"one of them to test on"
         )
-    aside = set(order[: len(order) // PARADIGMS])
-    numbers = [labels.index(paradigm) for paradigm in paradigm_of]
-    whole = Examples(list(pairs.good), list(pairs.bad), numbers)
+    tested = set(order[: len(order) // PARADIGMS])
+    whole = Examples(list(pairs.good), list(pairs.bad), [labels.index(paradigm) for paradigm in paradigm_of])
     train, test = (
-        whole.take([row for row, paradigm in enumerate(paradigm_of) if (paradigm in aside) is side])
+        whole.take([row for row, paradigm in enumerate(paradigm_of) if (paradigm in tested) is side])
         for side in (False, True)
     )
     tests: dict[str, Examples | Tagged] = {"held-out paradigms": test}
@@ -338,11 +302,10 @@ def points(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> dict[
     if probe.kind == "pairs":
         accuracies = by_paradigm(probe, rows, predicted).values()
         return {"accuracy": math.fsum(accuracies) / len(accuracies)}
-    words = probe.kind == "words"
-    true = np.array([target for targets in rows.targets for target in targets] if words else rows.targets)
-    values = measure([name for name in probe.metrics if name != "entity_f1"], predicted, true)
-    if "entity_f1" in probe.metrics:
-        values["entity_f1"] = entity_f1(probe.labels, rows, predicted)
+    true = np.array(flattened(rows))
+    values = {name: metric(name, predicted, true) for name in probe.metrics if name != "entity_f1"}
+    if "entity_f1" in probe.metrics:  # right if type and both ends match, over all sentences
+        values["entity_f1"] = span_scores(*gold_and_predicted(probe.labels, rows, predicted))["f1"]
     return {name: 100 * values[name] for name in probe.metrics}
 
 
@@ -354,19 +317,12 @@ def by_paradigm(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> 
     return {probe.labels[t]: 100 * float(predicted[targets == t].mean()) for t in np.unique(targets).tolist()}
 
 
-def entity_f1(labels: Sequence[str], rows: Examples | Tagged, predicted: Any) -> float:
-    """Return F1 of entities, right if type and both ends match (conlleval), over all sentences; 0 without entities."""
-    assert isinstance(rows, Tagged)
-    return micro(span_hits(gold_tags(labels, rows), tags_of(labels, rows, predicted)).values()).f1
-
-
 # ---- baselines ----
 # For tags, `bag-of-words` predicts each word's most frequent training tag, and the most frequent tag of all for words
 # that do not occur in training. For pairs it is logistic regression on the words in which two sentences differ.
 
 
 def _of_texts(probe: LinearProbe) -> dict[str, float]:
-    """Return the baselines of a probe of texts."""
     assert isinstance(probe.train, Examples)
     rows = {part: each for part, each in probe.tests.items() if isinstance(each, Examples)}
     task = Task(probe.name, "table", probe.labels, probe.metric, probe.metrics, 1.0, probe.train, rows)
@@ -374,7 +330,6 @@ def _of_texts(probe: LinearProbe) -> dict[str, float]:
 
 
 def _of_tags(probe: LinearProbe) -> dict[str, float]:
-    """Return the baselines of a probe of tags."""
     train, test = probe.train, next(iter(probe.tests.values()))
     assert isinstance(train, Tagged) and isinstance(test, Tagged)
     same, of_words = baselines.by_word(train, test)
@@ -383,7 +338,6 @@ def _of_tags(probe: LinearProbe) -> dict[str, float]:
 
 
 def _of_pairs(probe: LinearProbe) -> dict[str, float]:
-    """Return the baselines of a probe of minimal pairs."""
     import numpy as np
 
     from workbench.tasks._linear_readout import Regression
@@ -394,13 +348,10 @@ def _of_pairs(probe: LinearProbe) -> dict[str, float]:
     known = baselines.vocabulary(both, baselines.FEATURES)
 
     def differences(rows: Examples) -> Any:
-        sides = (Examples(texts, None, rows.targets) for texts in (rows.first, rows.second or []))
-        right, wrong = (baselines.matrix(side, known) for side in sides)
+        texts = (rows.first, rows.second or [])
+        right, wrong = (baselines.matrix(Examples(side, None, rows.targets), known) for side in texts)
         return right - wrong
 
     model = Regression(pairs=True)
     model.fit(differences(train), np.arange(len(train)) % 2, baselines.STRENGTH)
     return {"majority": 50.0, "bag-of-words": points(probe, test, model.predict(differences(test)))[probe.metric]}
-
-
-BASELINES = {"texts": _of_texts, "words": _of_tags, "pairs": _of_pairs}

@@ -1,9 +1,7 @@
-"""Minimal pairs as plain data: two sentences, of which a model should score the first higher."""
+"""Minimal pairs as plain data: a model should score the first sentence of each higher than the second."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
 from workbench.tasks import glue
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores, fingerprint
 from workbench.tasks.common.cost import SPECIAL, text_lengths
 from workbench.tasks.common.table_files import rows_of
 
@@ -32,8 +30,7 @@ class PairSet(Measure):
     """Pairs of sentences and their groups: level -> the group of each pair.
 
     In each group of the first level, the accuracy is the share of pairs whose `good` sentence has the higher score;
-    a tie counts half. The headline is the unweighted mean over these groups. `fingerprint` is filled in by
-    `pair_set`.
+    a tie counts half. The headline is the unweighted mean over these groups. `pair_set` fills in `fingerprint`.
     """
 
     name: str
@@ -46,7 +43,6 @@ class PairSet(Measure):
     act = "scoring"
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:
-        """Return every setting that changes a score."""
         return {"scorers": list(options.scorers)}
 
     def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
@@ -68,7 +64,7 @@ class PairSet(Measure):
         return Cost(total * max(1, len(options.scorers) - USUAL_SCORERS + 1))
 
     def measure(self, model: Model, host: Host) -> Scores:
-        """Score all sentences, those of a run by its objective and those of a published model by its own head."""
+        """Score all sentences, by the objective of a run, or by a published model's own head."""
         from workbench.tasks._preferences import zero_shot
 
         return zero_shot(self, model, host)
@@ -80,7 +76,6 @@ class PairSet(Measure):
         sentence_scorers.load_published(folder, "cpu")
 
     def shared(self) -> tuple[int, Mapping[str, Any]]:
-        """Return the number of pairs, and the pairs as plain data."""
         return len(self.good), asdict(self)
 
     @classmethod
@@ -96,9 +91,8 @@ def pair_set(
     """Return the pairs with a fingerprint over everything that decides a score."""
     group_tuples = {level: tuple(each) for level, each in groups.items()}
     assert len(good) == len(bad) and all(len(each) == len(good) for each in group_tuples.values())
-    text = json.dumps([name, list(good), list(bad), group_tuples])
-    fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return PairSet(name, suite, tuple(good), tuple(bad), group_tuples, fingerprint)
+    content = fingerprint([name, list(good), list(bad), group_tuples])
+    return PairSet(name, suite, tuple(good), tuple(bad), group_tuples, content)
 
 
 # ---- pairs in files ----
@@ -114,39 +108,22 @@ AS_PRINTED = {"s-selection": "argument_structure", "syntax/semantics": "syntax_s
 LEVELS = {"paradigm": "UID", "phenomenon": "linguistics_term", "field": "field"}
 
 
-@dataclass(frozen=True)
-class Named:
-    """Set of minimal pairs with a name: where it may be within `tasks.blimp`, and its one-line summary.
-
-    In the data of BabyLM's pipeline, `full_eval` and `fast_eval` are beside each other in `evaluation_data`.
-    """
-
-    name: str
-    places: tuple[str, ...]
-    summary: str
-
-
+# Where a named set may be within `tasks.blimp`, and its one-line summary. In the data of BabyLM's pipeline, `full_eval`
+# and `fast_eval` are beside each other in `evaluation_data`.
 NAMED = {
-    each.name: each
-    for each in (
-        Named("blimp", ("data", "."), "which of two sentences is acceptable English, 67 paradigms of 1,000 pairs"),
-        Named(
-            "blimp-filtered",
-            ("blimp_filtered", "full_eval/blimp_filtered", "blimp_filtered.jsonl"),
-            "BLiMP as BabyLM scores it, 59,875 pairs",
-        ),
-        Named(
-            "blimp-fast",
-            ("blimp_fast", "fast_eval/blimp_fast", "blimp_fast.jsonl"),
-            "BabyLM's fast set of BLiMP, 67 x 200 pairs",
-        ),
-    )
+    "blimp": (("data", "."), "which of two sentences is acceptable English, 67 paradigms of 1,000 pairs"),
+    "blimp-filtered": (
+        ("blimp_filtered", "full_eval/blimp_filtered", "blimp_filtered.jsonl"),
+        "BLiMP as BabyLM scores it, 59,875 pairs",
+    ),
+    "blimp-fast": (
+        ("blimp_fast", "fast_eval/blimp_fast", "blimp_fast.jsonl"),
+        "BabyLM's fast set of BLiMP, 67 x 200 pairs",
+    ),
 }
-
-
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of each named set."""
-    return [(name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for name, each in NAMED.items()]
+names: list[Name] = [
+    (name, "blimp", "accuracy", f"{summary}, without fine-tuning") for name, (_, summary) in NAMED.items()
+]
 
 
 def accepts(word: str) -> bool:
@@ -184,10 +161,10 @@ def load_named(name: str, where: str | None) -> PairSet:
     if folder.is_file():
         return read(name, "blimp", [folder])
     if folder.is_dir():
-        for inner in NAMED[name].places:
-            if files := _files(folder / inner):
-                return read(name, "blimp", files)
-        looked = " or ".join(str(folder / inner) for inner in NAMED[name].places)
+        places = [folder / inner for inner in NAMED[name][0]]
+        if files := next(filter(None, map(_files, places)), []):
+            return read(name, "blimp", files)
+        looked = " or ".join(map(str, places))
         raise InputError(
             f"task {name} is not available: there are no JSON lines in {looked}; "
             f"give the folder with --set tasks.blimp=DIR"
@@ -237,11 +214,15 @@ def stem(path: Path) -> str:
 
 def read(name: str, suite: str, files: list[Path]) -> PairSet:
     """Return the pairs in some files. Raises InputError that names file and line."""
-    good: list[str] = []
-    bad: list[str] = []
+    good, bad = list[str](), list[str]()
     labels: dict[str, list[str]] = {level: [] for level in LEVELS}
     for path in files:
-        for where, row in _rows(path):
+        if zorro_paradigm(path):
+            rows: Iterator[tuple[str, dict[str, Any]]] = zorro_rows(path)
+        else:
+            rows = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
+        for line, row in rows:
+            where = f"{path}, {line}"
             if len(good) == MOST:
                 raise InputError(f"{where}: there are more than {MOST:,} pairs in {name}")
             good.append(_text(row, "sentence_good", where))
@@ -257,9 +238,8 @@ def _files(path: Path) -> list[Path]:
     """Return the readable files of a folder, and warn of the others; for a file, itself or its compressed form."""
     if path.is_dir():
         entries = sorted(path.iterdir())
-        files = whole_split(
-            each for each in entries if each.is_file() and not each.name.startswith(".") and _readable(each)
-        )
+        shown = (each for each in entries if each.is_file() and not each.name.startswith("."))
+        files = whole_split(filter(_readable, shown))
         if files:
             unread = [each.name for each in entries if each not in files]
             warn_of_unread(f"minimal pairs in {path}", unread, len(entries), f": neither {KINDS}, nor a file of Zorro")
@@ -270,15 +250,6 @@ def _files(path: Path) -> list[Path]:
 
 def _readable(path: Path) -> bool:
     return unpacked_suffix(path) == ".jsonl" or path.suffix.lower() == ".parquet" or bool(zorro_paradigm(path))
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the file and line of each row, and the row."""
-    if zorro_paradigm(path):
-        rows: Iterator[tuple[str, dict[str, Any]]] = zorro_rows(path)
-    else:
-        rows = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
-    yield from ((f"{path}, {where}", row) for where, row in rows)
 
 
 def _text(row: dict[str, Any], key: str, where: str) -> str:
@@ -328,7 +299,7 @@ PHENOMENA = {f"{phenomenon}-{each}": phenomenon for phenomenon, every in PARADIG
 
 
 def zorro_paradigm(path: Path) -> str:
-    """Return the paradigm of a text file by its name, without that of its compression; "" if it is no file of Zorro."""
+    """Return the paradigm of a text file, compressed or not, by its name; "" if it is no file of Zorro."""
     name = path.name.partition(".")[0]
     return name if unpacked_suffix(path) == ".txt" and name in PHENOMENA else ""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,29 +58,19 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Probe:
-    """Name, labels (empty: the packages) and metric of a probe, and the function that makes rows of entries.
+    """How the rows of one probe are made and measured.
 
     Where single words help, a few training rows show the differences between encoders best: `train_rows` 1,000 and
     6 epochs. Comparing two texts takes more (docs/log.md).
     """
 
     name: str
-    labels: tuple[str, ...]
-    metric: str
-    metrics: tuple[str, ...]
+    labels: tuple[str, ...]  # empty: the packages
+    metrics: tuple[str, ...]  # the headline metric first
     train_rows: int
     epochs: float
     rows: Callable[[Sequence[Entry]], list[Row]]
     summary: str
-
-
-groups = ("probes",)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight"}
-
-
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of each probe."""
-    return [(probe.name, "probes", probe.metric, probe.summary) for probe in PROBES.values()]
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> list[Task]:
@@ -89,32 +79,28 @@ def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) 
     return [held_out(task, options.held_out) for task in read(members, options.rows)]
 
 
-def read(names: Iterable[str], rows: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
+def read(names: Iterable[str], limit: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
     """Return the named probes, measured on one half of the held-out modules.
 
     Raises InputError if the packages installed here give too little text.
     """
-    train, test_entries = built_in_text.entries("train"), built_in_text.entries("test")
-    seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test_entries)).encode()).hexdigest()[:16]
-    return [
-        fingerprinted(_remembered(PROBES[name], train, test_entries, part, f"{name}-{part}-{seen}"), rows)
-        for name in names
-    ]
-
-
-def _remembered(probe: Probe, train_entries: list[Entry], test_entries: list[Entry], part: str, key: str) -> Task:
-    """Return the task from the cache, or make it: finding its sentences takes seconds in every worker."""
-    path = cache_root() / "probes" / f"{key}.json"
-    raw = read_entry(path)
-    if raw is None:
-        train_side = [
-            entry for entry in train_entries if seed_of(0, "probes", "train", entry.module) / 2**63 < TRAIN_SHARE
-        ]  # a hash of the module's name decides
-        labels, train, test = _rows(probe, train_side, halves(test_entries)[part == "test"])
-        raw = {"labels": labels, "train": asdict(train), "test": asdict(test)}
-        write_entry(path, raw)
-    labels, train, test = tuple(raw["labels"]), Examples(**raw["train"]), Examples(**raw["test"])
-    return Task(probe.name, "probes", labels, probe.metric, probe.metrics, probe.epochs, train, {part: test})
+    train, test = built_in_text.entries("train"), built_in_text.entries("test")
+    seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test)).encode()).hexdigest()[:16]
+    tasks = []
+    for probe in (PROBES[name] for name in names):  # from the cache, because finding sentences takes seconds
+        path = cache_root() / "probes" / f"{probe.name}-{part}-{seen}.json"
+        raw = read_entry(path)
+        if raw is None:
+            shares = ((entry, seed_of(0, "probes", "train", entry.module) / 2**63) for entry in train)
+            train_side = [entry for entry, share in shares if share < TRAIN_SHARE]
+            labels, *rows = _rows(probe, train_side, halves(test)[part == "test"])
+            raw = {"labels": labels, **{side: asdict(each) for side, each in zip(("train", "test"), rows, strict=True)}}
+            write_entry(path, raw)
+        examples, tested = Examples(**raw["train"]), {str(part): Examples(**raw["test"])}
+        metrics, labels = probe.metrics, tuple(raw["labels"])
+        task = Task(probe.name, "probes", labels, metrics[0], metrics, probe.epochs, examples, tested)
+        tasks.append(fingerprinted(task, limit))
+    return tasks
 
 
 def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
@@ -131,8 +117,8 @@ def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
         held = weight[package]
         side[package, module] = half = int(held[1] < held[0])
         held[half] += size[package, module]
-    parts = tuple([entry for entry in entries if side[entry.package, entry.module] == half] for half in (0, 1))
-    return parts[0], parts[1]
+    first, second = ([entry for entry in entries if side[entry.package, entry.module] == half] for half in (0, 1))
+    return first, second
 
 
 def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[str, ...], Examples, Examples]:
@@ -142,14 +128,11 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
     test_rows = [row for row in test_rows if _key(row[0]) not in seen and _key(row[1] or "") not in seen]
     labels = probe.labels
     if not labels:
-        enough = [
-            package
-            for index, package in enumerate(built_in_text.PACKAGES)
-            if min(sum(row[2] == index for row in rows) for rows in (train_rows, test_rows)) >= CLASS_ROWS
-        ]
-        labels = tuple(enough)
+        packages = built_in_text.PACKAGES
+        counts = [Counter(row[2] for row in rows) for rows in (train_rows, test_rows)]
+        labels = tuple(p for n, p in enumerate(packages) if min(count[n] for count in counts) >= CLASS_ROWS)
         train_rows, test_rows = (
-            [(a, b, enough.index(built_in_text.PACKAGES[t])) for a, b, t in rows if built_in_text.PACKAGES[t] in enough]
+            [(a, b, labels.index(packages[target])) for a, b, target in rows if packages[target] in labels]
             for rows in (train_rows, test_rows)
         )
     limits = ((train_rows, probe.train_rows), (test_rows, TEST_ROWS))
@@ -164,16 +147,16 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
 
 def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
     """Return at most `most` rows, equally many of each label, in the order of a hash."""
-    piles = [[row for row in rows if row[2] == label] for label in range(labels)]
+    piles = [_hashed([row for row in rows if row[2] == label], _texts) for label in range(labels)]
     each = min(most // labels, *map(len, piles)) if piles else 0
-    chosen = [
-        row for rows_of_label in piles for row in _hashed(rows_of_label, lambda row: (row[0], row[1] or ""))[:each]
-    ]
-    return _hashed(chosen, lambda row: ("order", row[0], row[1] or ""))
+    return _hashed([row for pile in piles for row in pile[:each]], lambda row: ("order", *_texts(row)))
+
+
+def _texts(row: Row) -> tuple[str, ...]:
+    return row[0], row[1] or ""
 
 
 def _examples(rows: list[Row]) -> Examples:
-    """Return rows as examples."""
     second = [row[1] or "" for row in rows] if rows[0][1] is not None else None
     return Examples([row[0] for row in rows], second, [row[2] for row in rows])
 
@@ -184,7 +167,6 @@ def _hashed(items: Iterable[T], key: Callable[[T], tuple[str, ...]]) -> list[T]:
 
 
 def _key(text: str) -> str:
-    """Return a text's words, by which two texts are compared."""
     return " ".join(built_in_text.words(text))
 
 
@@ -246,8 +228,7 @@ def disturbed(text: str) -> str | None:
 
 def next_rows(entries: Sequence[Entry]) -> list[Row]:
     """Return pairs of a sentence and the next one, or one that follows another sentence elsewhere."""
-    pairs = [(s.text, s.following, s.entry) for s in sentences(entries) if s.following]
-    return _paired([(first, second, entry) for first, second, entry in pairs if second])
+    return _paired([(s.text, s.following, s.entry) for s in sentences(entries) if s.following])
 
 
 def signature_rows(entries: Sequence[Entry]) -> list[Row]:
@@ -267,8 +248,7 @@ def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
     """
     unique: dict[str, tuple[str, str, Entry]] = {}
     for pair in pairs:
-        if _key(pair[1]) not in unique:
-            unique[_key(pair[1])] = pair
+        unique.setdefault(_key(pair[1]), pair)
     ordered = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
     half = len(ordered) // 2
     right, wrong = ordered[:half], ordered[half : 2 * half]
@@ -284,18 +264,18 @@ def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
 PROBES: dict[str, Probe] = {
     probe.name: probe
     for probe in (
-        Probe("package", (), "accuracy", ("accuracy",), 1000, 6.0, package_rows, "which package a sentence comes from"),
+        Probe("package", (), ("accuracy",), 1000, 6.0, package_rows, "which package a sentence comes from"),
         Probe(
-            "order", ("disturbed", "intact"), "matthews", ("matthews", "accuracy"), 1000, 6.0, order_rows,
+            "order", ("disturbed", "intact"), ("matthews", "accuracy"), 1000, 6.0, order_rows,
             "is the sentence intact, or has its word order been disturbed",
         ),
+        Probe("next", ("no", "yes"), ("accuracy",), 3000, 3.0, next_rows, "do two sentences follow one another"),
         Probe(
-            "next", ("no", "yes"), "accuracy", ("accuracy",), 3000, 3.0, next_rows,
-            "do two sentences follow one another",
-        ),
-        Probe(
-            "signature", ("no", "yes"), "accuracy", ("accuracy",), 3000, 3.0, signature_rows,
+            "signature", ("no", "yes"), ("accuracy",), 3000, 3.0, signature_rows,
             "does this summary belong to this signature",
         ),
     )
 }  # fmt: skip
+groups = ("probes",)
+reads = {*TUNING, "length", "rows", "held_out", "lm_weight"}
+names: list[Name] = [(probe.name, "probes", probe.metrics[0], probe.summary) for probe in PROBES.values()]

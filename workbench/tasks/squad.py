@@ -5,18 +5,18 @@ Source of the settings: Clark et al. 2020, table 7, and the released `configure_
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.data.formats import whole_split
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
 from workbench.errors import InputError
-from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
@@ -24,12 +24,22 @@ from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import SQUAD
 from workbench.store.atomic import user_path
 from workbench.tasks.common.baselines import cached
-from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.contract import (
+    FINE_TUNING,
+    TUNING,
+    Cost,
+    EncoderFacts,
+    HeldOut,
+    Measure,
+    Model,
+    Name,
+    Scores,
+    aside,
+    fingerprint,
+    warned,
+)
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
 from workbench.tasks.common.table_files import checked_text, rows_of, text_of
-
-if TYPE_CHECKING:
-    from workbench.tasks.common.encoder_folders import EncoderFacts
 
 VERSION = 1  # increase it when the computation of a score changes
 BASELINES_VERSION = 2  # increase it when the computation of a baseline changes
@@ -44,17 +54,14 @@ THRESHOLD = -2.75  # log-odds of "no answer" above which none is given, as in th
 
 @dataclass(frozen=True)
 class Question:
-    """One question: its id, its text, the index of its paragraph, and its answers as (text, first character).
-
-    `impossible` says that the paragraph does not answer it. `article` is the title of the paragraph's article.
-    """
+    """One question on a paragraph."""
 
     id: str
     text: str
-    paragraph: int
-    answers: tuple[tuple[str, int], ...]
-    impossible: bool
-    article: str
+    paragraph: int  # its index
+    answers: tuple[tuple[str, int], ...]  # text and first character
+    impossible: bool  # whether the paragraph does not answer it
+    article: str  # title of the paragraph's article
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,6 @@ class Squad(Measure):
 
     @property
     def metric(self) -> str:  # type: ignore[override]
-        """The headline metric."""
         return "best_f1" if self.unanswerable else "f1"
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
@@ -117,7 +123,7 @@ class Squad(Measure):
         return cached(f"{self.fingerprint}-squad-{BASELINES_VERSION}", lambda: _squad_answers.baselines(self), cache)
 
     def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
-        """Return the cost of one fine-tuning, of which a batch counts windows."""
+        """Return the cost of one fine-tuning, whose batches count windows."""
         limit = min(options.squad_length or LENGTH, spec.encoder.positions)
 
         def windows(pieces: list[int]) -> list[int]:
@@ -133,50 +139,37 @@ class Squad(Measure):
         return tuning_cost(self, spec, options, tokenizer, train, tests, windows, windows=True)
 
     def measure(self, model: Model, host: Host) -> Scores:
-        """Fine-tune a copy of the encoder and score its answers."""
         from workbench.tasks._squad_answers import answer
 
         return answer(self, model, host)
 
     def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
-        """Return how long the windows are."""
-        wanted = options.squad_length or LENGTH
-        tokens = min(wanted, facts.longest or wanted)
+        tokens = facts.cut(options.squad_length or LENGTH)
         return f"questions read with windows of their paragraphs, {tokens} tokens together", {}
 
 
 def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
     """Return the task as `spec` measures it, with its fingerprint.
 
-    With `spec.held_out` it is tested on about that share of its training questions, those of some paragraphs. At most
+    With `spec.held_out` it is tested on the questions of about that share of the training paragraphs. At most
     `spec.rows` questions are trained on. Hashes decide which.
     """
     train, tests = task.train, task.tests
     if spec.held_out:
-        aside = _paragraphs_aside(train, spec.held_out)
-        tests = {"held-out": train.where(lambda row: row.paragraph in aside)}
-        train = train.where(lambda row: row.paragraph not in aside)
+        asked = sorted({row.paragraph for row in train.rows})
+        order = sorted(asked, key=lambda number: (seed_of(0, SQUAD, "held out", train.paragraphs[number]), number))
+        tested = set(aside(order, spec.held_out)[1])
+        tests = {"held-out": train.where(lambda row: row.paragraph in tested)}
+        train = train.where(lambda row: row.paragraph not in tested)
     if spec.rows is not None and spec.rows < len(train):
-        order = sorted(range(len(train)), key=lambda row: (seed_of(0, SQUAD, "rows", train.rows[row].id), row))
+        rows = train.rows
+        order = sorted(range(len(rows)), key=lambda row: (seed_of(0, SQUAD, "rows", rows[row].id), row))
         train = train.take(sorted(order[: spec.rows]))
-    selected = replace(task, train=train, tests=tests)
-    return replace(selected, fingerprint=_fingerprint(selected))
-
-
-def _paragraphs_aside(train: Questions, share: float) -> set[int]:
-    """Return the indices of about this share of the paragraphs with questions, at least one, but never all."""
-    asked = sorted({row.paragraph for row in train.rows})
-    order = sorted(asked, key=lambda number: (seed_of(0, SQUAD, "held out", train.paragraphs[number]), number))
-    return set(order[: min(max(1, round(share * len(order))), len(order) - 1)])
-
-
-def _fingerprint(task: Squad) -> str:
-    """Return 16 hex digits of a hash over everything that decides a score: questions, paragraphs and answers."""
-    sha = hashlib.sha256(json.dumps([task.name, task.metric]).encode())
-    for name, part in {"train": task.train, **task.tests}.items():
-        rows = [(row.id, row.text, part.paragraphs[row.paragraph], row.answers, row.impossible) for row in part.rows]
-        sha.update(json.dumps([name, rows]).encode())
-    return sha.hexdigest()[:16]
+    parts = []
+    for name, part in {"train": train, **tests}.items():
+        rows_of_part = [(r.id, r.text, part.paragraphs[r.paragraph], r.answers, r.impossible) for r in part.rows]
+        parts.append([name, rows_of_part])
+    return replace(task, train=train, tests=tests, fingerprint=fingerprint([task.name, task.metric], *parts))
 
 
 # ---- reading questions ----
@@ -185,79 +178,60 @@ def _fingerprint(task: Squad) -> str:
 # names file, place and id, for a question that cannot be used at all.
 
 
-@dataclass(frozen=True)
-class Row:
-    """One question as a file has it, with its place there for messages."""
-
-    where: str
-    id: str
-    article: str
-    context: str
-    question: str
-    answers: tuple[tuple[str, int], ...]
-    impossible: bool
-
-
-@dataclass
-class Faults:
-    """Faults of a file that can be tolerated: how often each kind occurs, and the first place where it does."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    first: dict[str, str] = field(default_factory=dict)
-
-    def add(self, what: str, row: Row) -> None:
-        """Count a fault of a question."""
-        self.counts[what] = self.counts.get(what, 0) + 1
-        self.first.setdefault(what, f"{row.where} (id {row.id})")
-
-    def phrases(self) -> dict[str, int]:
-        """Return how often each fault occurs, by a phrase that names the fault and the first place."""
-        return {f"{what}, first in {self.first[what]}": count for what, count in self.counts.items()}
+Row = tuple[str, str, Question]  # place in the file, paragraph, and the question with paragraph 0
 
 
 def read_questions(paths: list[Path], unanswerable: bool, training: bool) -> tuple[Questions, dict[str, int]]:
-    """Return the questions of the files of one part, and what is wrong with them.
+    """Return the questions of the files of one part, and how often each fault occurs, by a phrase that names the first.
 
     `unanswerable` says that the files are of version 2.0. Questions that cannot be trained on are left out if
     `training`. Raises InputError.
     """
-    faults = Faults()
+    counts = Counter[str]()
+    first: dict[str, str] = {}
     paragraphs: dict[str, int] = {}
     questions: list[Question] = []
     seen: dict[str, str] = {}
-    for row in (row for path in paths for row in _rows(path, unanswerable)):
-        if row.id in seen and not training:
-            raise InputError(f"{row.where}: id {row.id} occurs twice, first in {seen[row.id]}; remove one of the two")
+    rows = ((_parquet if path.suffix == ".parquet" else _official)(path, unanswerable) for path in paths)
+    for where, context, row in itertools.chain.from_iterable(rows):
+        number = paragraphs.setdefault(context, len(paragraphs))
+        faults = []
         if row.id in seen:
-            faults.add("ids occur twice", row)
-        seen.setdefault(row.id, row.where)
-        number = paragraphs.setdefault(row.context, len(paragraphs))
-        if _usable(row, unanswerable, training, faults):
-            questions.append(Question(row.id, row.question, number, row.answers, row.impossible, row.article))
+            faults.append("ids occur twice")
+            if not training:
+                raise InputError(f"{where}: id {row.id} occurs twice, first in {seen[row.id]}; remove one of the two")
+        seen.setdefault(row.id, where)
+        lost = _check(where, context, row, unanswerable, training, faults)
+        counts.update(faults)
+        for fault in faults:
+            first.setdefault(fault, f"{where} (id {row.id})")
+        if not lost:
+            questions.append(replace(row, paragraph=number))
     if not questions:
         raise InputError(f"{paths[0]} holds no question that can be {'trained on' if training else 'scored'}")
-    return Questions(list(paragraphs), questions), faults.phrases()
+    return Questions(list(paragraphs), questions), {f"{what}, first in {first[what]}": n for what, n in counts.items()}
 
 
-def _usable(row: Row, unanswerable: bool, training: bool, faults: Faults) -> bool:
-    """Return whether a question is kept, after its faults are counted. Raises InputError if it has no meaning."""
-    if not row.question.strip():
-        faults.add("questions are empty", row)
+def _check(
+    where: str, context: str, row: Question, unanswerable: bool, training: bool, faults: list[str]
+) -> bool:  # fmt: skip
+    """Add the faults of a question; return whether it cannot be trained on. Raises InputError if it has no meaning."""
+    if not row.text.strip():
+        faults.append("questions are empty")
     if row.impossible and not unanswerable:
-        raise InputError(f"{row.where}: question {row.id} is marked impossible, which occurs in SQuAD 2.0 alone")
+        raise InputError(f"{where}: question {row.id} is marked impossible, which occurs in SQuAD 2.0 alone")
     if not row.answers and not row.impossible:
-        raise InputError(f"{row.where}: question {row.id} has no answer and is not marked impossible")
+        raise InputError(f"{where}: question {row.id} has no answer and is not marked impossible")
     if row.impossible and row.answers:
-        faults.add("questions are marked impossible and have answers", row)
+        faults.append("questions are marked impossible and have answers")
     for number, (text, start) in enumerate(row.answers):
-        where = misplaced(row.context, text, start)
-        if where is None:
+        if (fault := misplaced(context, text, start)) is None:
             continue
         lost = training and number == 0 and not row.impossible
-        faults.add(f"answers {where}{' (and are not trained on)' if lost else ''}", row)
+        faults.append(f"answers {fault}{' (and are not trained on)' if lost else ''}")
         if lost:
-            return False
-    return True
+            return True
+    return False
 
 
 def misplaced(context: str, text: str, start: int) -> str | None:
@@ -267,10 +241,6 @@ def misplaced(context: str, text: str, start: int) -> str | None:
     if not text.strip():
         return "have no text"
     return None if context[start : start + len(text)] == text else "are not at their offset"
-
-
-def _rows(path: Path, unanswerable: bool) -> Iterator[Row]:
-    return _parquet(path, unanswerable) if path.suffix == ".parquet" else _official(path, unanswerable)
 
 
 # ---- the official JSON ----
@@ -298,11 +268,15 @@ def _row(entry: dict[str, Any], article: str, context: str, where: str, unanswer
     here = f"{where}, question {id}"
     answers = []
     for answer, place in _items(entry, "answers", here, ", "):
-        answers.append((_text(answer, "text", place), _offset(answer.get("answer_start"), place)))
+        start = answer.get("answer_start")
+        if isinstance(start, bool) or not isinstance(start, int):
+            raise InputError(f"{place}: 'answer_start' is {start!r:.40}, and must be a whole number")
+        answers.append((_text(answer, "text", place), start))
     impossible = entry.get("is_impossible", unanswerable and not answers)
     if not isinstance(impossible, bool):
         raise InputError(f"{here}: 'is_impossible' is {impossible!r:.40}, and must be true or false")
-    return Row(where, id, article, context, _text(entry, "question", here, empty=True), tuple(answers), impossible)
+    text = _text(entry, "question", here, empty=True)
+    return where, context, Question(id, text, 0, tuple(answers), impossible, article)
 
 
 def _items(holder: Any, key: str, where: str, mark: str = ".") -> Iterator[tuple[dict[str, Any], str]]:
@@ -331,12 +305,6 @@ def _title(holder: dict[str, Any], context: str, where: str) -> str:
     return checked_text(title, "title", where) if isinstance(title, str) else context
 
 
-def _offset(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{where}: 'answer_start' is {value!r:.40}, and must be a whole number")
-    return value
-
-
 # ---- the hub's Parquet ----
 
 
@@ -359,7 +327,7 @@ def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
 # ---- names and files ----
 # `squad1` and `squad2` are SQuAD 1.1 and 2.0, trained on their training files and tested on their dev files. If there
 # is only a dev file, `squad1-devsplit` and `squad2-devsplit` divide its articles into a part to train on and a part to
-# test on. Their scores are not comparable with those of SQuAD, so they have names of their own.
+# test on. Their scores are not scores of SQuAD, so they have names of their own.
 
 KEY = "--set tasks.squad"
 SPLIT = "-devsplit"
@@ -370,7 +338,7 @@ SUMMARIES = {
     "squad1" + SPLIT: "SQuAD 1.1's dev file alone, cut by article; no score of SQuAD",
     "squad2" + SPLIT: "SQuAD 2.0's dev file alone, cut by article; no score of SQuAD",
 }
-TEST_SHARE = 4  # of a devsplit, one article in so many is tested on
+TEST_SHARE = 4  # of a devsplit, one article in four is tested on
 HUB = {False: "rajpurkar/squad", True: "rajpurkar/squad_v2"}
 FOLDERS = {False: "squadv1", True: "squad"}  # of the released code
 VERSIONS = {False: "v1.1", True: "v2.0"}
@@ -380,9 +348,9 @@ SPLITS = {"train": "train", "dev": "validation"}  # names on the hub
 reads = {*TUNING, "rows", "held_out", "lm_weight", "squad", "squad_head", "squad_length", "squad_stride"}
 
 
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of each task."""
-    return [(name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) for name, text in SUMMARIES.items()]
+names: list[Name] = [
+    (name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) for name, text in SUMMARIES.items()
+]
 
 
 def downloads(word: str, options: TasksSpec) -> bool:
@@ -402,25 +370,34 @@ def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
 
 def _task(name: str, spec: TasksSpec) -> Squad:
     """Return a task with all of its questions, after a warning of each fault of its files. Raises InputError."""
-    unanswerable = name.startswith("squad2")
-    folder = _folder(name, spec)
-    files = {part: _files(folder, part, unanswerable) for part in SPLITS}
-    _check(name, folder, files)
-    if name.endswith(SPLIT):
+    unanswerable, split = name.startswith("squad2"), name.endswith(SPLIT)
+    folder, files = _files(name, spec)
+    if split:
         whole, faults = read_questions(files["dev"], unanswerable, training=False)
         train, test = whole.where(lambda row: not _tested(row)), whole.where(_tested)
         if not len(train) or not len(test):
             raise InputError(f"{files['dev'][0]} holds too few articles to train on some and to test on others")
-        every, train = len(train), _trainable(train)
+        texts, every = whole.paragraphs, len(train)
+        train = train.where(lambda row: row.impossible or misplaced(texts[row.paragraph], *row.answers[0]) is None)
         if every > len(train):
             faults |= {"questions cannot be trained on, as their first answer is not in its place": every - len(train)}
     else:
         train, faults = read_questions(files["train"], unanswerable, training=True)
         test, more = read_questions(files["dev"], unanswerable, training=False)
-        faults |= more | _shared(train, test, files)
-    _check_kind(name, folder, train, unanswerable)
-    for phrase, count in faults.items():
-        warn_once(f"{name}: {count:,} of {len(train) + len(test):,} questions: {phrase}")
+        faults |= more
+        if both := {row.id for row in train.rows} & {row.id for row in test.rows}:
+            faults |= {
+                f"questions of {files['dev'][0]} are in the training file too, such as id {min(both)}": len(both)
+            }
+    impossible = [row.impossible for row in train.rows]
+    if all(impossible):
+        raise InputError(
+            f"--tasks {name}: no question to train on in {folder} has an answer, so no spans can be learned"
+        )
+    if unanswerable and not any(impossible):
+        raise InputError(f"--tasks {name}: all questions in {folder} have answers, so its files are not SQuAD 2.0's")
+    questions = len(train) + len(test)
+    warned(name, (f"{count:,} of {questions:,} questions: {phrase}" for phrase, count in faults.items()))
     return Squad(name, unanswerable, train, {"dev": test}, faults=faults)
 
 
@@ -429,75 +406,34 @@ def _tested(row: Question) -> bool:
     return seed_of(0, SQUAD, "devsplit", row.article) % TEST_SHARE == 0
 
 
-def _trainable(part: Questions) -> Questions:
-    """Return the questions that are impossible or whose first answer is in its place."""
-    texts = part.paragraphs
-    return part.where(lambda row: row.impossible or misplaced(texts[row.paragraph], *row.answers[0]) is None)
+def _files(name: str, spec: TasksSpec) -> tuple[Path, dict[str, list[Path]]]:
+    """Return the folder with the files, a user's or the copy of a data set of the hub, and the files of each part.
 
-
-def _shared(train: Questions, test: Questions, files: dict[str, list[Path]]) -> dict[str, int]:
-    """Return how many questions of the dev file are in the training file as well, if any are."""
-    both = {row.id for row in train.rows} & {row.id for row in test.rows}
-    example = f"questions of {files['dev'][0]} are in the training file too, such as id {min(both, default='')}"
-    return {example: len(both)} if both else {}
-
-
-def _check_kind(name: str, folder: Path, train: Questions, unanswerable: bool) -> None:
-    """Raise InputError if no question has an answer, or all have one in 2.0; 2.0 for 1.1 is found in reading."""
-    if all(row.impossible for row in train.rows):
-        raise InputError(
-            f"--tasks {name}: no question to train on in {folder} has an answer, so no spans can be learned"
-        )
-    if unanswerable and not any(row.impossible for row in train.rows):
-        raise InputError(f"--tasks {name}: all questions in {folder} have answers, so its files are not SQuAD 2.0's")
-
-
-# ---- files ----
-
-
-def _folder(name: str, spec: TasksSpec) -> Path:
-    """Return the folder with the files: a user's, or the copy of a data set of the hub. Raises InputError."""
-    if spec.squad is not None:
-        folder = user_path(spec.squad, f"{KEY}:")
-        if folder.is_dir():
-            return folder
-    parts = ["dev"] if name.endswith(SPLIT) else list(SPLITS)
-    patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
-    place = spec.squad or HUB[name.startswith("squad2")]
-    fetched = fetch(place, patterns, KEY, f"the folder that holds {' and '.join(_official_names(name))}")
-    if isinstance(fetched, str):
-        raise InputError(f"task {name} is not available: {fetched}")
-    return fetched
-
-
-def _official_names(name: str) -> list[str]:
-    """Return the names of the official files that a task reads."""
-    unanswerable, parts = name.startswith("squad2"), ["dev"] if name.endswith(SPLIT) else list(SPLITS)
-    return [f"{part}-{VERSIONS[unanswerable]}.json" for part in parts]
-
-
-def _files(folder: Path, part: str, unanswerable: bool) -> list[Path]:
-    """Return the file of a part, or its Parquet files in the layout of the hub; empty if there are none."""
-    names = (f"{part}-{VERSIONS[unanswerable]}.json", f"{FOLDERS[unanswerable]}/{part}.json")
-    if path := packed_or_not(*(folder / name for name in names)):
-        return [path]
-    return whole_split(_parquet_files(folder, SPLITS[part], unanswerable))
-
-
-def _parquet_files(folder: Path, split: str, unanswerable: bool) -> Iterator[Path]:
-    """Yield the Parquet files of a split in the folder or in the data set's only configuration."""
-    for configuration in (".", "plain_text", "squad_v2" if unanswerable else "squad"):
-        yield from (folder / configuration).glob(f"{split}-*.parquet")
-
-
-def _check(name: str, folder: Path, files: dict[str, list[Path]]) -> None:
-    """Raise InputError if a file that the task reads is missing."""
+    A part has its official file, or its Parquet files in the layout of the hub. Raises InputError if a file is missing.
+    """
+    unanswerable, split = name.startswith("squad2"), name.endswith(SPLIT)
+    parts = ["dev"] if split else list(SPLITS)
+    official = {part: f"{part}-{VERSIONS[unanswerable]}.json" for part in SPLITS}
+    folder = user_path(spec.squad or "", f"{KEY}:")
+    if not spec.squad or not folder.is_dir():
+        patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
+        holding = f"the folder that holds {' and '.join(official[part] for part in parts)}"
+        fetched = fetch(spec.squad or HUB[unanswerable], patterns, KEY, holding)
+        if isinstance(fetched, str):
+            raise InputError(f"task {name} is not available: {fetched}")
+        folder = fetched
+    files: dict[str, list[Path]] = {}
+    for part in parts:
+        path = packed_or_not(folder / official[part], folder / FOLDERS[unanswerable] / f"{part}.json")
+        places = (folder, folder / "plain_text", folder / ("squad_v2" if unanswerable else "squad"))
+        parquet = (file for place in places for file in place.glob(f"{SPLITS[part]}-*.parquet"))
+        files[part] = [path] if path else whole_split(parquet)
     if not files["dev"]:
-        unanswerable = name.startswith("squad2")
-        dev = f"{_official_names(name)[-1]} (or {FOLDERS[unanswerable]}/dev.json, or validation-*.parquet)"
+        dev = f"{official['dev']} (or {FOLDERS[unanswerable]}/dev.json, or validation-*.parquet)"
         raise InputError(f"task {name} is not available: no {dev} in {folder}; give its folder with {KEY}=DIR")
-    if not files["train"] and not name.endswith(SPLIT):
+    if not split and not files["train"]:
         raise InputError(
-            f"task {name} is not available: no {_official_names(name)[0]} in {folder}; to train and test on parts of "
+            f"task {name} is not available: no {official['train']} in {folder}; to train and test on parts of "
             f"the dev file, under a name of its own, use --tasks {name}{SPLIT}"
         )
+    return folder, files

@@ -7,28 +7,76 @@ test files have no labels and are not read. A task is a row of `TASKS`: how a li
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import json_rows
 from workbench.data.streams import lines, packed_or_not
-from workbench.errors import InputError, plural, suggest
-from workbench.progress import warn_once
+from workbench.errors import InputError, suggest
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite
+from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite, odd_rows, warned
 from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted, held_out
-from workbench.tasks.common.table_files import checked_text, first_of
+from workbench.tasks.common.table_files import checked_text
 
-SUITE = "superglue"
-PREFIX = "superglue:"
-KEY = "--set tasks.superglue"
-trains = True
 FALSE_TRUE = ("false", "true")
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}  # the two questions of COPA
-FILES = {"train": "train.jsonl", "val": "val.jsonl"}
+
+
+@dataclass(frozen=True)
+class JsonSuite:
+    """Tasks in JSON lines in `tasks.NAME`: `NAME` under --tasks stands for all of `tasks`, `NAME:TASK` for one.
+
+    `files` returns the file of each part of a task within the folder, packed or not, and `read` the task from them.
+    """
+
+    name: str
+    tasks: Iterable[str]
+    files: Callable[[str], Mapping[str, str]]
+    read: Callable[[str, Mapping[str, Path]], Task]
+
+    def members(self, word: str) -> list[str]:
+        """Return the tasks that a word stands for. Raises InputError for an unknown task."""
+        task = word.lower().removeprefix(f"{self.name}:")
+        if task != self.name and task not in self.tasks:
+            raise InputError(f"--tasks names an unknown task {word!r}{suggest(task, self.tasks)}")
+        return list(self.tasks) if task == self.name else [task]
+
+    def accepts(self, word: str) -> bool:
+        """Return whether a word begins as these tasks do. Raises InputError if there is no such task."""
+        return word.lower().startswith(f"{self.name}:") and bool(self.members(word))
+
+    def load(self, words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> Suite:
+        """Return the tasks of some words, and which files the others of the whole suite lack.
+
+        Raises InputError if a task selected by its own name lacks a file, or if no task has all files.
+        """
+        folder = getattr(spec, self.name)
+        give = f"give the folder of its files with --set tasks.{self.name}=DIR"
+        if folder is None:
+            raise InputError(f"--tasks {words[0]}: {give}")
+        place = user_path(folder, f"--set tasks.{self.name}:")
+        own = {name for word in words if word.lower() != self.name for name in self.members(word)}
+        selected = {name for word in words for name in self.members(word)}
+        loaded: list[Task] = []
+        missing: dict[str, str] = {}
+        for name in (name for name in self.tasks if name in selected):
+            found = {part: packed_or_not(place / file) for part, file in self.files(name).items()}
+            lacking = [file for part, file in self.files(name).items() if found[part] is None]
+            if not lacking:
+                task = self.read(name, {part: path for part, path in found.items() if path})
+                loaded.append(held_out(fingerprinted(task, spec.rows), spec.held_out))
+                continue
+            missing[f"{self.name}:{name}"] = f"no {' or '.join(lacking)} in {place}"
+            if name in own:
+                raise InputError(
+                    f"task {self.name}:{name} is not available: no {' or '.join(lacking)} in {place}; {give}"
+                )
+        if not loaded:
+            raise InputError(f"no task of {self.name} was found: {next(iter(missing.values()))}; {give}")
+        return Suite(tuple(loaded), missing)
 
 
 # ---- rows of questions with answers, and what is odd about them ----
@@ -38,19 +86,15 @@ FILES = {"train": "train.jsonl", "val": "val.jsonl"}
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a file: its place for messages, its id if it has one, and what is odd about it.
+    """One row of a file."""
 
-    `first` is the text that all answers share, `seconds` the text of each answer, or a single None if there is only one
-    text. `targets` has one label for each of `seconds`. `spans` are two spans of `first` by characters.
-    """
-
-    where: str
+    where: str  # its place, for messages
     id: str | None
-    first: str
-    seconds: tuple[str | None, ...]
-    targets: tuple[Any, ...]
-    spans: Spans | None = None
-    odd: tuple[str, ...] = ()
+    first: str  # the text that all answers share
+    seconds: tuple[str | None, ...]  # the text of each answer, a single None if there is only one text
+    targets: tuple[Any, ...]  # a label for each of `seconds`
+    spans: Spans | None = None  # two spans of `first` by characters
+    odd: tuple[str, ...] = ()  # what is odd about it
 
 
 def examples(rows: Sequence[Row], grouped: bool) -> Examples:
@@ -96,31 +140,19 @@ def notes(parts: Mapping[str, Sequence[Row]], shared: bool = True) -> list[str]:
     With `shared`, rows to test on whose texts are also trained on are named as well.
     """
     trained = {(row.first, row.seconds, row.spans) for row in parts["train"]} if shared else set()
+    same = "the same texts as a row to train on, so the score is partly one of memory"
     sentences = []
     for part, rows in parts.items():
+        of = f"{len(rows):,} of {part}"
         for kind in dict.fromkeys(each for row in rows for each in row.odd):
-            sentences.append(_sentence(part, rows, [kind in row.odd for row in rows], kind))
-        sentences.append(_sentence(part, rows, _repeated([row.id for row in rows]), "an id that an earlier row has"))
+            sentences += odd_rows([row.where for row in rows if kind in row.odd], of, kind)
+        first: dict[str, Row] = {}
+        repeated = [row.where for row in rows if row.id is not None and first.setdefault(row.id, row) is not row]
+        sentences += odd_rows(repeated, of, "an id that an earlier row has")
         if part != "train":
-            same = "the same texts as a row to train on, so the score is partly one of memory"
-            again = [(row.first, row.seconds, row.spans) in trained for row in rows]
-            sentences.append(_sentence(part, rows, again, same))
-    return [sentence for sentence in sentences if sentence]
-
-
-def _repeated(ids: Sequence[str | None]) -> list[bool]:
-    """Return for each row whether an earlier one has its id."""
-    first: dict[str, int] = {}
-    return [each is not None and first.setdefault(each, row) != row for row, each in enumerate(ids)]
-
-
-def _sentence(part: str, rows: Sequence[Row], holds: Sequence[bool], what: str) -> str:
-    """Return a sentence on the rows of a part that something holds for; "" if there are none."""
-    places = [row.where for row, does in zip(rows, holds, strict=True) if does]
-    if not places:
-        return ""
-    has = "has" if len(places) == 1 else "have"
-    return f"{plural(len(places), 'row')} of the {len(rows):,} of {part} {has} {what}: {first_of(places)}"
+            again = [row.where for row in rows if (row.first, row.seconds, row.spans) in trained]
+            sentences += odd_rows(again, of, same)
+    return sentences
 
 
 # ---- the places of two marked spans ----
@@ -138,24 +170,25 @@ def spans_of(columns: Mapping[str, Any], text: str, where: str, faults: list[str
     """
     target = columns.get("target")
     source = target if isinstance(target, Mapping) else columns
-    first, second = (_span(source, f"span{number}", text, where, faults) for number in (1, 2))
-    return first, second
+    return _span(source, "span1", text, where, faults), _span(source, "span2", text, where, faults)
 
 
 def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: list[str]) -> Span:
-    """Return one span by characters. Raises InputError."""
     words = checked_text(entry.get(f"{name}_text"), f"{name}_text", where).strip()
     if not words:
         raise InputError(f"{where}: {name}_text is empty, so there is no span to read")
-    given = entry.get(f"{name}_index") is not None
-    index = _number(entry, f"{name}_index", "word", where) if given else None
     matches = [match.span() for match in re.finditer(re.escape(words), text, re.IGNORECASE)]
-    whole = [(start, end) for start, end in matches if _is_whole(text, start, end)]
+    whole = [
+        span
+        for span in matches
+        if not any(text[max(0, end - 1) : end + 1].isalnum() for end in span if 0 < end < len(text))
+    ]
     places = list(re.finditer(r"\S+", text))
-    if index is None:
+    if entry.get(f"{name}_index") is None:
         if not matches:
             raise InputError(f"{where}: {name}_text {words!r:.80} is not in the text")
         return (whole or matches)[0]
+    index = _number(entry, f"{name}_index", "word", where)
     if index >= len(places):
         raise InputError(f"{where}: {name}_index is {index}, and the text has {len(places)} words")
     word = places[index]
@@ -169,26 +202,6 @@ def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: li
     return word.start(), places[last].end()
 
 
-def in_two_sentences(columns: Mapping[str, Any], sentences: Sequence[str], where: str) -> tuple[str, Spans]:
-    """Return two sentences as one text, and the span of a word in each, as WiC's `start1`, `end1` and so on say.
-
-    Raises InputError for a span that is not in its sentence or holds only blanks.
-    """
-    spans, before = list[Span](), 0
-    for number, sentence in enumerate(sentences, 1):
-        start, end = (_number(columns, f"{side}{number}", "character", where) for side in ("start", "end"))
-        word = sentence[start:end]
-        if not start < end <= len(sentence) or not word.strip():
-            raise InputError(
-                f"{where}: start{number} and end{number} are {start} and {end}, where sentence{number}, of "
-                f"{len(sentence)} characters, has no word"
-            )
-        start, end = start + len(word) - len(word.lstrip()), end - len(word) + len(word.rstrip())
-        spans.append((before + start, before + end))
-        before += len(sentence) + 1
-    return " ".join(sentences), (spans[0], spans[1])
-
-
 def _number(columns: Mapping[str, Any], name: str, what: str, where: str) -> int:
     """Return the number of a word or character in a column. Raises InputError."""
     value = columns.get(name)
@@ -196,12 +209,6 @@ def _number(columns: Mapping[str, Any], name: str, what: str, where: str) -> int
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InputError(f"{where}: {name} is {value!r:.40}, and must be the number of a {what}, from 0")
     return value
-
-
-def _is_whole(text: str, start: int, end: int) -> bool:
-    """Return whether a span neither begins nor ends inside a word."""
-    inside = [text[place - 1 : place + 1] for place in (start, end) if 0 < place < len(text)]
-    return not any(pair.isalnum() for pair in inside)
 
 
 # ---- the tasks ----
@@ -212,12 +219,9 @@ Reader = Callable[["Form", Columns, str], Row]
 
 @dataclass(frozen=True)
 class Form:
-    """How one task is read and measured: its official folder, its reader, its labels, its metrics and its epochs.
+    """How one task is read and measured; `columns` are the names of its two texts."""
 
-    `columns` are the names of its two texts.
-    """
-
-    folder: str
+    folder: str  # the official one
     read: Reader
     labels: tuple[str, ...]
     metrics: tuple[str, ...] = ("accuracy",)
@@ -226,13 +230,24 @@ class Form:
     choice: bool = False
     summary: str = ""
 
+    def row(
+        self,
+        columns: Columns,
+        where: str,
+        first: str,
+        second: str | None,
+        faults: list[str],
+        spans: Spans | None = None,
+    ) -> Row:
+        """Return a row with one label. Raises InputError for a label that the task does not have."""
+        number = label(columns.get("label"), self.labels, where)
+        return Row(where, id_of(columns), first, (second,), (number,), spans, (*faults,))
+
 
 def _pair(form: Form, columns: Columns, where: str) -> Row:
     faults: list[str] = []
     first, second = (text(columns, name, where, faults) for name in form.columns)
-    return Row(
-        where, id_of(columns), first, (second,), (label(columns.get("label"), form.labels, where),), None, (*faults,)
-    )
+    return form.row(columns, where, first, second, faults)
 
 
 def _copa(form: Form, columns: Columns, where: str) -> Row:
@@ -240,7 +255,7 @@ def _copa(form: Form, columns: Columns, where: str) -> Row:
     premise, asked, *answers = (
         text(columns, name, where, faults) for name in ("premise", "question", "choice1", "choice2")
     )
-    right = label(columns.get("label"), ("0", "1"), where)
+    right = label(columns.get("label"), form.labels, where)
     if answers[0] == answers[1]:
         faults.append("two equal choices")
     targets = tuple(int(place == right) for place in range(len(answers)))
@@ -264,19 +279,26 @@ def _multirc(form: Form, columns: Columns, where: str) -> Row:
 def _wsc(form: Form, columns: Columns, where: str) -> Row:
     faults: list[str] = []
     words = text(columns, "text", where, faults)
-    spans = spans_of(columns, words, where, faults)
-    return Row(
-        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*faults,)
-    )
+    return form.row(columns, where, words, None, faults, spans_of(columns, words, where, faults))
 
 
 def _wic(form: Form, columns: Columns, where: str) -> Row:
+    """Return two sentences as one text, and the span of a word in each, as `start1`, `end1` and so on say."""
     faults: list[str] = []
     sentences = [text(columns, name, where, faults) for name in ("sentence1", "sentence2")]
-    words, spans = in_two_sentences(columns, sentences, where)
-    return Row(
-        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*faults,)
-    )
+    spans, before = list[Span](), 0
+    for number, sentence in enumerate(sentences, 1):
+        start, end = (_number(columns, f"{side}{number}", "character", where) for side in ("start", "end"))
+        word = sentence[start:end]
+        if not start < end <= len(sentence) or not word.strip():
+            raise InputError(
+                f"{where}: start{number} and end{number} are {start} and {end}, where sentence{number}, of "
+                f"{len(sentence)} characters, has no word"
+            )
+        start, end = start + len(word) - len(word.lstrip()), end - len(word) + len(word.rstrip())
+        spans.append((before + start, before + end))
+        before += len(sentence) + 1
+    return form.row(columns, where, " ".join(sentences), None, faults, (spans[0], spans[1]))
 
 
 _OF_ANSWERS = ("f1a_em", "f1a", "exact_match", "accuracy")
@@ -304,95 +326,31 @@ TASKS: dict[str, Form] = {
 }  # fmt: skip
 
 
-groups = (SUITE,)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
-
-
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of each task."""
-    return [(PREFIX + name, SUITE, form.metrics[0], form.summary) for name, form in TASKS.items()]
-
-
-def accepts(word: str) -> bool:
-    """Return whether a word begins as these tasks do. Raises InputError if there is no such task."""
-    return word.lower().startswith(PREFIX) and bool(names_of(word))
-
-
-def names_of(word: str) -> list[str]:
-    """Return the tasks that a name stands for: one, or for `superglue` all. Raises InputError."""
-    name = word.lower().removeprefix(PREFIX)
-    if name == SUITE:
-        return list(TASKS)
-    if name not in TASKS:
-        raise InputError(f"--tasks names an unknown task {word!r}{suggest(name, TASKS)}")
-    return [name]
-
-
-def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> Suite:
-    """Return the tasks of some names, and for those of `superglue` that are not available which files are missing.
-
-    Raises InputError if a task selected by its own name is not available, or if no task is.
-    """
-    if spec.superglue is None:
-        raise InputError(f"--tasks {words[0]}: give the folder that holds COPA, MultiRC and the others with {KEY}=DIR")
-    folder = user_path(spec.superglue, f"{KEY}:")
-    own = {name for word in words if word.lower() != SUITE for name in names_of(word)}
-    selected = {name for word in words for name in names_of(word)}
-    loaded: list[Task] = []
-    missing: dict[str, str] = {}
-    for name in (name for name in TASKS if name in selected):
-        files = {part: packed_or_not(folder / TASKS[name].folder / file) for part, file in FILES.items()}
-        lacking = [FILES[part] for part, path in files.items() if path is None]
-        if lacking:
-            missing[PREFIX + name] = f"no {' or '.join(lacking)} in {folder / TASKS[name].folder}"
-            if name in own:
-                raise InputError(f"task {PREFIX}{name} is not available: {missing[PREFIX + name]}; give {KEY}=DIR")
-            continue
-        task = _task(name, {part: path for part, path in files.items() if path}, spec)
-        loaded.append(held_out(task, spec.held_out))
-    if not loaded:
-        raise InputError(f"no task of SuperGLUE was found: {next(iter(missing.values()))}; give {KEY}=DIR")
-    return Suite(tuple(loaded), missing)
-
-
-def _task(name: str, files: Mapping[str, Path], spec: TasksSpec) -> Task:
-    form = TASKS[name]
-    rows = {part: _rows(path, form) for part, path in files.items()}
-    sentences = notes(rows)
-    for note in sentences:
-        warn_once(f"{PREFIX}{name}: {note}")
+def _task(name: str, files: Mapping[str, Path]) -> Task:
+    form, parts = TASKS[name], dict[str, list[Row]]()
+    for part, path in files.items():
+        parts[part] = []
+        for line, columns in json_rows(path, lines(path)):
+            where = f"{path}, {line}"
+            each = _questions(columns, where) if form.read is _multirc else [(columns, where)]
+            parts[part] += [form.read(form, question, place) for question, place in each]
+        if not parts[part]:
+            raise InputError(f"{path} holds no rows")
     grouped = form.choice or form.metrics is _OF_ANSWERS
-    parts = {part: examples(each, grouped) for part, each in rows.items()}
-    train = parts.pop("train")
-    task = Task(
-        PREFIX + name, SUITE, form.labels, form.metrics[0], form.metrics, form.epochs, train, parts,
-        choice=form.choice, notes=tuple(sentences),
+    train, val = (examples(rows, grouped) for rows in parts.values())
+    return Task(
+        f"superglue:{name}", "superglue", form.labels, form.metrics[0], form.metrics, form.epochs, train, {"val": val},
+        choice=form.choice, notes=warned(f"superglue:{name}", notes(parts)),
     )  # fmt: skip
-    return fingerprinted(task, spec.rows)
-
-
-def _rows(path: Path, form: Form) -> list[Row]:
-    """Return the rows of a file. Raises InputError that names file and line."""
-    rows = []
-    for line, columns in json_rows(path, lines(path)):
-        where = f"{path}, {line}"
-        each = _questions(columns, where) if form.read is _multirc else [(columns, where)]
-        rows += [form.read(form, question, place) for question, place in each]
-    if not rows:
-        raise InputError(f"{path} holds no rows")
-    return rows
 
 
 def _questions(columns: Columns, where: str) -> list[tuple[Columns, str]]:
     """Return each question of a line of MultiRC, with its passage and its id. Raises InputError."""
     passage = columns.get("passage")
     asked = passage.get("questions") if isinstance(passage, Mapping) else None
-    if (
-        not isinstance(passage, Mapping)
-        or not isinstance(asked, list)
-        or not all(isinstance(q, Mapping) for q in asked)
-    ):
+    if not isinstance(asked, list) or not all(isinstance(question, Mapping) for question in asked):
         raise InputError(f"{where}: 'passage' does not hold a text and a list 'questions', as MultiRC's lines do")
+    assert passage is not None
     return [
         (
             {"passage": passage.get("text"), "question": each.get("question"), "answers": each.get("answers"),
@@ -401,3 +359,13 @@ def _questions(columns: Columns, where: str) -> list[tuple[Columns, str]]:
         )
         for number, each in enumerate(asked)
     ]  # fmt: skip
+
+
+SUITE = JsonSuite(
+    "superglue", TASKS, lambda name: {part: f"{TASKS[name].folder}/{part}.jsonl" for part in ("train", "val")}, _task
+)
+trains = True
+groups = (SUITE.name,)
+reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
+names: list[Name] = [(f"superglue:{name}", "superglue", form.metrics[0], form.summary) for name, form in TASKS.items()]
+accepts, load = SUITE.accepts, SUITE.load

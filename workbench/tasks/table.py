@@ -1,20 +1,20 @@
 """A user's table as a task: a CSV, TSV, JSON lines or Parquet file with one example in each row.
 
-Columns are given by `tasks.text`, `tasks.pair` and `tasks.label`, or recognised by their names; those of a file without
-a header are given by numbers from 1, or are the label and one or two texts, as a warning says
+Columns are given by `tasks.text`, `tasks.pair` and `tasks.label`, or recognised by their names; columns of a file
+without a header are given by numbers from 1, or are the label and one or two texts, as a warning says
 (`common.table_files.without_header`). If all labels are numbers and some have a fractional part, the task is a
 regression, else a classification; `tasks.kind` overrides this.
 Lists of labels, in JSON lines or Parquet, give each row any number of them; so does `tasks.kind=multilabel` in CSV and
 TSV, where labels are separated by `|`, or by commas if the column has no `|`. The rows to test on are
 
-1. those of a column `split` (`train`; `dev`, `validation`, `valid` or `trial`; `test`), or else
-2. those of a file beside the table: `my.dev.csv`, `my.validation.csv`, `my.test.csv` ... beside `my.train.csv`, and
+1. the rows so marked in a column `split` (`train`; `dev`, `validation`, `valid` or `trial`; `test`), or else
+2. the rows of a file beside the table: `my.dev.csv`, `my.validation.csv`, `my.test.csv` ... beside `my.train.csv`, and
    `dev.csv` ... beside `train.csv`, `TREC_10.label` beside `train_5500.label`, or else
 3. about a fifth of the rows, chosen by a hash of the first text, so that equal texts are on the same side, and a row
    stays on its side if others are added; rows whose label no training row has are used for training. With
    `tasks.folds` every row is tested on in turn instead (`workbench.tasks.common.examples`).
 
-The headline is measured on the rows of `test`, or on those of `dev` if there are no others (`scoring.TESTED`).
+The headline is measured on the rows of `test`, or on the rows of `dev` if there are no others (`scoring.TESTED`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from workbench.spec.scoring import PATH_PREFIXES, TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks import minimal_pairs
 from workbench.tasks.common import table_files
-from workbench.tasks.common.contract import TUNING, HeldOut, Name
+from workbench.tasks.common.contract import TUNING, HeldOut, Name, warned
 from workbench.tasks.common.examples import Task, divided, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, rows_of, without_header
 from workbench.tasks.superglue import Row, examples, id_of, label, notes, spans_of, text
@@ -61,24 +61,17 @@ TRAIN = re.compile(r"(|.*[._-])train", re.IGNORECASE)
 TREC = ("train_5500.label", "TREC_10.label")  # the two files as published
 
 
-def is_table(name: str) -> bool:
-    """Return whether the name of a file ends like that of a table."""
-    return name.lower().endswith(FORMATS)
-
-
-def names() -> list[Name]:
-    """Return the form of each name with a prefix, its suite, metric and summary."""
-    return [
-        (f"{CHOICE}FILE", "table", "accuracy", "which of several answers is right, from a table of your own"),
-        (f"{SPANS}FILE", "table", "accuracy", "the label of two marked spans of a text, from a table of your own"),
-    ]
+names: list[Name] = [
+    (f"{CHOICE}FILE", "table", "accuracy", "which of several answers is right, from a table of your own"),
+    (f"{SPANS}FILE", "table", "accuracy", "the label of two marked spans of a text, from a table of your own"),
+]
 
 
 def accepts(word: str) -> bool:
     """Return whether a word names a table of labels, choices or marked spans, and not minimal pairs."""
     if word.lower().startswith((*PATH_PREFIXES, "linear:")):
         return word.lower().startswith((CHOICE, SPANS))
-    return is_table(word) and not minimal_pairs.holds_pairs(word)
+    return word.lower().endswith(FORMATS) and not minimal_pairs.holds_pairs(word)
 
 
 def reads(word: str, options: TasksSpec) -> set[str]:
@@ -92,16 +85,11 @@ def reads(word: str, options: TasksSpec) -> set[str]:
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> list[Task]:
     """Return the tables as tasks. Raises InputError, which names the file and the row, if one cannot be used."""
-    return [
-        held_out(
-            load_own(word, options) if word.lower().startswith((CHOICE, SPANS)) else read(Path(word), options),
-            options.held_out,
-        )
-        for word in words
-    ]
+    own = [load_own if word.lower().startswith((CHOICE, SPANS)) else read for word in words]
+    return [held_out(make(word, options), options.held_out) for make, word in zip(own, words, strict=True)]
 
 
-def read(path: Path, spec: TasksSpec) -> Task:
+def read(path: Path | str, spec: TasksSpec) -> Task:
     """Return a table of labels as a task. Raises InputError, which names the file and the row, if it cannot be used."""
     path = user_path(path, "--tasks")
     if not path.is_file():
@@ -119,10 +107,9 @@ def read(path: Path, spec: TasksSpec) -> Task:
 
 
 def siblings(path: Path) -> dict[str | None, Path]:
-    """Return {part: file}, with the files beside a file whose name ends in `train`; else {None: path}.
+    """Return {part: file}, with the files beside a file whose name ends in `train` in any case; else {None: path}.
 
-    Names are equal in any case. A warning names the files of parts that are not read: of another format, or further
-    ones of the same part.
+    A warning names the files of parts that are not read: of another format, or more of the same part.
     """
     if path.name == TREC[0] and (test := path.with_name(TREC[1])).is_file():
         return {"train": path, "test": test}
@@ -144,7 +131,7 @@ def siblings(path: Path) -> dict[str | None, Path]:
 
 
 def task_title(path: Path) -> str:
-    """Return the name of the task: that of the file without `train`, or of its folder."""
+    """Return the name of a table's task: the name of the file without `train`, or of its folder."""
     name = "" if path.name == TREC[0] else re.sub(r"[._-]?train$", "", path.stem)
     return name or path.resolve().parent.name
 
@@ -155,7 +142,7 @@ def task_title(path: Path) -> str:
 def lines_of(path: Path, spec: TasksSpec, part: str | None, labels: Sequence[str] = LABELS) -> Iterator[Line]:
     """Yield the rows of a file, all of one part unless it is None. Raises InputError for a row that cannot be used.
 
-    `labels` are the usual names of the column of labels, the first of which that is there is taken.
+    `labels` are usual names of the column of labels; the first that is there is taken.
     """
     texts: list[str] = []
     label = split = ""
@@ -163,14 +150,13 @@ def lines_of(path: Path, spec: TasksSpec, part: str | None, labels: Sequence[str
         if not texts:
             texts, label = _columns(path, list(row), spec, labels)
             split = "" if part else next((name for name in row if name.lower() in SPLITS), "")
-        words = []
-        for column in texts:
-            words.append(checked_text(row.get(column), column, f"{path}, {where}"))
-            if not words[-1].strip():
-                raise InputError(f"{path}, {where}: column {column!r} holds no text")
         where = f"{path}, {where}"
+        words = tuple(checked_text(row.get(column), column, where) for column in texts)
+        for column, word in zip(texts, words, strict=True):
+            if not word.strip():
+                raise InputError(f"{where}: column {column!r} holds no text")
         side = side_of(row.get(split), where) if split else part
-        yield Line(where, side, tuple(words), _label(row.get(label), spec.kind, where))
+        yield Line(where, side, words, _label(row.get(label), spec.kind, where))
 
 
 def with_columns(path: Path, spec: TasksSpec, labels: Sequence[str] = LABELS) -> TasksSpec:
@@ -178,10 +164,7 @@ def with_columns(path: Path, spec: TasksSpec, labels: Sequence[str] = LABELS) ->
     if _given(spec):
         return spec
     _, first = next(rows_of(path), ("", {}))
-    if any(name.lower() in labels for name in first):
-        return spec
-    columns = without_header(path)
-    if not columns:
+    if any(name.lower() in labels for name in first) or not (columns := without_header(path)):
         return spec
     label, *texts = columns
     warn_once(
@@ -220,12 +203,8 @@ def given_column(path: Path, there: Iterable[str], key: str, name: str) -> str:
 
 
 def _columns(path: Path, there: list[str], spec: TasksSpec, labels: Sequence[str]) -> tuple[list[str], str]:
-    """Return the names of the text columns and of the label column: those given in the spec, else usual names.
-
-    Raises InputError if there is no such column.
-    """
+    """Return the text columns and the label column: the given ones, else by usual names. Raises InputError."""
     lower = {name.lower(): name for name in there}
-
     numbers = "; of a file without a header give numbers, as in --set tasks.label=1 --set tasks.text=2"
     unnamed = numbers if path.suffix.lower() not in (".jsonl", ".parquet") else ""
 
@@ -235,11 +214,8 @@ def _columns(path: Path, there: list[str], spec: TasksSpec, labels: Sequence[str
             f"{listed(there)}; give one of them with --set tasks.{key}=COLUMN{unnamed}"
         )
 
-    label = (
-        given_column(path, there, "label", spec.label)
-        if spec.label
-        else next((lower[n] for n in labels if n in lower), "")
-    )
+    usual = next((lower[name] for name in labels if name in lower), "")
+    label = given_column(path, there, "label", spec.label) if spec.label else usual
     if not label:
         raise missing("label", "label")
     if spec.text or spec.pair:
@@ -247,28 +223,30 @@ def _columns(path: Path, there: list[str], spec: TasksSpec, labels: Sequence[str
             raise InputError(
                 f"tasks.pair={spec.pair!r} needs tasks.text as well, the column of the first texts of the pairs"
             )
-        columns = (("text", spec.text), ("pair", spec.pair))
-        texts = [given_column(path, there, key, name) for key, name in columns if name]
+        texts = _given_texts(path, there, spec)
         if len({*texts, label}) <= len(texts):
             raise InputError(
                 f"{path}: texts {' and '.join(map(repr, texts))} and label {label!r} must be different columns; give "
                 f"each with --set tasks.text=, tasks.pair= and tasks.label="
             )
         return texts, label
-    pair = next((p for p in PAIRS if p[0] in lower and p[1] in lower), None)
-    if pair:
-        return [lower[name] for name in pair], label
-    single = next((lower[n] for n in SINGLES if n in lower and lower[n] != label), "")
-    if not single:
-        raise missing("text", "text")
-    return [single], label
+    singles = [(name,) for name in SINGLES if lower.get(name) != label]
+    if texts := next(
+        ([lower[name] for name in columns] for columns in (*PAIRS, *singles) if lower.keys() >= {*columns}), []
+    ):
+        return texts, label
+    raise missing("text", "text")
+
+
+def _given_texts(path: Path, there: Iterable[str], spec: TasksSpec) -> list[str]:
+    return [given_column(path, there, key, name) for key, name in (("text", spec.text), ("pair", spec.pair)) if name]
 
 
 # ---- parts ----
 
 
 def parts_of(lines: list[Line], kind: str, path: Path, folds: int | None) -> dict[str, list[Line]]:
-    """Return the rows of each part: "train", then those of TESTED in this order; with `folds` there is only "train".
+    """Return the rows of each part: "train", then as TESTED orders them; with `folds` there is only "train".
 
     Raises InputError if there are none to train or to test on.
     """
@@ -280,30 +258,23 @@ def parts_of(lines: list[Line], kind: str, path: Path, folds: int | None) -> dic
                 f"tasks.folds, or name a table without a split"
             )
         return {"train": lines}
-    if not given:
-        parts = {part: [line for line in lines if _hashed(line) == part] for part in ("train", "test")}
-        if kind != "regression":
-            seen = {word for line in parts["train"] for word in line.words}
-            side = [_hashed(line) if seen.issuperset(line.words) else "train" for line in lines]
-            parts = {part: [x for x, of in zip(lines, side, strict=True) if of == part] for part in ("train", "test")}
-    else:
+    if given:
         parts = {part: [line for line in lines if line.part == part] for part in ("train", *TESTED)}
         parts = {part: rows for part, rows in parts.items() if rows}
+    else:  # a fifth of the texts is tested on
+        side = ["train" if seed_of(0, "table", line.texts[0]) % 5 else "test" for line in lines]
+        seen = {word for line, part in zip(lines, side, strict=True) if part == "train" for word in line.words}
+        if kind != "regression":
+            pairs = zip(lines, side, strict=True)
+            side = [part if seen.issuperset(line.words) else "train" for line, part in pairs]
+        parts = {part: [x for x, of in zip(lines, side, strict=True) if of == part] for part in ("train", "test")}
     if "train" not in parts or len(parts) < 2 or not all(parts.values()):
         there = ", ".join(f"{len(rows)} of {part}" for part, rows in parts.items())
         raise InputError(f"{path} needs rows to train on and rows to test on, and has {there}")
     return parts
 
 
-def _hashed(line: Line) -> str:
-    """Return the part of a row by a hash of its first text: "test" for a fifth of all texts."""
-    return "test" if seed_of(0, "table", line.texts[0]) % 5 == 0 else "train"
-
-
 # ---- choices and marked spans ----
-# The files are tables (CSV, TSV, JSON lines, Parquet), and their rows to test on are found as those of any table
-# (`workbench.tasks.table`).
-
 ANSWER = re.compile(r"(?:choice|ending|answer|option|alternative|sol|solution)_?(\d{1,4})", re.IGNORECASE)
 LISTS = ("choices", "endings", "answers", "options")
 CONTEXTS = ("premise", "context", "passage", "text", "sentence", "goal", "ctx")
@@ -322,65 +293,54 @@ def load_own(name: str, spec: TasksSpec) -> Task:
             f"--tasks {name}: {path if rest else 'this'} {what}; give one that ends in {', '.join(FORMATS)}"
         )
     title = prefix + task_title(path)
-    if prefix == CHOICE:
-        return _choices(title, path, spec)
-    return _spans(title, path, spec)
+    return _choices(title, path, spec) if prefix == CHOICE else _spans(title, path, spec)
 
 
 def _choices(name: str, path: Path, spec: TasksSpec) -> Task:
-    """Return a table of choices as a task. Raises InputError."""
     if spec.folds:
         raise InputError(
             f"--tasks {name}: tasks.folds={spec.folds} divides tables with a label, not choices; leave it out"
         )
-    lines, row_of = _read(path, lambda columns, where: _choice(path, columns, where, spec))
-    parts = {
-        part: [row_of[line.where] for line in each] for part, each in parts_of(lines, "choice", path, None).items()
-    }
+    sides = parts_of(_read(path, _choice, spec), "choice", path, None)
+    parts = {part: [line.row for line in each] for part, each in sides.items()}
     made = {part: examples(rows, grouped=True) for part, rows in parts.items()}
     task = Task(
         name, "table", ("wrong", "right"), "accuracy", ("accuracy",), 10.0, made.pop("train"), made,
-        choice=True, notes=_warned(name, parts), predictions="csv",
+        choice=True, notes=warned(name, notes(parts)), predictions="csv",
     )  # fmt: skip
     return fingerprinted(task, spec.rows)
 
 
 def _spans(name: str, path: Path, spec: TasksSpec) -> Task:
-    """Return a table of texts with two marked spans as a task. Raises InputError."""
-    lines, row_of = _read(path, lambda columns, where: _marked(path, columns, where, spec))
-    parts = parts_of(table_files.unified(lines), "classification", path, spec.folds)
+    parts = parts_of(table_files.unified(_read(path, _marked, spec)), "classification", path, spec.folds)
     task = table_files.task_of_table(name, path, "classification", parts, spec.model_copy(update={"rows": None}))
-    rows = {part: [row_of[line.where] for line in each] for part, each in parts.items()}
+    rows = {part: [line.row for line in each] for part, each in parts.items()}
     marks = {part: [row.spans for row in each if row.spans] for part, each in rows.items()}
     task = replace(
-        task, train=replace(task.train, spans=marks["train"]), notes=(*task.notes, *_warned(name, rows, shared=False)),
+        task, train=replace(task.train, spans=marks["train"]),
+        notes=(*task.notes, *warned(name, notes(rows, shared=False))),
         tests={part: replace(each, spans=marks[part]) for part, each in task.tests.items()},
     )  # fmt: skip
-    return divided(fingerprinted(task, spec.rows), spec.folds) if spec.folds else fingerprinted(task, spec.rows)
+    task = fingerprinted(task, spec.rows)
+    return divided(task, spec.folds) if spec.folds else task
 
 
-def _warned(name: str, parts: Mapping[str, Sequence[Row]], shared: bool = True) -> tuple[str, ...]:
-    """Return the notes on the rows of a task, which are also logged."""
-    sentences = notes(parts, shared)
-    for note in sentences:
-        warn_once(f"{name}: {note}")
-    return tuple(sentences)
+Reader = Callable[[Path, Columns, str, TasksSpec], tuple[Row, Any]]  # of a file, a row, its place and the settings
 
 
-def _read(path: Path, read: Callable[[Columns, str], tuple[Row, Any]]) -> tuple[list[Line], dict[str, Row]]:
-    """Return the rows of a table and the files beside it, as lines with their label, and each row by its place."""
-    lines, row_of = list[Line](), dict[str, Row]()
+def _read(path: Path, read: Reader, spec: TasksSpec) -> list[Line]:
+    """Return the rows of a table and of the files beside it, with their labels."""
+    lines = []
     for part, file in siblings(path).items():
         for line, columns in rows_of(file):
             where = f"{file}, {line}"
-            row, name = read(columns, where)
+            row, name = read(path, columns, where, spec)
             split = next((name for name in columns if name.lower() == "split"), None)
             side = part or (side_of(columns[split], where) if split is not None else None)
-            lines.append(Line(where, side, (row.first,), name))
-            row_of[where] = row
+            lines.append(Line(where, side, (row.first,), name, row))
     if not lines:
         raise InputError(f"{path} holds no rows")
-    return lines, row_of
+    return lines
 
 
 def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
@@ -413,17 +373,15 @@ def _answers(path: Path, columns: Columns, where: str, faults: list[str]) -> lis
 def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
     """Return the columns of the texts that all answers share: the context, then the question. Raises InputError."""
     if spec.text or spec.pair:
-        return [
-            given_column(path, columns, key, name) for key, name in (("text", spec.text), ("pair", spec.pair)) if name
-        ]
+        return _given_texts(path, columns, spec)
     lower = {name.lower(): name for name in columns}
-    columns_found = [next((lower[name] for name in names if name in lower), None) for names in (CONTEXTS, QUESTIONS)]
-    if not any(columns_found):
+    usual = [next((lower[name] for name in names if name in lower), "") for names in (CONTEXTS, QUESTIONS)]
+    if not any(usual):
         raise InputError(
             f"{path} has no column 'premise' or 'question'; its columns are {listed(list(columns))}; "
             f"give --set tasks.text="
         )
-    return [name for name in columns_found if name]
+    return [name for name in usual if name]
 
 
 def _marked(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
@@ -437,6 +395,5 @@ def _marked(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[
 
 
 def _label_column(path: Path, columns: Columns, spec: TasksSpec) -> str:
-    """Return the column of the label. Raises InputError."""
     lower = {name.lower(): name for name in columns}
     return given_column(path, columns, "label", spec.label or next((lower[n] for n in LABELS if n in lower), "label"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workbench import progress
 from workbench.data import tagged_sentences, tagged_sets
 from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import PACKINGS
@@ -22,14 +19,23 @@ from workbench.spec.parts import DATA_KEYS, TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.common.baselines import by_word, cached
-from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, HeldOut, Measure, Model, Name, Scores
+from workbench.tasks.common.contract import (
+    FINE_TUNING,
+    TUNING,
+    Cost,
+    EncoderFacts,
+    HeldOut,
+    Measure,
+    Model,
+    Name,
+    Scores,
+    aside,
+    fingerprint,
+    warned,
+)
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
 from workbench.tasks.common.examples import Tagged, numbered
-from workbench.tasks.common.metrics import flat, gold_tags, micro, span_hits, tags_of, word_hits
-from workbench.tasks.common.metrics import measure as judge
-
-if TYPE_CHECKING:
-    from workbench.tasks.common.encoder_folders import EncoderFacts
+from workbench.tasks.common.metrics import flat, gold_and_predicted, metric, span_hits, span_scores, word_hits
 
 VERSION = 1  # increase it when the computation of a baseline changes
 UNUSED = ("lm_weight", "doubled")  # settings of fine-tuning that concern texts and not words
@@ -40,9 +46,9 @@ class Tagging(Measure):
     """Measure of an encoder that is fine-tuned to tag words.
 
     The first `known` of `labels` are the tags of training words; the others occur in tests only, where they are never
-    predicted. `scheme` is that of the files if the tags mark spans, and "" for parts of speech; the labels of spans are
-    in IOB2 whatever the scheme. The headline metric is computed on the first of `tests`. `notes` are sentences on
-    what is unusual about the data.
+    predicted. `scheme` is the scheme of the files if the tags mark spans, and "" for parts of speech; the labels of
+    spans are in IOB2 whatever the scheme. The headline metric is computed on the first of `tests`. `notes` are
+    sentences on what is unusual about the data.
     """
 
     name: str
@@ -59,21 +65,10 @@ class Tagging(Measure):
 
     @property
     def metric(self) -> str:  # type: ignore[override]
-        """The headline metric."""
         return "entity_f1" if self.scheme else "accuracy"
 
-    @property
-    def scorer(self) -> str:
-        """Return how the headline metric is computed, in a phrase."""
-        if not self.scheme:
-            return "accuracy over words"
-        files = "" if self.scheme == "IOB2" else f", which the files have in {self.scheme}"
-        return f"micro F1 of spans as conlleval and seqeval's default mode count them, from tags in IOB2{files}"
-
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that changes a score, with the task's own number of epochs if none is set."""
-        values = spec.model_dump(mode="json", exclude={*DATA_KEYS, *UNUSED})
-        return values | {"epochs": spec.epochs or self.epochs}
+        return spec.model_dump(mode="json", exclude={*DATA_KEYS, *UNUSED}) | {"epochs": spec.epochs or self.epochs}
 
     def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
         """Return the score of the most frequent tag, and of the most frequent tag of each word."""
@@ -86,7 +81,7 @@ class Tagging(Measure):
         return cached(f"{self.fingerprint}-tagging-{VERSION}", compute, cache)
 
     def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
-        """Return the cost of one fine-tuning, of which a batch counts windows."""
+        """Return the cost of one fine-tuning, whose batches count windows."""
         from workbench.tasks.common.token_rows import cuts
 
         room = min(options.length, spec.encoder.positions) - SPECIAL
@@ -98,14 +93,12 @@ class Tagging(Measure):
         return tuning_cost(self, spec, options, tokenizer, train, tests, windows, windows=True)
 
     def measure(self, model: Model, host: Host) -> Scores:
-        """Fine-tune a copy of the encoder and score its tags."""
         from workbench.tasks._tagger import tag
 
         return tag(self, model, host)
 
     def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
-        """Return how long the windows are."""
-        length = min(options.length, facts.longest or options.length)
+        length = facts.cut(options.length)
         return f"sentences of tagged words read in windows of {length} tokens", {"length": length}
 
 
@@ -116,13 +109,13 @@ def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
     trained on, the same ones every time.
     """
     if spec.held_out:
-        order = _order(task, "held out")
-        count = min(max(1, round(spec.held_out * len(order))), len(order) - 1)
-        test = task.train.take(sorted(order[:count]))
-        task = replace(task, train=task.train.take(sorted(order[count:])), tests={"held-out": test}, notes=())
+        kept, tested = aside(_order(task, "held out"), spec.held_out)
+        tests = {"held-out": task.train.take(sorted(tested))}
+        task = replace(task, train=task.train.take(sorted(kept)), tests=tests, notes=())
     if spec.rows is not None and spec.rows < len(task.train):
         task = replace(task, train=task.train.take(sorted(_order(task, "rows")[: spec.rows])))
-    return replace(task, fingerprint=_fingerprint(task))
+    parts = [[name, part.words, part.targets] for name, part in {"train": task.train, **task.tests}.items()]
+    return replace(task, fingerprint=fingerprint([task.name, task.labels, task.known, bool(task.scheme)], *parts))
 
 
 def _order(task: Tagging, what: str) -> list[int]:
@@ -131,14 +124,6 @@ def _order(task: Tagging, what: str) -> list[int]:
 
     order: list[int] = np.random.default_rng(seed_of(0, what, task.name)).permutation(len(task.train)).tolist()
     return order
-
-
-def _fingerprint(task: Tagging) -> str:
-    """Return 16 hex digits of a hash over everything that decides a score: words, tags, labels and scheme."""
-    sha = hashlib.sha256(json.dumps([task.name, task.labels, task.known, bool(task.scheme)]).encode())
-    for name, part in {"train": task.train, **task.tests}.items():
-        sha.update(json.dumps([name, part.words, part.targets]).encode())
-    return sha.hexdigest()[:16]
 
 
 # ---- names ----
@@ -172,9 +157,7 @@ NAMED = {
 }  # fmt: skip
 
 
-def names() -> list[Name]:
-    """Return the name, suite, metric and summary of each named set."""
-    return [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
+names: list[Name] = [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
 
 
 def accepts(word: str) -> bool:
@@ -197,8 +180,7 @@ def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
     """Return the tasks of these names, after warnings of what is unusual about their data. Raises InputError."""
     tasks = [_named(name.lower(), spec) if name.lower() in NAMED else _at_path(name) for name in names]
     for task in tasks:
-        for note in task.notes:
-            progress.warn_once(f"{task.name}: {note}")
+        warned(task.name, task.notes)
     return [fingerprinted(task, spec) for task in tasks]
 
 
@@ -251,7 +233,10 @@ MOST = 5  # tags that a sentence lists
 def load_set(name: str, path: Path, column: str) -> Tagging:
     """Return the set of tagged sentences at a path as a task. Raises InputError naming the file and the line."""
     files = tagged_sets.files_of(path)
-    read = {part: _read(file, column) for part, file in files.items()}
+    read: dict[str, list[Sentence]] = {}
+    for part, file in files.items():
+        reader = tagged_sets if file.suffix == tagged_sets.SUFFIX else tagged_sentences
+        read[part] = reader.read_raw(file, column)
     whole = [sentence for sentences in read.values() for sentence in sentences]
     spans = marks_spans(tag for sentence in whole for tag in sentence.tags)
     scheme = ""
@@ -262,29 +247,22 @@ def load_set(name: str, path: Path, column: str) -> Tagging:
     on_dev = tagged_sets.trains_on_dev(files)
     notes = [f"{files['dev'].name} is trained on, as there is no training file"] if on_dev else []
     notes += [note for part, file in files.items() for note in _faults(file, read[part], scheme)]
-    parts = tagged_sets.sides(path, {part: _usable(sentences, spans) for part, sentences in read.items()})
+    usable = {part: [each for each in sentences if each.words] for part, sentences in read.items()}
+    if spans:
+        usable = {
+            part: [Sentence(each.words, as_iob2(each.tags), each.lines) for each in sentences]
+            for part, sentences in usable.items()
+        }
+    parts = tagged_sets.sides(path, usable)
     train = parts.pop("train")
     tested = [sentence.tags for sentences in parts.values() for sentence in sentences]
     labels = tagged_sets.labels_of(path, [sentence.tags for sentence in train], tested)
-    known = {tag for sentence in train for tag in sentence.tags}
     for part, sentences in parts.items():
         file = files.get(part) or next(iter(files.values()))
-        notes += [*_unseen(part, file, sentences, known), *_shared(part, file, sentences, train)]
+        notes += _odd_tests(part, file, sentences, train)
     tests = {part: numbered(sentences, labels) for part, sentences in parts.items()}
-    return Tagging(name, labels, len(known), scheme, numbered(train, labels), tests, tuple(notes))
-
-
-def _read(file: Path, column: str) -> list[Sentence]:
-    """Return the sentences of a file, or of all Parquet files of its split."""
-    if file.suffix == tagged_sets.SUFFIX:
-        return tagged_sets.read_raw(file, column)
-    return tagged_sentences.read_raw(file, column)
-
-
-def _usable(sentences: Sequence[Sentence], spans: bool) -> list[Sentence]:
-    """Return the sentences that have words, with the tags of spans in IOB2."""
-    kept = [sentence for sentence in sentences if sentence.words]
-    return [Sentence(each.words, as_iob2(each.tags), each.lines) for each in kept] if spans else kept
+    known = len({tag for sentence in train for tag in sentence.tags})
+    return Tagging(name, labels, known, scheme, numbered(train, labels), tests, tuple(notes))
 
 
 def _faults(file: Path, sentences: Sequence[Sentence], scheme: str) -> Iterator[str]:
@@ -292,39 +270,24 @@ def _faults(file: Path, sentences: Sequence[Sentence], scheme: str) -> Iterator[
     empty = [sentence.lines[0] for sentence in sentences if not sentence.words]
     if empty:
         yield f"{file.name}, first at line {empty[0]}: {plural(len(empty), 'sentence')} without words, left out"
-    wrong = [
-        (sentence.lines[place], sentence.tags[place])
-        for sentence in sentences if scheme
-        for place in deviations(sentence.tags, scheme)
-    ]  # fmt: skip
-    if wrong:
-        line, tag = wrong[0]
+    odd = ((each, place) for each in sentences if scheme for place in deviations(each.tags, scheme))
+    if wrong := [(each.lines[place], each.tags[place]) for each, place in odd]:
         follow = "tag does not follow" if len(wrong) == 1 else "tags do not follow"
-        place = f"{file.name}, first at line {line}"
-        yield f"{place}: {len(wrong):,} {follow} {scheme} ({tag}), read as conlleval reads them"
+        what = f"{len(wrong):,} {follow} {scheme} ({wrong[0][1]}), read as conlleval reads them"
+        yield f"{file.name}, first at line {wrong[0][0]}: {what}"
 
 
-def _unseen(part: str, file: Path, sentences: Sequence[Sentence], known: set[str]) -> Iterator[str]:
-    """Yield a sentence on words of a test part whose tags no training word has."""
-    words = [
-        (line, tag)
-        for each in sentences for line, tag in zip(each.lines, each.tags, strict=True) if tag not in known
-    ]  # fmt: skip
-    if words:
+def _odd_tests(part: str, file: Path, sentences: Sequence[Sentence], train: Sequence[Sentence]) -> Iterator[str]:
+    """Yield a sentence on words of a test part whose tags no training word has, and one on training sentences in it."""
+    known, trained = {tag for each in train for tag in each.tags}, {each.words for each in train}
+    places = [place for each in sentences for place in zip(each.lines, each.tags, strict=True)]
+    if words := [(line, tag) for line, tag in places if tag not in known]:
         tags = list(dict.fromkeys(tag for _, tag in words))
         shown = ", ".join(tags[:MOST] + ([f"{len(tags) - MOST} more"] if len(tags) > MOST else []))
         have = "has a tag" if len(words) == 1 else "have tags"
-        yield (
-            f"{file.name}, first at line {words[0][0]}: {plural(len(words), 'word')} of {part} {have} that no training "
-            f"word has ({shown}), counted as errors"
-        )
-
-
-def _shared(part: str, file: Path, sentences: Sequence[Sentence], train: Sequence[Sentence]) -> Iterator[str]:
-    """Yield a sentence on sentences of a test part that are training sentences too."""
-    trained = {sentence.words for sentence in train}
-    both = [sentence for sentence in sentences if sentence.words in trained]
-    if both:
+        what = f"{plural(len(words), 'word')} of {part} {have} that no training word has ({shown}), counted as errors"
+        yield f"{file.name}, first at line {words[0][0]}: {what}"
+    if both := [each for each in sentences if each.words in trained]:
         are = "is also a training sentence" if len(both) == 1 else "are also training sentences"
         counts = f"{len(both):,} of {plural(len(sentences), 'sentence')} of {part}"
         yield f"{file.name}, first at line {both[0].lines[0]}: {counts} {are}, word by word"
@@ -337,26 +300,21 @@ def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
     """Return the metrics, times 100, of predicted label numbers (words,); the headline comes first."""
     import numpy as np
 
-    gold, guess = gold_tags(task.labels, rows), tags_of(task.labels, rows, predicted)
-    gold_array, predicted_array = np.array(flat(gold)), np.array(flat(guess))
-    if not task.scheme:
-        return {
-            name: 100 * value for name, value in judge(("accuracy", "macro_f1"), predicted_array, gold_array).items()
-        }
-    total = micro(span_hits(gold, guess).values())
-    values = {"entity_f1": total.f1, "entity_precision": total.precision, "entity_recall": total.recall}
-    return {name: 100 * value for name, value in (values | judge(("accuracy",), predicted_array, gold_array)).items()}
+    gold, guess = gold_and_predicted(task.labels, rows, predicted)
+    names = ("accuracy",) if task.scheme else ("accuracy", "macro_f1")
+    of_words = {name: metric(name, np.array(flat(guess)), np.array(flat(gold))) for name in names}
+    of_spans = {f"entity_{name}": value for name, value in span_scores(gold, guess).items()} if task.scheme else {}
+    return {name: 100 * value for name, value in (of_spans | of_words).items()}
 
 
 def by_type(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, dict[str, float]]:
     """Return precision, recall and F1, times 100, of each type of span or each tag, with the numbers behind them."""
-    gold, guess = gold_tags(task.labels, rows), tags_of(task.labels, rows, predicted)
+    gold, guess = gold_and_predicted(task.labels, rows, predicted)
     hits = span_hits(gold, guess) if task.scheme else word_hits(gold, guess)
     return {
-        kind: {"f1": 100 * h.f1, "precision": 100 * h.precision, "recall": 100 * h.recall, "gold": h.gold,
-               "predicted": h.predicted}
+        kind: {**{name: 100 * value for name, value in h.scores().items()}, "gold": h.gold, "predicted": h.predicted}
         for kind, h in hits.items()
-    }  # fmt: skip
+    }
 
 
 def columns(task: Tagging, rows: Tagged, predicted: Any) -> str:
@@ -365,9 +323,7 @@ def columns(task: Tagging, rows: Tagged, predicted: Any) -> str:
     Blanks inside a word are written as underscores, since blanks separate the columns.
     """
     lines = []
-    guesses = tags_of(task.labels, rows, predicted)
-    for words, true, guess in zip(rows.words, gold_tags(task.labels, rows), guesses, strict=True):
-        for fields in zip(words, true, guess, strict=True):
-            lines.append(" ".join("_".join(field.split()) for field in fields))
+    for words, true, guess in zip(rows.words, *gold_and_predicted(task.labels, rows, predicted), strict=True):
+        lines += [" ".join("_".join(field.split()) for field in each) for each in zip(words, true, guess, strict=True)]
         lines.append("")
     return "".join(f"{line}\n" for line in lines)

@@ -28,20 +28,20 @@ WORD = re.compile(r"[^\W_]+|[^\w\s]")
 
 
 def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
-    """Return the baselines of a task, which come from the cache if they were computed before."""
+    """Return the baselines of a task, from the cache if they were computed before; of MultiRC also "all right"."""
 
     def compute() -> dict[str, float]:
-        constant = {"all-right": headline(task, _all_right)} if task.metric == "f1a_em" else {}
+        import numpy as np
+
+        right = {"all-right": headline(task, lambda part: np.tile([0.0, 1.0], (len(_tested(part)), 1)))}
+        constant = right if task.metric == "f1a_em" else {}
         return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
 
     return cached(f"{task.fingerprint}-{VERSION}", compute, cache)
 
 
 def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | None) -> dict[str, float]:
-    """Return the baselines that the cache holds under a name; if it has none, they are computed and kept there.
-
-    The name begins with the fingerprint of the task; without a fingerprint nothing is cached.
-    """
+    """Return the baselines that the cache holds under a name, else compute and keep them; "-..." is never cached."""
     if name.startswith("-"):
         return compute()
     path = (cache or cache_root()) / "baselines" / f"{name}.json"
@@ -55,47 +55,43 @@ def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | Non
 def majority(task: Task) -> float:
     """Return the score of giving every row the shares of the training labels as its outputs; 0 in a regression.
 
-    They predict the most frequent label, or with several labels a row those that more than half of the rows have. In a
-    choice it is the place at which the right answer is most often.
+    They predict the most frequent label, or with several labels a row each label that more than half of the rows have.
+    In a choice it is the place at which the right answer is most often.
     """
     return 0.0 if task.regression else headline(task, _frequencies)  # a constant correlates with nothing
+
+
+def _tested(task: Task) -> Examples:
+    return next(iter(task.tests.values()))
 
 
 def _frequencies(task: Task) -> Any:
     """Return outputs (N, labels) for the test rows that are the same for each: log-odds, or shares, of the labels."""
     import numpy as np
 
-    targets = task.array(task.train)
+    targets, test = task.array(task.train), _tested(task)
     if task.choice:
         counts = Counter(place for rows in task.units(task.train) for place, row in enumerate(rows) if targets[row])
-        return np.array([[counts[p]] for rows in task.units(_headline(task)) for p in range(len(rows))], np.float64)
+        return np.array([[counts[place]] for rows in task.units(test) for place in range(len(rows))], np.float64)
     shares = targets.mean(0) if task.multilabel else np.bincount(targets, minlength=len(task.labels)) / len(targets)
-    return np.tile(shares - 0.5 if task.multilabel else shares, (len(_headline(task)), 1))
-
-
-def _all_right(task: Task) -> Any:
-    """Return outputs (N, 2) for the test rows that call every answer right."""
-    import numpy as np
-
-    return np.tile([0.0, 1.0], (len(_headline(task)), 1))
+    return np.tile(shares - 0.5 if task.multilabel else shares, (len(test), 1))
 
 
 def bag_of_words(task: Task) -> float:
     """Return the score of a linear model on bags of words.
 
-    Features are single words and pairs of neighbouring words; for two texts, those of each text and those that both
-    share. Feature vectors of rows have norm 1. The loss is the cross-entropy of a softmax, of a sigmoid for each label
-    with several labels a row, of a softmax over the answers of a question in a choice, or the squared error in a
-    regression, with an L2 penalty. At most 20,000 training rows are used. Two marked spans count as a second text.
+    Features are single words and pairs of neighbouring words; for two texts, the features of each text and the ones
+    that both share. Feature vectors of rows have norm 1. The loss is the cross-entropy of a softmax, of a sigmoid for
+    each label with several labels a row, of a softmax over the answers of a question in a choice, or the squared error
+    in a regression, with an L2 penalty. At most 20,000 training rows are used. Two marked spans count as a second text.
     """
     return headline(task, _linear)
 
 
 def _linear(task: Task) -> Any:
-    """Return the outputs (N, labels) of a linear model on bags of words for the test rows."""
     import numpy as np
 
-    train, test = task.train, _headline(task)
+    train, test = task.train, _tested(task)
     if len(train) > ROWS:
         units = task.units(train)
         kept = ROWS * len(units) // len(train)  # questions, or rows, evenly spread
@@ -126,27 +122,14 @@ def by_word(train: Tagged, test: Tagged) -> tuple[Any, Any]:
     for words, targets in zip(train.words, train.targets, strict=True):
         for word, target in zip(words, targets, strict=True):
             counts[word][target] += 1
-    most = _most(Counter(target for targets in train.targets for target in targets))
-    of_word = {word: _most(targets) for word, targets in counts.items()}
+
+    def most_frequent(counts: Counter[int]) -> int:
+        return min(counts, key=lambda target: (-counts[target], target))
+
+    most = most_frequent(Counter(target for targets in train.targets for target in targets))
+    of_word = {word: most_frequent(targets) for word, targets in counts.items()}
     looked_up = np.array([of_word.get(word, most) for words in test.words for word in words])
-    return np.full(test.count(), most), looked_up
-
-
-def _most(counts: Counter[int]) -> int:
-    """Return the most frequent target; of equally frequent ones, the smallest."""
-    return min(counts, key=lambda target: (-counts[target], target))
-
-
-def _headline(task: Task) -> Examples:
-    return next(iter(task.tests.values()))
-
-
-def _features(first: str, second: str | None) -> set[str]:
-    one = _grams(first)
-    if second is None:
-        return one
-    two = _grams(second)
-    return {"1" + w for w in one} | {"2" + w for w in two} | {"=" + w for w in one & two}
+    return np.full(len(looked_up), most), looked_up
 
 
 def _grams(text: str) -> set[str]:
@@ -155,11 +138,16 @@ def _grams(text: str) -> set[str]:
 
 
 def _rows(examples: Examples) -> list[set[str]]:
-    second: list[str] | list[None] = examples.second or [None] * len(examples)
+    """Return the features of each row."""
+    second = examples.second
     if examples.spans is not None:
         marked = zip(examples.first, examples.spans, strict=True)
         second = [" ".join(text[start:end] for start, end in spans) for text, spans in marked]
-    return [_features(a, b) for a, b in zip(examples.first, second, strict=True)]
+    ones = [_grams(text) for text in examples.first]
+    if second is None:
+        return ones
+    pairs = zip(ones, map(_grams, second), strict=True)
+    return [{"1" + w for w in one} | {"2" + w for w in two} | {"=" + w for w in one & two} for one, two in pairs]
 
 
 def vocabulary(examples: Examples, most: int) -> dict[str, int]:
@@ -185,7 +173,7 @@ def matrix(examples: Examples, known: dict[str, int]) -> Any:
 def _fit(inputs: Any, targets: Any, kind: str, starts: list[int] | None = None) -> Any:
     """Return the weights (features, outputs) that minimise the loss with its penalty, by L-BFGS from zero.
 
-    The loss is that of a task of this kind (`Task.kind`). The weight of the constant is not penalised. In a choice,
+    The loss belongs to tasks of this kind (`Task.kind`). The weight of the constant is not penalised. In a choice,
     `starts` are the first rows of the questions.
     """
     import numpy as np
@@ -202,13 +190,13 @@ def _fit(inputs: Any, targets: Any, kind: str, starts: list[int] | None = None) 
     def loss(flat: Any) -> tuple[float, Any]:
         weights = flat.reshape(shape)
         scores = inputs @ weights
-        if kind == "classification":
-            scores = scores - scores.max(1, keepdims=True)
-            logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
-            value, error = -(targets * logs).sum() / rows, np.exp(logs) - targets
-        elif kind == "choice":
-            scores = scores - np.maximum.reduceat(scores, starts)[question]
-            logs = scores - np.log(np.add.reduceat(np.exp(scores), starts))[question]
+        if kind in ("classification", "choice"):
+            if kind == "classification":
+                scores = scores - scores.max(1, keepdims=True)
+                logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+            else:
+                scores = scores - np.maximum.reduceat(scores, starts)[question]
+                logs = scores - np.log(np.add.reduceat(np.exp(scores), starts))[question]
             value, error = -(targets * logs).sum() / rows, np.exp(logs) - targets
         elif kind == "multilabel":
             value = (np.logaddexp(0, scores) - targets * scores).sum() / rows

@@ -21,13 +21,12 @@ from workbench.data import hugging_face
 from workbench.errors import Diverged, InputError
 from workbench.models.export import WEIGHTS
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import home_of
 from workbench.tasks.common.contract import Model, Progress, Scores, items_of
 from workbench.tasks.common.cost import step_count
-from workbench.tasks.common.encoder_folders import Classifier, has_segments, is_causal, load_encoder, row_length, states
+from workbench.tasks.common.encoder_folders import Classifier, WithHead, is_causal, load_encoder, row_length
 from workbench.tasks.common.examples import PART, Examples, Task, of_folds, over_folds
-from workbench.tasks.common.fine_tuning import Effort, Setting, fit, setting
+from workbench.tasks.common.fine_tuning import Effort, fit, setting
 from workbench.tasks.common.metrics import judged
 from workbench.tasks.common.token_rows import (
     Encoded,
@@ -57,17 +56,15 @@ def finetune_and_predict(
 ) -> tuple[Scores, dict[str, Any]]:
     """Fine-tune as `finetune` does; return the scores, and the outputs (N, labels) for each part without labels."""
     outputs, effort = _fitted(task, unlabelled, model, host)
-    labelled = {part: outputs[part] for part in task.tests}
-    values = {part: points(task, labelled[part], rows, model.seed) for part, rows in task.tests.items()}
-    first = next(iter(labelled.values()))
-    details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
-    details |= {"predicted": first.argmax(1).tolist()} if task.predictions == "numbers" else {}
-    details |= _items(task, first, task.array(next(iter(task.tests.values()))))
-    files: dict[str, str] = {}
+    values, files = dict[str, dict[str, float]](), dict[str, str]()
     for part, rows in task.tests.items():
-        files |= prediction_files(task, part, rows, labelled[part])
-    scores = effort.scores(values, _rows(task), details, files)
-    return scores, {part: outputs[part] for part in unlabelled}
+        values[part] = points(task, outputs[part], rows, model.seed)
+        files |= prediction_files(task, part, rows, outputs[part])
+    first, rows = next(iter(task.tests.items()))
+    details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
+    details |= {"predicted": outputs[first].argmax(1).tolist()} if task.predictions == "numbers" else {}
+    details |= _items(task, outputs[first], task.array(rows))
+    return effort.scores(values, _rows(task), details, files), {part: outputs[part] for part in unlabelled}
 
 
 def _over_folds(task: Task, model: Model, host: Host) -> Scores:
@@ -84,17 +81,28 @@ def _over_folds(task: Task, model: Model, host: Host) -> Scores:
         efforts.append(effort)
         if state is not None:
             state.delete()
-    if not all(np.isfinite(each).all() for each in outputs):
-        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {model.seed}) are not finite")
-    targets = [part.array(part.tests[PART]) for part in parts]
+    together, targets = np.concatenate(outputs), [part.array(part.tests[PART]) for part in parts]
+    _check_finite(task, together, model.seed)
     values = {PART: {name: 100 * value for name, value in over_folds(task, outputs, targets).items()}}
     details = {"folds": len(parts), **({"notes": list(task.notes)} if task.notes else {})}
-    details |= _items(task, np.concatenate(outputs), np.concatenate(targets))
+    details |= _items(task, together, np.concatenate(targets))
     peak = max(each.peak_memory_bytes for each in efforts)
     effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
     of_row = [number for number, fold in enumerate(task.folds) for _ in fold]
-    files = prediction_files(task, PART, task.tests[PART], np.concatenate(outputs), of_row)
+    files = prediction_files(task, PART, task.tests[PART], together, of_row)
     return effort.scores(values, _rows(task), details, files)
+
+
+def points(task: Task, outputs: Any, rows: Examples, seed: int) -> dict[str, float]:
+    """Return the metrics, times 100, of the outputs (N, labels) for these rows. Raises Diverged if one is NaN."""
+    _check_finite(task, outputs, seed)
+    values = judged(task.kind, task.metrics, outputs, task.array(rows), rows.groups)
+    return {name: 100 * value for name, value in values.items()}
+
+
+def _check_finite(task: Task, outputs: Any, seed: int) -> None:
+    if not np.isfinite(outputs).all():
+        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
 
 
 def _items(task: Task, outputs: Any, targets: Any) -> dict[str, str]:
@@ -110,7 +118,6 @@ def _rows(task: Task) -> tuple[int, int]:
 
 
 def _of_all(progress: Progress, number: int, count: int, step: int, steps: int) -> None:
-    """Report a step of one of `count` fine-tunings as a step of all of them."""
     progress(number * steps + step, count * steps)
 
 
@@ -118,9 +125,13 @@ def _fitted(
     task: Task, unlabelled: Mapping[str, Examples], trial: Model, host: Host
 ) -> tuple[dict[str, Any], Effort]:  # fmt: skip
     """Fine-tune; return the outputs (N, labels) for the task's tests and the parts without labels, and the effort."""
-    encoder, spec, unfinished = trial.folder, trial.options, trial.unfinished
-    with setting(task.name, trial.seed, host, unfinished) as where:
-        model = _classifier(encoder, task, spec, where)
+    encoder, spec = trial.folder, trial.options
+    with setting(task.name, trial.seed, host, trial.unfinished) as where:
+        kind = Classifier if task.train.spans is None else SpanPairClassifier
+        model = kind(load_encoder(encoder, spec.dropout, where.device), task.outputs, spec.dropout)
+        if spec.lm_weight:
+            model.language = LanguageLoss(model.encoder, encoder)
+        model = model.to(where.device)
         learned = doubled(task) if spec.doubled and task.symmetric else task
         length = row_length(encoder, model.encoder.config, spec.length)
         parts = (encode if learned.train.spans is None else encode_marked)(encoder, learned, length)
@@ -153,16 +164,6 @@ def _fitted(
         return outputs, where.effort(steps, earlier)
 
 
-def _classifier(folder: Path, task: Task, spec: TasksSpec, where: Setting) -> Classifier | SpanPairClassifier:
-    """Return the encoder of a folder with a new head for a task, on the device."""
-    encoder = load_encoder(folder, spec.dropout, where.device)
-    kind = Classifier if task.train.spans is None else SpanPairClassifier
-    model = kind(encoder, task.outputs, spec.dropout)
-    if spec.lm_weight:
-        model.language = LanguageLoss(encoder, folder)
-    return model.to(where.device)
-
-
 def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tensor:
     """Return the loss of a batch: cross-entropy of outputs (B, labels), or squared error of outputs (B, 1).
 
@@ -183,15 +184,15 @@ def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tens
 def choice_loss(outputs: Tensor, targets: Tensor, sizes: list[int], total: bool) -> Tensor:
     """Return the cross-entropy of a softmax over the answers of each question: its mean over questions, or its sum.
 
-    The outputs (N, 1) and the targets (N,), 1 for the right answer and else 0, are those of all answers; `sizes` (Q,)
-    are the numbers of answers of the questions, one after another.
+    The outputs (N, 1) and the targets (N,), 1 for the right answer and else 0, have an entry for each answer; `sizes`
+    (Q,) are the numbers of answers of the questions, one after another.
     """
     logs = torch.cat([torch.log_softmax(part, 0) for part in outputs[:, 0].split(sizes)])
     loss = -(logs * targets).sum()
     return loss if total else loss / len(sizes)
 
 
-def predict(model: Classifier | SpanPairClassifier, data: Encoded, device: str) -> Any:
+def predict(model: Classifier, data: Encoded, device: str) -> Any:
     """Return the outputs (N, labels), float32, in the order of the data."""
     outputs = np.zeros((len(data), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
@@ -199,17 +200,6 @@ def predict(model: Classifier | SpanPairClassifier, data: Encoded, device: str) 
             inputs, _ = data.batch(rows, device)
             outputs[rows] = model(inputs).float().cpu().numpy()
     return outputs
-
-
-def points(task: Task, outputs: Any, rows: Examples, seed: int) -> dict[str, float]:
-    """Return the metrics of the outputs (N, labels) for these rows times 100.
-
-    Raises Diverged if an output is NaN or infinite.
-    """
-    if not np.isfinite(outputs).all():
-        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
-    values = judged(task.kind, task.metrics, outputs, task.array(rows), rows.groups)
-    return {name: 100 * value for name, value in values.items()}
 
 
 # ---- the auxiliary loss of language modelling ----
@@ -230,30 +220,27 @@ class LanguageLoss(nn.Module):
     def __init__(self, encoder: Any, folder: Path) -> None:
         super().__init__()
         self.table: nn.Embedding = encoder.get_input_embeddings()
-        vocabulary, width = self.table.weight.shape
-        if not is_causal(encoder.config):
+        config, (vocabulary, width) = encoder.config, self.table.weight.shape
+        if not is_causal(config):
             raise InputError(
                 f"tasks.lm_weight: {folder} holds an encoder whose positions see later ones, so it cannot be trained "
                 f"to predict the next token; set tasks.lm_weight=0"
             )
         weights = _head_of_run(folder)
+        tied = config.model_type in hugging_face.CAUSAL and getattr(config, "tie_word_embeddings", False)
         self.transform: nn.Module | None = None
         if weights:
-            dense, norm = nn.Linear(encoder.config.hidden_size, width), nn.LayerNorm(width, eps=1e-12)
+            dense, norm = nn.Linear(config.hidden_size, width), nn.LayerNorm(width, eps=1e-12)
             self.transform = nn.Sequential(dense, nn.GELU(), norm)
             self.bias = nn.Parameter(weights["bias"].clone())
             dense.load_state_dict({"weight": weights["dense.weight"], "bias": weights["dense.bias"]})
             norm.load_state_dict({"weight": weights["norm.weight"], "bias": weights["norm.bias"]})
-        elif (
-            encoder.config.model_type in hugging_face.CAUSAL
-            and getattr(encoder.config, "tie_word_embeddings", False)
-            and width == encoder.config.hidden_size
-        ):
+        elif tied and width == config.hidden_size:
             self.register_buffer("bias", torch.zeros(vocabulary), persistent=False)
         else:
             raise InputError(
-                f"tasks.lm_weight: {folder} has no head that predicts the next token: neither that of a causal-lm run, "
-                f"nor a token table that is also the output layer, as in GPT-2; set tasks.lm_weight=0"
+                f"tasks.lm_weight: {folder} has no head that predicts the next token: neither the head of a causal-lm "
+                f"run, nor a token table that is also the output layer, as in GPT-2; set tasks.lm_weight=0"
             )
 
     def forward(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
@@ -292,33 +279,20 @@ def _head_of_run(folder: Path) -> dict[str, Tensor]:
 # ---- the classifier of two marked spans ----
 
 
-class SpanPairClassifier(nn.Module):
+class SpanPairClassifier(Classifier):
     """One linear layer on the states of two spans, each a mean weighted by a softmax of one linear layer.
 
-    This is how SuperGLUE's baseline reads WSC (Wang et al. 2019, section 4.1; the pooling is that of Lee et al. 2017).
+    This is how SuperGLUE's baseline reads WSC (Wang et al. 2019, section 4.1; the pooling is from Lee et al. 2017).
     In a causal encoder the states of a span depend only on the text before them.
     """
 
     def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
-        super().__init__()
-        self.encoder: Any = encoder
-        self.segments = has_segments(encoder)
-        self.language: nn.Module | None = None  # predicts the next token, if that is trained too (`language_loss`)
-        self.dropout = nn.Dropout(dropout)
-        width = int(encoder.config.hidden_size)  # type: ignore[union-attr, arg-type]
-        self.attention = nn.Linear(width, 1)
-        self.head = nn.Linear(2 * width, outputs)
+        WithHead.__init__(self, encoder, dropout)
+        self.language = None
+        self.attention, self.head = nn.Linear(self.width, 1), nn.Linear(2 * self.width, outputs)
         for layer in (self.attention, self.head):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
-
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return outputs (B, labels) of input tensors (B, L) with `spans` (B, 2, 2)."""
-        return self.classify(self.states(inputs), inputs)
-
-    def states(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return the last hidden states (B, L, D) of input tensors (B, L)."""
-        return states(self.encoder, self.segments, inputs)
 
     def classify(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Return outputs (B, labels) of the states (B, L, D), at `spans` (B, 2, 2) of the inputs."""
@@ -345,23 +319,9 @@ MOST = 1_000_000  # outputs in a file, beyond which it has only what was predict
 
 
 def prediction_files(task: Task, part: str, rows: Examples, outputs: Any, folds: Sequence[int] = ()) -> dict[str, str]:
-    """Return {ending: content} of the predictions of a user's table, from outputs (N, labels); {} for other tasks.
-
-    `folds` are the numbers of the folds in which the rows were tested, if they were.
-    """
+    """Return {ending: content} of the predictions of a user's table by outputs (N, labels); {} for other tasks."""
     if task.predictions != "csv":
         return {}
-    target = io.StringIO(newline="")
-    writer = csv.writer(target, lineterminator="\n")
-    columns = _prediction_columns(task, rows, outputs, folds)
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return {f".{part}.csv": target.getvalue()}
-
-
-def _prediction_columns(task: Task, rows: Examples, outputs: Any, folds: Sequence[int]) -> dict[str, Sequence[Any]]:
-    """Return the columns of the file by their names."""
-    import numpy as np
     from scipy.special import softmax
 
     columns: dict[str, Sequence[Any]] = {"text": rows.first}
@@ -372,22 +332,22 @@ def _prediction_columns(task: Task, rows: Examples, outputs: Any, folds: Sequenc
     if folds:
         columns["fold"] = folds
     columns |= {"gold": _named(task, rows.targets), "predicted": _named(task, _predicted(task, outputs))}
-    if outputs.size > MOST:
-        return columns
-    if task.kind == "classification":
-        names, scores = [f"probability of {label}" for label in task.labels], softmax(outputs, axis=1)
-    else:
-        names, scores = [f"output for {label}" for label in task.labels], outputs
-    named = zip(names if len(names) == scores.shape[1] else ["output"], scores.T, strict=True)
-    number = float if task.kind == "regression" else np.float32
-    return columns | {name: [str(number(score)) for score in column] for name, column in named}
+    if outputs.size <= MOST:
+        classes = task.kind == "classification"
+        scores = softmax(outputs, axis=1) if classes else outputs
+        names = [f"{'probability of' if classes else 'output for'} {label}" for label in task.labels]
+        number = float if task.kind == "regression" else np.float32
+        for name, column in zip(names if len(names) == scores.shape[1] else ["output"], scores.T, strict=True):
+            columns[name] = [str(number(score)) for score in column]
+    target = io.StringIO(newline="")
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return {f".{part}.csv": target.getvalue()}
 
 
 def _predicted(task: Task, outputs: Any) -> list[Any]:
-    """Return the prediction for each row, in the form of `Examples.targets`.
-
-    It is None for the rows of a choice, since they are answers to one question, of which only one can be right.
-    """
+    """Return the prediction for each row, as `Examples.targets`; None for the answers of a choice."""
     if task.kind == "choice":
         return [None] * len(outputs)
     if task.kind == "regression":
@@ -404,8 +364,7 @@ def _named(task: Task, targets: Sequence[Any]) -> list[Any]:
     if task.kind in ("regression", "choice"):
         return ["" if target is None else target for target in targets]
     if task.kind == "multilabel":
-        join: Callable[[list[str]], str] = (
-            json.dumps if any(SEPARATOR in label for label in task.labels) else SEPARATOR.join
-        )
+        listed = any(SEPARATOR in label for label in task.labels)
+        join: Callable[[list[str]], str] = json.dumps if listed else SEPARATOR.join
         return [join([task.labels[label] for label in target]) for target in targets]
     return [task.labels[target] for target in targets]

@@ -1,11 +1,13 @@
 """The contract of a kind of task: what a file of this folder, an installed package or a file of one's own provides.
 
-A kind of task is a module with `names` and `load` (`Kind`). What it loads are measures (`Measure`), each of which gives
-one score of an encoder, or one for each fine-tuning seed. Everything in which kinds differ is a member of these two.
+A kind of task is a module with `names` and `load` (`Kind`). It loads measures (`Measure`); each gives one
+score of an encoder, or one for each fine-tuning seed. Everything in which kinds differ is a member of these two.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from workbench import __version__
+from workbench.errors import plural
+from workbench.progress import warn_once
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.spec.run_spec import RunSpec, digest
@@ -20,11 +24,11 @@ from workbench.spec.scoring import score_file
 from workbench.store.run_directory import RunDir
 
 if TYPE_CHECKING:
-    from workbench.tasks.common.encoder_folders import EncoderFacts
     from workbench.tasks.common.fine_tuning import Unfinished
     from workbench.training.distributed import Ranks
 
 FINE_TUNING = "fine-tuning"
+SHOWN = 3  # rows that a sentence names
 MOST_ITEMS = 10_000  # test items whose results a score keeps; of more, another sample would hardly change an accuracy
 # What the readers of a setting `tasks.NAME` are called; all others are settings of fine-tuning.
 READERS = {
@@ -52,34 +56,57 @@ HeldOut = Callable[[], tuple[DataSpec, Path]]  # returns a corpus and the folder
 Name = tuple[str, str, str, str]  # a name under --tasks, the suite of its scores, the headline metric, a short summary
 
 
+@dataclass(frozen=True)
+class Origin:
+    """How the run of an encoder measures it (`models.export.add_origin`)."""
+
+    row_length: int  # tokens of a row of pre-training
+    scale: str
+    tasks: Mapping[str, Any]  # settings of fine-tuning
+
+
+@dataclass(frozen=True)
+class EncoderFacts:
+    """Sizes of an encoder, and how it reads texts."""
+
+    layers: int
+    hidden: int
+    longest: int | None  # tokens that it can read, None if there is no limit
+    reads_last: bool  # whether a text is read at its last token
+    origin: Origin | None = None  # how its run measures it, None for a model that others trained
+
+    def cut(self, length: int) -> int:
+        """Return the tokens of a text that is cut to `length` tokens, or to fewer if the encoder reads fewer."""
+        return min(length, self.longest or length)
+
+
 class Kind(Protocol):
-    """A kind of task: a module with these functions, and where the defaults are wrong with more names.
+    """A kind of task: a module with `names` and `load`, and where the defaults are wrong with more members.
+
+    A member is a constant, or a function that returns it.
 
     - `groups`: words under `--tasks`, in lower case, that stand for several names
     - `accepts(word) -> bool`: whether a word under `--tasks` that is none of these selects this kind, by its form
-    - `trains`: whether weights of the encoder are trained, False by default; or a function of the options
-    - `reads`: the settings `tasks.NAME` that the tasks read, none by default; or a function of the word and the options
+    - `trains`: whether weights of the encoder are trained, False by default; as a function it gets the options
+    - `reads`: the settings `tasks.NAME` that are read, none by default; as a function it gets the word and the options
     - `downloads(word, options) -> bool`: whether the data of a word has to be downloaded from the hub
     - `uses_text`: whether the tasks are made from the held-out text of the corpus, False by default
     """
 
-    def names(self) -> Sequence[Name]:
-        """Return what `--tasks` accepts; a name with a capitalised word, such as `tag:FILE`, stands for a form."""
-
-    def load(self, names: Sequence[str], options: TasksSpec, text: HeldOut | None) -> Iterable[Measure]:
-        """Return the measures of these names, as the user wrote them.
-
-        `text` returns the prepared corpus. A `Suite` may say which members of a suite are missing. Raises InputError
-        for data that cannot be used.
-        """
+    names: Sequence[
+        Name
+    ]  # what `--tasks` accepts; a name with a capitalised word, such as `tag:FILE`, stands for a form
+    # Returns the measures of some names, as the user wrote them, made with the options and the prepared corpus; in a
+    # `Suite` if members of a suite may be missing. Raises InputError for data that cannot be used.
+    load: Callable[[Sequence[str], TasksSpec, HeldOut | None], Iterable[Measure]]
 
 
 class Measure(Protocol):
     """One way of measuring an encoder, as plain data. Subclasses need `cost` and `measure`, and most need `settings`.
 
-    `name` names the scores, `suite` is the group of tasks with which a report averages them, `metric` is the headline
-    metric, a number from 0 to 100. `fingerprint` is a hash of all texts and labels. `act` names one measurement in
-    messages; measures that train weights have `FINE_TUNING`, and all others are also taken during training.
+    A report averages the scores of a `suite`. `metric` is the headline metric, a number from 0 to 100, and
+    `fingerprint` is a hash of all texts and labels. `act` names one measurement in messages; measures that train
+    weights have `FINE_TUNING`, and all others are also taken during training.
     """
 
     name: str
@@ -155,8 +182,8 @@ class Model:
 class Cost:
     """Cost of one score in FLOPs of matrix products (`flops`, convention `matmul`), training included.
 
-    Measures that train have `steps`, each of which reads its rows in `passes`, and `lengths`, the tokens of some
-    training rows.
+    Measures that train have `steps`, each with some `passes` over its rows, and `lengths`, the tokens of some training
+    rows.
     """
 
     flops: float
@@ -167,11 +194,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Scores:
-    """What one measurement found: the metrics, times 100, of each part, of which the first has the headline metric.
+    """Result of one measurement: the metrics, times 100, of each part; the first part has the headline metric.
 
-    `rows` are the numbers of rows that were trained on, and tested on for the headline metric. `details` are further
-    facts; each becomes a key of the score's file. `files` are texts that are kept in `predictions` of a run: they have
-    the name of the score's file with the keys as endings. `seconds` are counted by the caller if they are None.
+    `rows` are the numbers of rows that were trained on, and tested on for the headline metric. `details` become keys of
+    the score's file. `files` are kept in `predictions` of a run, under the name of the score's file with the keys as
+    endings. `seconds` are counted by the caller if they are None.
     """
 
     values: Mapping[str, Mapping[str, float]]
@@ -198,9 +225,8 @@ class Suite:
 class Score:
     """Score of one encoder by one measure, as its file holds it; all metrics are times 100.
 
-    `value` is the headline metric on the first part of `values`. `seed` is that of fine-tuning, 0 if nothing is drawn
-    at random. `finetune` holds the settings, whatever the kind of measure. `peak_memory_bytes` is the peak memory of a
-    process that fine-tuned.
+    `value` is the headline metric on the first part of `values`. `seed` is the seed of fine-tuning, 0 if nothing is
+    drawn at random. `finetune` holds the settings, whatever the kind of measure.
     """
 
     task: str
@@ -259,28 +285,57 @@ def score_digest(measure: Measure, options: TasksSpec) -> str:
 
 
 def score_name(measure: Measure, options: TasksSpec, seed: int) -> str:
-    """Return the name of the file of this score."""
     return score_file(measure.name, score_digest(measure, options), seed)
 
 
 def items_of(right: Sequence[float]) -> dict[str, str]:
-    """Return the fact `items` of a score: "+" for each test item that is right, "-" for a wrong one, "=" for a half.
-
-    The accuracy is the mean over the items. There is no such fact of more than MOST_ITEMS.
-    """
+    """Return the fact `items` of a score, a sign for each test item (`as_signs`), if there are at most MOST_ITEMS."""
     return {"items": as_signs(right)} if len(right) <= MOST_ITEMS else {}
 
 
 def as_signs(right: Sequence[float]) -> str:
-    """Return a character for each of 1, 0.5 and 0: "+", "=" and "-"."""
+    """Return "+" for each item that is right (1), "=" for a half (0.5) and "-" for a wrong one (0)."""
     return "".join("-=+"[round(2 * float(value))] for value in right)
 
 
-def keep(run: RunDir, name: str, score: Score, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a score with further facts to the file `name` of a run, after its files; return its content.
+def fingerprint(*contents: Any) -> str:
+    """Return 16 hex digits of a hash over the JSON of everything that decides a score: name, labels, texts, targets."""
+    return hashlib.sha256("".join(map(json.dumps, contents)).encode()).hexdigest()[:16]
 
-    If kernels for the CPU were to be used and could not be compiled, the score holds the reason.
+
+def aside(order: list[int], share: float) -> tuple[list[int], list[int]]:
+    """Divide rows in a random order: return all others, and a share of them to test on, both with at least one row."""
+    count = min(max(1, round(share * len(order))), len(order) - 1)
+    return order[count:], order[:count]
+
+
+def odd_rows(places: Sequence[str], tested: str, what: str) -> list[str]:
+    """Return a sentence on the rows at these places, which have something odd, with the first few places; [] for none.
+
+    `tested` says among which rows they are, such as "40 to test on".
     """
+    if not places:
+        return []
+    have = "has" if len(places) == 1 else "have"
+    return [f"{plural(len(places), 'row')} of the {tested} {have} {what}: {first_of(places)}"]
+
+
+def first_of(places: Sequence[str]) -> str:
+    """Return the first few of some places of rows, and how many more there are, for a sentence about these rows."""
+    rest = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
+    return "; ".join(places[:SHOWN]) + rest
+
+
+def warned(name: str, notes: Iterable[str]) -> tuple[str, ...]:
+    """Return the notes on the data of a task, after a warning of each."""
+    kept = tuple(notes)
+    for note in kept:
+        warn_once(f"{name}: {note}")
+    return kept
+
+
+def keep(run: RunDir, name: str, score: Score, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a score with further facts to the file `name` of a run, after its files; return its content."""
     from workbench.cpu import compiled
 
     facts = {**facts, **({"kernels_fault": fault} if (fault := compiled.fault()) else {})}

@@ -1,8 +1,8 @@
 """Cost of measuring an encoder: FLOPs by which `auto` chooses points during training, and the time of fine-tuning here.
 
 The FLOPs are the same for every objective, so that all arms of an experiment are scored at the same points. They follow
-from numbers of tokens and are never timed, so every worker and every machine computes the same. Lengths of training
-rows are those of at most SAMPLE rows, evenly spread. They are approximate: words and texts that are tokenized apart in
+from numbers of tokens and are never timed, so every worker and machine computes the same. At most SAMPLE
+training rows, evenly spread, are counted. The numbers are approximate: words and texts that are tokenized apart in
 fine-tuning are counted together here, and the tokens of padding, which are few in batches by length, are not.
 """
 
@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from workbench.errors import plural
 from workbench.models import flops
 from workbench.progress import clock
 from workbench.spec.host import Host, cores, threads_for_each
-from workbench.spec.parts import EncoderSpec, TasksSpec, size_in_words
+from workbench.spec.parts import TasksSpec, size_in_words
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import ResolvedSpec
 from workbench.tasks.common.contract import FINE_TUNING, Cost, Measure, Suite
@@ -33,8 +33,6 @@ SPECIAL = 2  # [CLS] and [SEP] of each text
 SAMPLE = 1000  # rows whose lengths are counted
 BACKWARD = 2  # times the products of a forward pass
 
-Rows = list[list[int]]  # for each example the tokens of each of its rows
-T = TypeVar("T")
 _counted: dict[tuple[str, str, int], Counter[int]] = {}
 
 
@@ -59,15 +57,15 @@ def reading_cost(
 
 
 @functools.lru_cache(4)
-def _tokenizer(folder: str) -> Any:
+def _tokenizer(folder: Path) -> Any:
     from workbench.data.tokenizer import fast
 
-    return fast(Path(folder))
+    return fast(folder)
 
 
 def pieces_of(tokenizer: Path, texts: Sequence[str]) -> list[int]:
     """Return the number of tokens of each text, without special ones, by the tokenizer in a folder."""
-    return [len(each.ids) for each in _tokenizer(str(tokenizer)).encode_batch(texts, add_special_tokens=False)]
+    return [len(each.ids) for each in _tokenizer(tokenizer).encode_batch(texts, add_special_tokens=False)]
 
 
 def step_count(rows: int, epochs: float, options: TasksSpec) -> int:
@@ -89,11 +87,17 @@ def tuning_cost(
     """
     limit = min(options.length, spec.encoder.positions)
 
-    def count(examples: Sequence[list[str]]) -> Rows:
-        some = _some(examples)
+    def count(examples: Sequence[list[str]]) -> list[list[int]]:
+        """Return for at most SAMPLE examples, evenly spread, the tokens of each row."""
+        step = max(1.0, len(examples) / SAMPLE)
+        some = [examples[int(place * step)] for place in range(min(len(examples), SAMPLE))]
         pieces = iter(pieces_of(tokenizer, [text for texts in some for text in texts]))
         read = rows_of or (lambda counts: [min(limit, max(1, each) + SPECIAL) for each in counts])
         return [read([next(pieces) for _ in texts]) for texts in some]
+
+    def mean_forward(examples: list[list[int]]) -> float:
+        total = sum(flops.encoder(spec.encoder, length).matmul for rows in examples for length in rows)
+        return total / max(1, len(examples))
 
     trained, number = count(train), len(train) * repeats
     if windows:
@@ -103,29 +107,16 @@ def tuning_cost(
     epochs = float(measure.settings(options)["epochs"])
     steps = step_count(round(number * share), epochs, options) * max(1, folds)
     tested = [example for part in tests for example in part]
-    step = (1 + BACKWARD) * options.batch * _mean_forward(spec.encoder, trained)
-    reading = passes * len(tested) * _mean_forward(spec.encoder, count(tested))
-    lengths = [length for rows in trained for length in rows]
-    return Cost(steps * step + reading, steps, passes, lengths)
-
-
-def _some(examples: Sequence[T]) -> list[T]:
-    """Return at most SAMPLE examples, evenly spread."""
-    step = max(1.0, len(examples) / SAMPLE)
-    return [examples[int(place * step)] for place in range(min(len(examples), SAMPLE))]
-
-
-def _mean_forward(encoder: EncoderSpec, examples: Rows) -> float:
-    """Return the mean FLOPs of reading one of the examples."""
-    total = sum(flops.encoder(encoder, length).matmul for rows in examples for length in rows)
-    return total / max(1, len(examples))
+    step = (1 + BACKWARD) * options.batch * mean_forward(trained)
+    reading = passes * len(tested) * mean_forward(count(tested))
+    return Cost(steps * step + reading, steps, passes, [length for rows in trained for length in rows])
 
 
 # ---- the points of training at which measures are taken ----
-# Only measures that train no weights of the encoder are taken: zero-shot pairs, linear probes and embeddings. Those of
-# one suite share their points, because a report shows their mean. `auto` goes from the cheapest suite to the most
-# expensive one and gives each the longest of SERIES whose cost, added to that of the suites before it, is within SHARE
-# of the run's training FLOPs.
+# Only measures that train no weights of the encoder are taken: zero-shot pairs, linear probes and embeddings. Measures
+# of one suite share their points, because a report shows their mean. `auto` goes from the cheapest suite to the most
+# expensive one and gives each the longest of SERIES that keeps the cost of all suites so far within SHARE of the run's
+# training FLOPs.
 
 SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
 SERIES = (6, 3, 2)  # numbers of points that `auto` tries; the points of each are a part of those before it
@@ -135,7 +126,7 @@ SERIES = (6, 3, 2)  # numbers of points that `auto` tries; the points of each ar
 class Series:
     """Measures of one suite and their points.
 
-    `each` is the cost of one point, as a share of the run's training FLOPs.
+    `each` is the cost of one point, `share` the cost of all points, as shares of the run's training FLOPs.
     """
 
     suite: str
@@ -145,7 +136,6 @@ class Series:
 
     @property
     def share(self) -> float:
-        """Return the cost of all points, as a share of the run's training FLOPs."""
         return self.each * len(self.points)
 
 
@@ -162,25 +152,23 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
     if not suites or plan.steps == plan.first or tasks.at == "none" or tasks.held_out:
         return []  # a search compares the scores at the ends of its runs
     whole = (plan.steps - plan.first) * plan.flops_per_step["matmul"]
-    costs = {name: sum(m.cost(spec, tasks, tokenizer).flops for m in measures) for name, measures in suites.items()}
-    each = {name: cost / whole for name, cost in costs.items()}
-    made, spent = [], 0.0
+    each = {
+        name: sum(measure.cost(spec, tasks, tokenizer).flops for measure in measures) / whole
+        for name, measures in suites.items()
+    }
+    made, spent, convention = [], 0.0, spec.budget.convention
     for name in sorted(suites, key=lambda name: (each[name], name)):
-        chosen = _chosen(spec, plan, tasks.at, each[name], SHARE - spent)
+        if tasks.at == "words":
+            chosen = snapshots.word_points(spec, plan)
+        elif tasks.at == "auto":
+            candidates = (snapshots.log_points(plan, count, convention) for count in SERIES)
+            left = SHARE - spent
+            chosen = next((points for points in candidates if points and len(points) * each[name] <= left), [])
+        else:
+            chosen = snapshots.log_points(plan, snapshots.count_of(tasks.at), convention)
         spent += each[name] * len(chosen)
         made.append(Series(name, tuple(suites[name]), tuple(chosen), each[name]))
     return made
-
-
-def _chosen(spec: RunSpec, plan: Plan, setting: str, each: float, left: float) -> list[Point]:
-    """Return the points of a suite; `each` is the cost of one, and `auto` may spend at most `left`."""
-    if setting == "words":
-        return snapshots.word_points(spec, plan)
-    convention = spec.budget.convention
-    if setting != "auto":
-        return snapshots.log_points(plan, snapshots.count_of(setting), convention)
-    candidates = (snapshots.log_points(plan, count, convention) for count in SERIES)
-    return next((one for one in candidates if one and len(one) * each <= left), [])
 
 
 def schedule_points(series_of_suites: Iterable[Series]) -> list[Point]:
@@ -207,32 +195,28 @@ def schedule_rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
 
 
 def schedule_sentence(suites: Sequence[Mapping[str, Any]], setting: str) -> str:
-    """Return a sentence on the `rows` of a setting of --evaluate-at; "" if nothing can be measured during training."""
-    taken = [
-        f"{row['suite']} at {_span(row['least_points'], row['most_points'])} "
-        f"(at most {_percent(row['all_points'])} of a run's compute)"
-        for row in suites
-        if row["most_points"]
-    ]
-    left = [f"{row['suite']} (one costs {_percent(row['one_point'])})" for row in suites if not row["most_points"]]
+    """Return a sentence on the rows of `schedule_rows` under --evaluate-at; "" if there are none."""
+
+    def percent(share: float) -> str:
+        return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:,.0f} %"
+
+    taken, left = list[str](), list[str]()
+    for row in suites:
+        least, most = row["least_points"], row["most_points"]
+        if most:
+            points = plural(most, "point") if least == most else f"{least} to {most} points"
+            taken.append(f"{row['suite']} at {points} (at most {percent(row['all_points'])} of a run's compute)")
+        else:
+            left.append(f"{row['suite']} (one costs {percent(row['one_point'])})")
     parts = [", ".join(taken)] if taken else []
     if left and setting == "auto":
         parts.append(
-            f"no point of {' or '.join(left)} fits into {_percent(SHARE)} of a run's compute "
+            f"no point of {' or '.join(left)} fits into {percent(SHARE)} of a run's compute "
             "(--evaluate-at log:6 takes 6 points whatever they cost)"
         )
     elif left:
         parts.append(f"none, because the run ends before the first point of --evaluate-at {setting}")
     return f"scores during training: {'; '.join(parts)}" if parts else ""
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:,.0f} %"
-
-
-def _span(least: int, most: int) -> str:
-    """Return `1 point`, `6 points` or `1 to 2 points`."""
-    return plural(most, "point") if least == most else f"{least} to {most} points"
 
 
 # ---- the time of fine-tuning here ----
@@ -241,18 +225,10 @@ def _span(least: int, most: int) -> str:
 # timed with DEEP of them.
 
 DEEP = 4  # layers
-TRIES = 3  # steps, of which the fastest counts: other processes may disturb some
+TRIES = 3  # steps; the fastest counts, since other processes may disturb some
 ENOUGH = 1.0  # seconds of steps, after which no further step is timed
 MOST = {"cpu": 4e11, "cuda": 6e13}  # FLOPs of a timed step; with more, it has fewer rows
 SHORT = 16  # tokens of the rows of the first timing
-
-
-@dataclass(frozen=True)
-class Speed:
-    """The time of a step: `step` seconds, and `product` more for each FLOP in matrix products."""
-
-    step: float
-    product: float
 
 
 def planned_time(
@@ -283,31 +259,28 @@ def planned_time(
 
 
 def tuning_seconds(spec: ResolvedSpec, costs: Sequence[Cost], options: TasksSpec, host: Host) -> list[float]:
-    """Return the seconds that one fine-tuning at each cost takes here, reading its tests included."""
-    lengths = sorted(length for cost in costs for length in cost.lengths) or [2 * SHORT]
-    middle = max(2 * SHORT, lengths[len(lengths) * 3 // 4])
-    speed = measured(spec, options, host, (SHORT, min(middle, spec.encoder.positions)))
-    return [cost.steps * cost.passes * speed.step + speed.product * cost.flops for cost in costs]
+    """Return the seconds that one fine-tuning at each cost takes here, reading its tests included.
 
-
-def measured(spec: ResolvedSpec, tasks: TasksSpec, host: Host, lengths: Sequence[int]) -> Speed:
-    """Return the speed of the fine-tuner here with an encoder of a spec, by steps with rows of two lengths."""
+    Steps with rows of two lengths are timed: a step takes a constant time, and more for each FLOP in matrix products.
+    """
     device = host.resolved_device()
     precision = host.resolved_precision(spec.encoder.hidden)
     host = replace(host, device=device, precision=precision, threads=host.threads or cores())
     layers = min(DEEP, spec.encoder.layers)
-    sizes = {"layers": layers, "dropout": tasks.dropout, "attention_dropout": tasks.dropout}
+    sizes = {"layers": layers, "dropout": options.dropout, "attention_dropout": options.dropout}
     shallow = spec.changed({f"encoder.{name}": value for name, value in sizes.items()})
     most = MOST.get(device.partition(":")[0], MOST["cpu"])
+    lengths = sorted(length for cost in costs for length in cost.lengths) or [2 * SHORT]
+    middle = max(2 * SHORT, lengths[len(lengths) * 3 // 4])
     works, seconds = list[float](), list[float]()
-    for length in lengths:
+    for length in (SHORT, min(middle, spec.encoder.positions)):
         row = (1 + BACKWARD) * flops.encoder(shallow.encoder, length).matmul
-        rows = max(1, min(tasks.batch, int(most / row)))
+        rows = max(1, min(options.batch, int(most / row)))
         works.append(float(rows * row))
-        seconds.append(_timed(shallow, tasks, host, rows, length))
+        seconds.append(_timed(shallow, options, host, rows, length))
     product = max(0.0, (seconds[1] - seconds[0]) / (works[1] - works[0]))
-    start = max(0.0, seconds[1] - product * works[1])
-    return Speed(start * spec.encoder.layers / layers, product)
+    step = max(0.0, seconds[1] - product * works[1]) * spec.encoder.layers / layers
+    return [cost.steps * cost.passes * step + product * cost.flops for cost in costs]
 
 
 def _timed(spec: ResolvedSpec, tasks: TasksSpec, host: Host, rows: int, length: int) -> float:

@@ -1,11 +1,10 @@
-"""Classifier: an encoder with one linear layer on the state of one token, [CLS] or in some families the last one."""
+"""Encoders in folders: loading and checking them, how they read texts, and the classifier on top of one."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +19,50 @@ from workbench.errors import InputError
 from workbench.models import electra
 from workbench.models.export import ORIGIN
 from workbench.spec.parts import TUNING_FIELDS, TasksSpec
+from workbench.tasks.common.contract import EncoderFacts, Origin
 
 REFUSED = "cannot be loaded as an encoder"
 
 
-class Classifier(nn.Module):
-    """Dropout on the state of one position, then one linear layer, as in the released code (docs/electra.md 5).
+class WithHead(nn.Module):
+    """An encoder, to which subclasses add a head on its last states."""
 
-    The position is the first real token; it is the last one if the encoder is causal or, as XLNet, ends its rows
-    with [CLS].
-
-    `ElectraForSequenceClassification` is not used because it has a further dense layer in between.
-    """
-
-    def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
+    def __init__(self, encoder: Any, dropout: float = 0.0) -> None:
         super().__init__()
-        self.encoder: Any = encoder
+        self.encoder = encoder
         self.segments = has_segments(encoder)
         self.reads_last = reads_last(encoder.config)
-        self.language: nn.Module | None = None  # predicts the next token, if that is trained too (`language_loss`)
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(encoder.config.hidden_size, outputs)  # type: ignore[union-attr, arg-type]
-        nn.init.xavier_uniform_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return outputs (B, labels) of input tensors (B, L)."""
-        return self.classify(self.states(inputs), inputs)
+        self.width = int(encoder.config.hidden_size)
 
     def states(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return the last hidden states (B, L, D) of input tensors (B, L)."""
         return states(self.encoder, self.segments, inputs)
+
+
+def head_layer(inputs: int, outputs: int) -> nn.Linear:
+    """Return a linear layer with Glorot's initial weights and a bias of 0."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Classifier(WithHead):
+    """Dropout on the state of one position, then one linear layer, as in the released code (docs/electra.md 5).
+
+    The position is the first real token; it is the last one if the encoder is causal or, as XLNet, ends its rows
+    with [CLS]. `ElectraForSequenceClassification` is not used because it has a further dense layer in between.
+    """
+
+    def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
+        super().__init__(encoder, dropout)
+        self.language: nn.Module | None = None  # predicts the next token, if that is trained too (`LanguageLoss`)
+        self.head = head_layer(self.width, outputs)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return outputs (B, labels) of input tensors (B, L)."""
+        return self.classify(self.states(inputs), inputs)
 
     def classify(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Return outputs (B, labels) of the states (B, L, D) of input tensors (B, L)."""
@@ -59,10 +71,7 @@ class Classifier(nn.Module):
 
 
 def states(encoder: Any, segments: bool, inputs: dict[str, Tensor]) -> Tensor:
-    """Return the last hidden states (B, L, D) of input tensors (B, L); segment ids are used only with `segments`.
-
-    They are computed by our own kernels where these compute the same in less time.
-    """
+    """Return the last states (B, L, D) of input tensors (B, L), by our kernels where they are faster."""
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     types = inputs.get("token_type_ids") if segments else None
     if layers.can(encoder, ids):
@@ -73,10 +82,7 @@ def states(encoder: Any, segments: bool, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
-    """Return the states (B, D) of the first or the last real token of `hidden` (B, L, D).
-
-    Padding may be on either side. Without `attention` all tokens are real.
-    """
+    """Return the states (B, D) of the first or last real token of `hidden` (B, L, D), by `attention` (B, L)."""
     if attention is None:
         return hidden[:, -1 if last else 0]
     real = attention.bool().int()
@@ -85,10 +91,7 @@ def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
 
 
 def has_segments(encoder: Any) -> bool:
-    """Return whether an encoder distinguishes a first and a second text; RoBERTa, MPNet and ModernBERT do not.
-
-    GPT-2 accepts segment ids as well, but embeds them as tokens of its vocabulary.
-    """
+    """Return whether an encoder tells a first and a second text apart; GPT-2's segment ids are words instead."""
     taken = "token_type_ids" in inspect.signature(encoder.forward).parameters
     default = 2 if encoder.config.model_type == "xlnet" else 0
     return taken and getattr(encoder.config, "type_vocab_size", default) > 1
@@ -111,9 +114,8 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     with contextlib.nullcontext() if model is not None else hugging_face.refusing(folder, REFUSED):
         model = model if model is not None else _load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
-        if whole := next(
-            (whole_name for whole_name in files.whole_numbers if f".{whole_name}".endswith(f".{name}")), None
-        ):
+        whole = next((each for each in files.whole_numbers if f".{each}".endswith(f".{name}")), None)
+        if whole:
             raise InputError(f"{folder}: {whole} holds whole numbers, and the weights of an encoder are fractions")
         if not torch.isfinite(weight).all():
             raise InputError(
@@ -133,10 +135,7 @@ def configured(files: hugging_face.EncoderFiles) -> Any:
 
 
 def load_frozen(folder: Path, device: str) -> Any:
-    """Load the encoder of a folder on a device to read its states, as Hugging Face's module if that is not a CPU.
-
-    Raises InputError as `load_encoder` does.
-    """
+    """Load an encoder to read its states, as Hugging Face's module if not on a CPU. Raises InputError."""
     model: Any = load_encoder(folder, 0.0, device).eval()
     if isinstance(model, electra.Electra) and device != "cpu":
         model = electra.hugging_face(model).eval()
@@ -145,32 +144,40 @@ def load_frozen(folder: Path, device: str) -> Any:
 
 def _load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Module:
     """Return an encoder that transformers loads from a view of the folder. Raises what transformers raises."""
-    from transformers import AutoModel
-
     config = configured(files)
     for name, value in config.to_dict().items():
         if ("dropout" in name or name.endswith("pdrop")) and isinstance(value, (int, float)):
             setattr(config, name, dropout)
-    config.use_cache = False
     _check_total(files, config)
-    with hugging_face.view(files.folder, files.weights, files.config) as clean:
-        model, report = AutoModel.from_pretrained(
-            clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
-            use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
-        )  # fmt: skip
-    for name, shape, described in sorted(report["mismatched_keys"]):
-        if not name.startswith("pooler."):
-            raise InputError(
-                f"{files.folder} {REFUSED}: {name} has the shape {tuple(shape)}, and config.json describes "
-                f"{tuple(described)}"
-            )
-    lacking = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    model, mismatched, lacking = from_files(files, config, "AutoModel")
+    if mismatched:
+        raise InputError(f"{files.folder} {REFUSED}: {mismatched[0]}")
     if lacking:
         raise InputError(f"{files.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     encoder: nn.Module = model
     return encoder
+
+
+def from_files(files: hugging_face.EncoderFiles, config: Any, kind: str) -> tuple[Any, list[str], list[str]]:
+    """Return the model of a class of transformers in float32, what is wrong with shapes, and the weights it lacks.
+
+    Weights of a pooler are neither. Raises what transformers raises.
+    """
+    import transformers
+
+    config.use_cache = False
+    with hugging_face.view(files.folder, files.weights, files.config) as clean:
+        model, report = getattr(transformers, kind).from_pretrained(
+            clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
+            use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
+        )  # fmt: skip
+    mismatched = [
+        f"{name} has the shape {tuple(shape)}, and config.json describes {tuple(described)}"
+        for name, shape, described in sorted(report["mismatched_keys"]) if ".pooler." not in f".{name}"
+    ]  # fmt: skip
+    return model, mismatched, sorted(name for name in report["missing_keys"] if ".pooler." not in f".{name}")
 
 
 def _check_total(files: hugging_face.EncoderFiles, config: Any) -> None:
@@ -195,9 +202,8 @@ def _try(model: Any, folder: Path) -> None:
     try:
         with torch.inference_mode():
             hidden = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-        fault = (
-            "" if hidden.shape == (2, 4, model.config.hidden_size) else f"makes states of shape {tuple(hidden.shape)}"
-        )
+        right = hidden.shape == (2, 4, model.config.hidden_size)
+        fault = "" if right else f"makes states of shape {tuple(hidden.shape)}"
     except Exception as error:  # a setting that passed all checks may lead to any error
         fault = str(error).strip().split("\n")[0][:200] or type(error).__name__
     if fault:
@@ -206,10 +212,7 @@ def _try(model: Any, folder: Path) -> None:
 
 
 def reads_last(config: Any) -> bool:
-    """Return whether a text is read at its last token.
-
-    Causal models are, because their first tokens do not attend to what follows, and so is XLNet.
-    """
+    """Return whether a text is read at its last token: in causal models, whose first token sees no other, and XLNet."""
     return is_causal(config) or config.model_type in hugging_face.LAST
 
 
@@ -219,12 +222,12 @@ def is_causal(config: Any) -> bool:
     return bool(causal) or config.model_type in hugging_face.CAUSAL
 
 
-# These families count positions from the id after that of padding, which is 1 in published checkpoints.
+# These families count positions from the id after the padding's id, which is 1 in published checkpoints.
 OFFSET = ("roberta", "camembert", "mpnet", "data2vec-text", "ibert", "esm", "layoutlmv3")
 
 
 def longest(config: Any, length: int) -> int:
-    """Return how many tokens a row may have: `length`, or as many as the encoder has positions if these are fewer."""
+    """Return how many tokens a row may have: `length`, or the number of the encoder's positions if that is less."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     if positions > 0 and any(kind in config.model_type for kind in OFFSET):
         positions = max(1, positions - max(2, (config.pad_token_id or 0) + 1))
@@ -240,34 +243,6 @@ def row_length(folder: Path, config: Any, length: int) -> int:
 
 UNLIMITED = 1 << 30
 SHORTEST_ROW = 8  # tokens, as `DataSpec.length` allows
-
-
-@dataclass(frozen=True)
-class Origin:
-    """How the run of an encoder measures it (`models.export.add_origin`).
-
-    `row_length` are the tokens of a row of pre-training, `scale` is the scale of the run, and `tasks` are its settings
-    of fine-tuning.
-    """
-
-    row_length: int
-    scale: str
-    tasks: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class EncoderFacts:
-    """Sizes of an encoder, and how it reads texts.
-
-    `longest` is the number of tokens that it can read, None if there is no limit. `reads_last` says that a text is
-    read at its last token. `origin` is what its run says about measuring it, None of a model that others trained.
-    """
-
-    layers: int
-    hidden: int
-    longest: int | None
-    reads_last: bool
-    origin: Origin | None = None
 
 
 def encoder_facts(folder: Path) -> EncoderFacts:

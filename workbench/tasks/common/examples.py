@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from workbench.data.tagged_sentences import Sentence
 from workbench.errors import InputError, plural
-from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import DATA_KEYS, TasksSpec
 from workbench.spec.run_spec import RunSpec
-from workbench.tasks.common.contract import FINE_TUNING, Cost, Measure, Model, Scores
+from workbench.tasks.common.contract import (
+    FINE_TUNING,
+    Cost,
+    EncoderFacts,
+    Measure,
+    Model,
+    Scores,
+    aside,
+    fingerprint,
+    warned,
+)
 from workbench.tasks.common.metrics import OF_ORDER, judged
-
-if TYPE_CHECKING:
-    from workbench.tasks.common.encoder_folders import EncoderFacts
 
 Span = tuple[int, int]
 Spans = tuple[Span, Span]
@@ -49,20 +53,18 @@ class Examples:
     def __len__(self) -> int:
         return len(self.first)
 
-    def take(self, rows: list[int]) -> Examples:
+    def take(self, rows: Sequence[int]) -> Examples:
         """Return the rows at these indices, in this order."""
-        second = None if self.second is None else [self.second[i] for i in rows]
-        groups = None if self.groups is None else [self.groups[i] for i in rows]
-        spans = None if self.spans is None else [self.spans[i] for i in rows]
-        return Examples([self.first[i] for i in rows], second, [self.targets[i] for i in rows], groups, spans)
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        return len(self)
+        columns = (self.first, self.second, self.targets, self.groups, self.spans)
+        return Examples(*(None if column is None else [column[i] for i in rows] for column in columns))  # type: ignore[arg-type]
 
     def texts(self) -> list[str]:
         """Return every text, the first ones before the second ones."""
         return [*self.first, *(self.second or [])]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return both texts of each row."""
+        return list(zip(self.first, self.second or [], strict=True))
 
     def questions(self) -> list[list[int]]:
         """Return the indices of the rows of each question; without groups each row is one."""
@@ -84,7 +86,7 @@ class Tagged:
     def __len__(self) -> int:
         return len(self.words)
 
-    def take(self, rows: list[int]) -> Tagged:
+    def take(self, rows: Sequence[int]) -> Tagged:
         """Return the sentences at these indices, in this order."""
         return Tagged([self.words[i] for i in rows], [self.targets[i] for i in rows])
 
@@ -100,8 +102,8 @@ class Tagged:
 def numbered(sentences: Iterable[Sentence], labels: Sequence[str]) -> Tagged:
     """Return sentences with the number of each tag, its place in `labels`."""
     number = {label: place for place, label in enumerate(labels)}
-    pairs = [(list(each.words), [number[tag] for tag in each.tags]) for each in sentences]
-    return Tagged([words for words, _ in pairs], [targets for _, targets in pairs])
+    rows = list(sentences)
+    return Tagged([list(each.words) for each in rows], [[number[tag] for tag in each.tags] for each in rows])
 
 
 @dataclass(frozen=True)
@@ -166,17 +168,11 @@ class Task(Measure):
         return array
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that changes a score, with the task's own number of epochs if none is set.
-
-        `lm_weight` was added later and is left out at 0, so that older scores keep their names.
-        """
-        values = {key: value for key, value in spec.model_dump(mode="json").items() if key not in DATA_KEYS}
-        if not spec.lm_weight:
-            del values["lm_weight"]
-        return values | {"epochs": spec.epochs or self.epochs}
+        """Return every setting that changes a score, with the task's own number of epochs if none is set."""
+        unused = set() if spec.lm_weight else {"lm_weight"}
+        return spec.model_dump(mode="json", exclude=DATA_KEYS | unused) | {"epochs": spec.epochs or self.epochs}
 
     def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
-        """Return the most frequent label and a bag of words, and of MultiRC that all answers are right."""
         from workbench.tasks.common import baselines
 
         return baselines.of_task(self, cache)
@@ -194,14 +190,12 @@ class Task(Measure):
         return tuning_cost(self, spec, options, tokenizer, train, tests, repeats=repeats, folds=len(self.folds))
 
     def measure(self, model: Model, host: Host) -> Scores:
-        """Fine-tune a copy of the encoder and score it, over all folds if there are any."""
         from workbench.tasks.common.classification import finetune
 
         return finetune(self, model, host)
 
     def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
-        """Return at which token rows of how many tokens are read."""
-        length = min(options.length, facts.longest or options.length)
+        length = facts.cut(options.length)
         place = "last token" if facts.reads_last else "first token"
         return f"texts cut to {length} tokens and read at the {place}", {"length": length, "read_at": place}
 
@@ -213,44 +207,40 @@ def fingerprinted(task: Task, rows: int | None = None) -> Task:
     """
     questions = task.train.questions()
     if rows is not None and rows < len(questions):
-        import numpy as np
-
-        chosen = np.random.default_rng(seed_of(0, "rows", task.name)).permutation(len(questions))[:rows]
-        task = replace(task, train=_taken(task.train, questions, chosen.tolist()))
-    return replace(task, fingerprint=_fingerprint(task))
+        task = replace(task, train=_taken(task.train, questions, _order(task, "rows", len(questions))[:rows]))
+    settings: list[Any] = [task.name, task.labels, task.metric, task.span, task.symmetric]
+    settings += [each for each in (task.multilabel, task.folds, task.choice) if each]
+    parts = [
+        [name, part.first, part.second, part.targets, *(each for each in (part.groups, part.spans) if each is not None)]
+        for name, part in {"train": task.train, **task.tests}.items()
+    ]
+    return replace(task, fingerprint=fingerprint(settings, *parts))
 
 
 def held_out(task: Task, share: float) -> Task:
     """Return the task measured on a share of its training rows, which are not trained on; the same rows every time."""
     if not share:
         return task
-    import numpy as np
-
     questions = task.train.questions()
-    order = np.random.default_rng(seed_of(0, "held out", task.name)).permutation(len(questions)).tolist()
-    count = min(max(1, round(share * len(order))), len(order) - 1)
-    train, test = (_taken(task.train, questions, numbers) for numbers in (order[count:], order[:count]))
+    train, test = (
+        _taken(task.train, questions, numbers) for numbers in aside(_order(task, "held out", len(questions)), share)
+    )
     return fingerprinted(replace(task, train=train, tests={"held-out": test}, folds=()))
 
 
+def _order(task: Task, what: str, count: int) -> list[int]:
+    import numpy as np
+
+    order: list[int] = np.random.default_rng(seed_of(0, what, task.name)).permutation(count).tolist()
+    return order
+
+
 def _taken(rows: Examples, questions: list[list[int]], numbers: list[int]) -> Examples:
-    """Return the rows of the questions with these numbers, in their order."""
     return rows.take([row for number in sorted(numbers) for row in questions[number]])
 
 
-def _fingerprint(task: Task) -> str:
-    """Return 16 hex digits of a hash over everything that decides a score: texts, targets, labels and metric."""
-    settings: list[Any] = [task.name, task.labels, task.metric, task.span, task.symmetric]
-    settings += [each for each in (task.multilabel, task.folds, task.choice) if each]  # absent of older tasks
-    sha = hashlib.sha256(json.dumps(settings).encode())
-    for name, part in {"train": task.train, **task.tests}.items():
-        more = [each for each in (part.groups, part.spans) if each is not None]
-        sha.update(json.dumps([name, part.first, part.second, part.targets, *more]).encode())
-    return sha.hexdigest()[:16]
-
-
 # ---- cross-validation ----
-# The score of one fine-tuning seed is that of all folds together. Metrics of labels are computed on the predictions of
+# One fine-tuning seed has one score, of all folds together. Metrics of labels are computed on the predictions of
 # all folds at once, because the mean of the F1 of small folds is biased; metrics of an order (average precision,
 # correlations) are means over the folds, because the outputs of different models are not on one scale (Forman and
 # Scholz 2010, "Apples-to-apples in cross-validation studies"). The folds depend on the texts alone, so that all seeds,
@@ -263,57 +253,40 @@ def divided(task: Task, count: int) -> Task:
     """Return a task without tests with `count` folds of its rows as its test.
 
     Equal first texts are in one fold. The texts of each label are assigned to the folds in turn, in an order by their
-    hash, the rarest label first. Texts with a label that no other fold has, above all those that are alone with their
-    label, are tested in no fold and trained on in all, which a note says. Raises InputError if a fold remains empty.
+    hash, the rarest label first. Texts with a label that no other fold has, above all texts that are alone with their
+    label, are tested in no fold and trained on in all, and a note says so. Raises InputError if a fold remains empty.
     """
-    groups: dict[str, list[int]] = {}
-    for row, text in enumerate(task.train.first):
-        groups.setdefault(text, []).append(row)
-    labels_of = {text: {label for row in rows for label in _labels(task, row)} for text, rows in groups.items()}
-    fold_of = {text: place % count for place, text in enumerate(_order(labels_of))}
-    places: dict[int, set[int]] = {}
-    for text, labels in labels_of.items():
-        for label in labels:
-            places.setdefault(label, set()).add(fold_of[text])
-    alone = {text for text, labels in labels_of.items() if any(len(places[label]) == 1 for label in labels)}
-    dealt: list[list[int]] = [[] for _ in range(count)]
-    for text, fold in fold_of.items():
-        dealt[fold] += [] if text in alone else groups[text]
-    if not all(dealt):
-        raise InputError(
-            f"tasks.folds={count} needs {count} different texts, and {task.name} has {len(groups) - len(alone)} that "
-            f"can be tested"
-        )
-    folds = tuple(tuple(sorted(rows)) for rows in dealt)
-    tests = {PART: task.train.take([row for rows in folds for row in rows])}
-    return fingerprinted(replace(task, tests=tests, folds=folds, notes=(*task.notes, *_left_out(task, groups, alone))))
-
-
-def _order(labels_of: Mapping[str, set[int]]) -> list[str]:
-    """Return the texts that have these labels, those with the rarest label first, within a label by their hash."""
+    rows_of: dict[str, list[int]] = {}
+    labels_of: dict[str, set[int]] = {}
+    for row, (text, target) in enumerate(zip(task.train.first, task.train.targets, strict=True)):
+        rows_of.setdefault(text, []).append(row)
+        labels_of.setdefault(text, set()).update([] if task.regression else target if task.multilabel else [target])
     counts = Counter(label for labels in labels_of.values() for label in labels)
 
-    def key(text: str) -> tuple[int, int, int, str]:
+    def rarest(text: str) -> tuple[int, int, int, str]:
         number, label = min(((counts[label], label) for label in labels_of[text]), default=(len(labels_of), -1))
         return number, label, seed_of(0, "folds", text), text
 
-    return sorted(labels_of, key=key)
-
-
-def _left_out(task: Task, groups: Mapping[str, list[int]], alone: set[str]) -> list[str]:
-    """Return a sentence, also logged, on the rows that are tested in no fold, if there are any."""
-    if not alone:
-        return []
-    rows = plural(sum(len(groups[text]) for text in alone), "row")
-    note = f"{rows} with a label of too few texts can be trained on in every fold, and tested in none"
-    warn_once(f"{task.name}: {note}")
-    return [note]
-
-
-def _labels(task: Task, row: int) -> list[int]:
-    """Return the labels of a training row, none in a regression."""
-    target: Any = task.train.targets[row]
-    return [] if task.regression else list(target) if task.multilabel else [target]
+    fold_of = {text: place % count for place, text in enumerate(sorted(labels_of, key=rarest))}
+    folds_of_label: dict[int, set[int]] = {}
+    for text, labels in labels_of.items():
+        for label in labels:
+            folds_of_label.setdefault(label, set()).add(fold_of[text])
+    alone = {text for text, labels in labels_of.items() if any(len(folds_of_label[label]) == 1 for label in labels)}
+    dealt: list[list[int]] = [[] for _ in range(count)]
+    for text, fold in fold_of.items():
+        dealt[fold] += [] if text in alone else rows_of[text]
+    if not all(dealt):
+        raise InputError(
+            f"tasks.folds={count} needs {count} different texts, and {task.name} has {len(rows_of) - len(alone)} that "
+            f"can be tested"
+        )
+    left = plural(sum(len(rows_of[text]) for text in alone), "row")
+    note = f"{left} with a label of too few texts can be trained on in every fold, and tested in none"
+    notes = (*task.notes, *(warned(task.name, [note]) if alone else ()))
+    folds = tuple(tuple(sorted(rows)) for rows in dealt)
+    tests = {PART: task.train.take([row for rows in folds for row in rows])}
+    return fingerprinted(replace(task, tests=tests, folds=folds, notes=notes))
 
 
 def of_folds(task: Task) -> Iterator[Task]:

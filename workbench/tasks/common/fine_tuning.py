@@ -31,7 +31,7 @@ from workbench.training.checkpointing import due
 from workbench.training.optimizer import Group, adamw, is_vector, lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 
-LOOK = 50  # steps between checks that the loss is finite, each of which waits for the device
+LOOK = 50  # steps between checks that the loss is finite; a check waits for the device
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,20 @@ class Effort:
         self, values: Mapping[str, Mapping[str, float]], rows: tuple[int, int], details: Mapping[str, Any],
         files: Mapping[str, str] | None = None,
     ) -> Scores:  # fmt: skip
-        """Return what the fine-tuning found (see `Scores`), with what it took."""
+        """Return the scores of the fine-tuning (see `Scores`) with its steps, seconds and memory."""
         return Scores(values, rows, details, files or {}, self.steps, self.seconds, self.peak_memory_bytes)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where one fine-tuning is computed: the task's name, the seed, the host and its device.
-
-    `unfinished` is the place of its state if it can be interrupted and go on. `begun` is a time of `time.monotonic`.
-    """
+    """Where one fine-tuning is computed: the task's name, the seed, the host and its device."""
 
     task: str
     seed: int
     host: Host
     device: str
-    unfinished: Unfinished | None
-    begun: float
+    unfinished: Unfinished | None  # the place of its state if it can be interrupted and go on
+    begun: float  # by `time.monotonic`
 
     def autocast(self) -> torch.autocast:
         """Return the context in which outputs are computed, in bfloat16 or in float32."""
@@ -95,7 +92,7 @@ def fit(
 ) -> float:  # fmt: skip
     """Train a model in place, whose part `encoder` has layer-wise learning rates, and leave it in evaluation mode.
 
-    `loss_of` returns the loss () of one of the `batches`, of which one is taken for each of the `steps`. `progress` is
+    `loss_of` returns the loss () of a batch; each of the `steps` takes the next of the `batches`. `progress` is
     called with (step, steps) after each step. Return the seconds that earlier processes spent on this fine-tuning,
     whose state is restored if there is one. Raises Diverged if the loss is NaN or infinite, and Interrupted after a
     signal, once the state is saved.
@@ -143,7 +140,7 @@ EMBEDDING = re.compile(r"embed|(?:^|\.)(?:wte|wpe)\.")
 
 
 def optim_spec(spec: TasksSpec) -> OptimSpec:
-    """Return the settings of AdamW; its betas and epsilon are those of pre-training (table 7)."""
+    """Return the settings of AdamW; with the betas and epsilon of pre-training (table 7)."""
     return OptimSpec(lr=spec.lr, weight_decay=spec.weight_decay, clip=spec.clip, bias_correction=spec.bias_correction)
 
 
@@ -152,23 +149,16 @@ def schedule_spec(spec: TasksSpec) -> ScheduleSpec:
     return ScheduleSpec(warmup=spec.warmup, overlap=spec.overlap)
 
 
-def depth(name: str, layers: int) -> int:
-    """Return the depth of a weight of the encoder, by its name: 0 in the embeddings, i + 1 in layer i (from 0).
+def layer_factor(name: str, layers: int, spec: TasksSpec) -> float:
+    """Return the factor decay^(layers + 1 - depth) of the learning rate of a weight of the encoder, by its name.
 
-    The projection of the embeddings has depth 0 as well. A weight that belongs to no single layer, such as a final
-    layer norm or a weight that all layers share, has the depth of the top layer, `layers`.
+    The depth is 0 in the embeddings and their projection, and i + 1 in layer i (from 0). A weight that belongs to no
+    single layer, such as a final layer norm or a weight that all layers share, has the depth of the top layer,
+    `layers`. The released code has one more power, which is `extra_decay` (docs/electra.md 5). The factor of the head
+    is 1.
     """
-    match = LAYER.search(name)
-    if match:
-        return int(match[1]) + 1
-    return 0 if EMBEDDING.search(name) else layers
-
-
-def layer_factor(depth: int, layers: int, spec: TasksSpec) -> float:
-    """Return the factor decay^(layers + 1 - depth) of the learning rate at a depth of the encoder.
-
-    The released code has one more power, which is `extra_decay` (docs/electra.md 5). The factor of the head is 1.
-    """
+    outside = 0 if EMBEDDING.search(name) else layers
+    depth = int(match[1]) + 1 if (match := LAYER.search(name)) else outside
     return spec.layer_decay ** (layers + 1 + spec.extra_decay - depth)
 
 
@@ -181,7 +171,7 @@ def layerwise_optimizer(model: Any, spec: TasksSpec) -> torch.optim.AdamW:
 
     def group_of(name: str, weight: nn.Parameter) -> Group:
         inside = name.startswith("encoder.")
-        ratio = layer_factor(depth(name.removeprefix("encoder."), layers), layers, spec) if inside else 1.0
+        ratio = layer_factor(name.removeprefix("encoder."), layers, spec) if inside else 1.0
         return Group(not is_vector(weight), ratio)
 
     return adamw(model, optim_spec(spec), group_of)
@@ -189,18 +179,18 @@ def layerwise_optimizer(model: Any, spec: TasksSpec) -> torch.optim.AdamW:
 
 # ---- the state of a fine-tuning that has not ended ----
 # RUN/unfinished/CoLA-1f0c2a9b-0/step-00001200/     as a checkpoint of pre-training (`workbench.store.checkpoint`)
-# That of a fine-tuning which `workbench submit` repeats lies in the cache. A state is written as often as checkpoints
-# of pre-training are, and after a signal, and deleted once the score is stored. Since the order of the rows and the
-# rates are functions of the step, it holds the weights, the optimizer's moments and the state of torch's draws.
+# The state of a fine-tuning which `workbench submit` repeats lies in the cache. A state is written as often as
+# checkpoints of pre-training are, and after a signal, and deleted once the score is stored. The order of the rows and
+# the rates are functions of the step, so a state holds the weights, the optimizer's moments and torch's draws.
 
 log = logging.getLogger("workbench")
 FOLDER = "unfinished"  # of a run
 
 
 class Place(Protocol):
-    """A folder that holds states: a run's (`RunDir`), or one of the cache. `owner` is its lease if it has one."""
+    """A folder that holds states: a run's (`RunDir`), or one of the cache."""
 
-    owner: Lease | None
+    owner: Lease | None  # of the folder, if it has a lease
 
     def file(self, name: str) -> Path:
         """Return the path of a file or folder within."""
@@ -223,14 +213,10 @@ class Unfinished:
 
     @property
     def name(self) -> str:
-        """The name of the folder within that of the run."""
         return f"{FOLDER}/{Path(self.score).stem}"
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> tuple[int, float]:
-        """Load the newest state; return its step and its seconds of fine-tuning, or zeros if there is none.
-
-        A damaged state is deleted with a warning, because the fine-tuning can begin again.
-        """
+        """Load the newest state; return its step and seconds, or zeros. A damaged state is deleted with a warning."""
         try:
             newest = checkpoint.newest(self.run.file(self.name))
             if newest is None:
@@ -252,18 +238,13 @@ class Unfinished:
 
     def save(self, step: int, seconds: float, model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> None:
         """Write the state after a step, in which `seconds` were spent in all. Raises OSError or LeaseLost."""
-        tensors = checkpointing.tensors_of(model, optimizer) | {"draws": _draws(device)}
+        draws = {"cpu": torch.get_rng_state()}
+        if device.startswith("cuda"):
+            draws["device"] = torch.cuda.get_rng_state(device)
+        tensors = checkpointing.tensors_of(model, optimizer) | {"draws": draws}
         state = {"seconds": seconds, "weights": dict(self.weights), "score": self.name}
         checkpoint.save(self.run.file(self.name), step, tensors, state, owner=self.run.owner)
 
     def delete(self) -> None:
         """Delete the state, if there is one."""
         self.run.remove(self.name)
-
-
-def _draws(device: str) -> dict[str, Tensor]:
-    """Return the states of torch's random generators, of the CPU and of a CUDA device."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.startswith("cuda"):
-        states["device"] = torch.cuda.get_rng_state(device)
-    return states

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,31 +13,36 @@ from workbench.data.tagged_sentences import spans
 
 Floats = Any  # numpy arrays (N,) of labels or numbers; numpy is imported late
 
-
-def accuracy(predicted: Floats, true: Floats) -> float:
-    """Return the share of predictions that equal the true label."""
-    return float((predicted == true).mean())
-
-
-def f1(predicted: Floats, true: Floats) -> float:
-    """Return F1 of label 1, the positive class of tasks with two labels; 0 if it is neither predicted nor true."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(true, predicted, labels=[1], average="macro", zero_division=0))
+OF_QUESTIONS = ("exact_match", "f1a_em")
+CORRELATIONS = ("matthews", "pearson", "spearman")
+OF_ORDER = ("average_precision", "pearson", "spearman")  # which compare outputs of one model with each other
 
 
-def macro_f1(predicted: Floats, true: Floats) -> float:
-    """Return the unweighted mean of F1 over the labels that occur in the predictions or in the truth."""
-    from sklearn.metrics import f1_score
+def metric(name: str, predicted: Floats, true: Floats) -> float:
+    """Return a metric of predictions (N,) against the truth (N,), for `micro_f1` both (N, labels) of 0 and 1.
 
-    return float(f1_score(true, predicted, average="macro", zero_division=0))
+    `f1` is F1 of label 1, the positive class of two; `macro_f1` is the mean over the labels that occur in either;
+    `micro_f1` is computed over all labels together; `matthews` has any number of labels (Gorodkin 2004). Correlations
+    are 0 if either side is constant, and ties share their mean rank.
+    """
+    from scipy.stats import pearsonr, spearmanr
+    from sklearn.metrics import f1_score, matthews_corrcoef
 
-
-def micro_f1(predicted: Floats, true: Floats) -> float:
-    """Return F1 over all labels of all rows together, of predictions (N, labels), each 0 or 1."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(true, predicted, average="micro", zero_division=0))
+    if name == "accuracy":
+        return float((predicted == true).mean())
+    if name in CORRELATIONS and ((predicted == predicted[0]).all() or (true == true[0]).all()):
+        return 0.0
+    if name == "matthews":
+        return float(matthews_corrcoef(true, predicted))
+    if name == "spearman":
+        return float(spearmanr(predicted, true).statistic)
+    if name == "pearson":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # values that differ by little more than rounding
+            correlation = float(pearsonr(predicted, true).statistic)
+        return 0.0 if math.isnan(correlation) else correlation
+    labels, average = ([1], "macro") if name in ("f1", "f1a") else (None, name.removesuffix("_f1"))
+    return float(f1_score(true, predicted, labels=labels, average=average, zero_division=0))
 
 
 def average_precision(scores: Floats, true: Floats) -> float:
@@ -49,50 +54,16 @@ def average_precision(scores: Floats, true: Floats) -> float:
     import numpy as np
     from sklearn.metrics import average_precision_score
 
-    if true.ndim == 1:
-        columns = [1] if scores.shape[1] == 2 else range(scores.shape[1])
-        pairs = [(true == label, scores[:, label]) for label in columns]
-    else:
-        pairs = [(true[:, label] == 1, scores[:, label]) for label in range(true.shape[1])]
-    values = [float(average_precision_score(right, score)) for right, score in pairs if right.any()]
+    columns = [1] if true.ndim == 1 and scores.shape[1] == 2 else range(scores.shape[1])
+    right = true == 1 if true.ndim == 2 else true[:, None] == np.arange(scores.shape[1])
+    values = [float(average_precision_score(right[:, n], scores[:, n])) for n in columns if right[:, n].any()]
     return float(np.mean(values)) if values else 0.0
-
-
-def matthews(predicted: Floats, true: Floats) -> float:
-    """Return the Matthews correlation, for any number of labels (Gorodkin 2004); 0 if either side is constant."""
-    from sklearn.metrics import matthews_corrcoef
-
-    return 0.0 if _constant(predicted, true) else float(matthews_corrcoef(true, predicted))
-
-
-def pearson(predicted: Floats, true: Floats) -> float:
-    """Return Pearson's linear correlation; 0 if either side is constant."""
-    from scipy.stats import pearsonr
-
-    if _constant(predicted, true):
-        return 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # values that differ by little more than rounding
-        correlation = float(pearsonr(predicted, true).statistic)
-    return 0.0 if math.isnan(correlation) else correlation
-
-
-def spearman(predicted: Floats, true: Floats) -> float:
-    """Return Spearman's rank correlation, where ties share their mean rank; 0 if either side is constant."""
-    from scipy.stats import spearmanr
-
-    return 0.0 if _constant(predicted, true) else float(spearmanr(predicted, true).statistic)
-
-
-def _constant(predicted: Floats, true: Floats) -> bool:
-    """Return whether all predictions are equal, or all labels."""
-    return bool((predicted == predicted[0]).all() or (true == true[0]).all())
 
 
 def choice_accuracy(scores: Floats, true: Floats, groups: Floats) -> float:
     """Return the share of questions whose right answer has the largest score; k answers that share it count 1/k.
 
-    The scores (N,), the truth (N,), each 0 or 1, and the numbers of the questions (N,) are those of all answers.
+    `scores` (N,), `true` (N,), each 0 or 1, and the numbers of the questions (N,) have an entry for each answer.
     """
     import numpy as np
 
@@ -113,28 +84,6 @@ def exact_match(predicted: Floats, true: Floats, groups: Floats) -> float:
     return float((wrong == 0).mean())
 
 
-def f1a_em(predicted: Floats, true: Floats, groups: Floats) -> float:
-    """Return the mean of F1 over all answers and the exact match of questions, as SuperGLUE averages MultiRC."""
-    return (f1(predicted, true) + exact_match(predicted, true, groups)) / 2
-
-
-METRICS: dict[str, Callable[[Floats, Floats], float]] = {
-    "accuracy": accuracy,
-    "average_precision": average_precision,
-    "f1": f1,
-    "f1a": f1,
-    "macro_f1": macro_f1,
-    "matthews": matthews,
-    "micro_f1": micro_f1,
-    "pearson": pearson,
-    "spearman": spearman,
-}
-
-
-OF_QUESTIONS = {"exact_match": exact_match, "f1a_em": f1a_em}
-OF_ORDER = ("average_precision", "pearson", "spearman")  # which compare outputs of one model with each other
-
-
 def judged(
     kind: str, names: Iterable[str], outputs: Floats, true: Floats, groups: list[int] | None = None
 ) -> dict[str, float]:  # fmt: skip
@@ -142,7 +91,8 @@ def judged(
 
     In a classification the label with the largest output is predicted, with several labels a row each one whose
     probability is above one half, and in a choice the answer with the largest output. `groups` are the numbers of the
-    questions to which the rows belong.
+    questions to which the rows belong. `f1a_em` is the mean of F1 over all answers and the exact match of questions, as
+    SuperGLUE averages MultiRC.
     """
     import numpy as np
     from scipy.special import softmax
@@ -156,24 +106,19 @@ def judged(
         predicted = (outputs > 0).astype(np.int64)
     else:
         scores, predicted = softmax(outputs, axis=1), outputs.argmax(1)
-    return {
-        name: OF_QUESTIONS[name](predicted, true, groups) if name in OF_QUESTIONS
-        else METRICS[name](scores if name == "average_precision" else predicted, true)
-        for name in names
-    }  # fmt: skip
-
-
-def measure(names: Iterable[str], predicted: Floats, true: Floats) -> dict[str, float]:
-    """Return each named metric of predictions (N,) against the truth (N,)."""
-    import numpy as np
-
-    predicted, true = np.asarray(predicted), np.asarray(true)
-    assert predicted.shape == true.shape and predicted.ndim == 1 and len(true)
-    return {name: METRICS[name](predicted, true) for name in names}
+    values = {}
+    for name in names:
+        if name in OF_QUESTIONS:
+            exact = exact_match(predicted, true, groups)
+            values[name] = exact if name == "exact_match" else (metric("f1", predicted, true) + exact) / 2
+        elif name == "average_precision":
+            values[name] = average_precision(scores, true)
+        else:
+            values[name] = metric(name, predicted, true)
+    return values
 
 
 # ---- tags of words ----
-
 # Precision, recall and F1 are computed as seqeval and scikit-learn compute them, to the last digit; 0 stands for an
 # undefined value.
 
@@ -188,21 +133,12 @@ class Hits:
     predicted: int
     gold: int
 
-    @property
-    def precision(self) -> float:
-        """Return the share of predicted units that are right."""
-        return self.right / self.predicted if self.predicted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """Return the share of gold units that were predicted."""
-        return self.right / self.gold if self.gold else 0.0
-
-    @property
-    def f1(self) -> float:
-        """Return the harmonic mean of precision and recall."""
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
+    def scores(self) -> dict[str, float]:
+        """Return F1, precision (of the predicted units) and recall (of the gold units)."""
+        precision = self.right / self.predicted if self.predicted else 0.0
+        recall = self.right / self.gold if self.gold else 0.0
+        total = precision + recall
+        return {"f1": 2 * precision * recall / total if total else 0.0, "precision": precision, "recall": recall}
 
 
 def span_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
@@ -218,28 +154,25 @@ def span_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
 
 def word_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
     """Return the hits of each tag of single words, in the order of the tags."""
-    true, guess = (Counter(tag for tags in side for tag in tags) for side in (gold, predicted))
-    pairs = zip(flat(gold), flat(predicted), strict=True)
-    right = Counter(tag for tag, other in pairs if tag == other)
-    return {tag: Hits(right[tag], guess[tag], true[tag]) for tag in sorted(true | guess)}
+    true, guess = flat(gold), flat(predicted)
+    right = Counter(tag for tag, other in zip(true, guess, strict=True) if tag == other)
+    of_gold, of_predicted = Counter(true), Counter(guess)
+    return {tag: Hits(right[tag], of_predicted[tag], of_gold[tag]) for tag in sorted(of_gold | of_predicted)}
 
 
-def micro(hits: Iterable[Hits]) -> Hits:
-    """Return the hits of all types together."""
-    each = list(hits)
-    return Hits(sum(h.right for h in each), sum(h.predicted for h in each), sum(h.gold for h in each))
+def span_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
+    """Return F1, precision and recall of the spans of all types together."""
+    hits = span_hits(gold, predicted).values()
+    return Hits(sum(h.right for h in hits), sum(h.predicted for h in hits), sum(h.gold for h in hits)).scores()
 
 
-def gold_tags(labels: Sequence[str], rows: Any) -> list[list[str]]:
-    """Return the tags of each sentence, whose numbers are places in `labels`."""
-    return [[labels[target] for target in targets] for targets in rows.targets]
-
-
-def tags_of(labels: Sequence[str], rows: Any, predicted: Any) -> list[list[str]]:
-    """Return the predicted tags of each sentence, from label numbers (words,)."""
-    numbers: Iterator[int] = iter(predicted.tolist())
-    return [[labels[next(numbers)] for _ in words] for words in rows.words]
+def gold_and_predicted(labels: Sequence[str], rows: Any, predicted: Any) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the gold tags of tagged sentences, and the tags with the predicted numbers (words,) in `labels`."""
+    numbers = iter(predicted.tolist())
+    gold = [[labels[target] for target in targets] for targets in rows.targets]
+    return gold, [[labels[next(numbers)] for _ in words] for words in rows.words]
 
 
 def flat(tags: Tags) -> list[str]:
+    """Return the tags of all sentences in one list."""
     return [tag for of_sentence in tags for tag in of_sentence]

@@ -25,7 +25,15 @@ from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summ
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_directory import home_of
-from workbench.tasks.common.encoder_folders import REFUSED, configured, is_causal, load_encoder, origin_of, row_length
+from workbench.tasks.common.encoder_folders import (
+    REFUSED,
+    configured,
+    from_files,
+    is_causal,
+    load_encoder,
+    origin_of,
+    row_length,
+)
 from workbench.tasks.common.token_rows import check_tokens
 from workbench.training.plan import outline
 
@@ -37,32 +45,23 @@ BESIDE = {"originality": ("electric",)}
 
 @dataclass(frozen=True)
 class Scoring:
-    """How the sentences of one model are scored: by the scorer `name`, and by those in `beside` for comparison.
+    """How the sentences of one model are scored: by the scorer `name`, and by others `beside` it for comparison."""
 
-    `model` is the model's name, `length` the number of tokens that it reads, `hidden` the width of its layers, and
-    `vocabulary` the number of its token ids.
-    """
-
-    model: str
-    length: int
-    hidden: int
-    vocabulary: int
+    model: str  # its name
+    length: int  # tokens that it reads
+    hidden: int  # width of its layers
+    vocabulary: int  # token ids
     name: str
     scorer: Scorer
     beside: Mapping[str, Scorer]
 
 
 def of_folder(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
-    """Return how the sentences of an encoder in any folder are scored: of a run by `load`, else by the file's own head.
-
-    `asked` is as for `load`. Raises InputError if there is nothing to score with.
-    """
+    """Return how an encoder in any folder scores: by `load` for a run, else by its own head. Raises InputError."""
     if (home_of(encoder)[0].path / "spec.json").is_file() or not (encoder / "config.json").is_file():
         return load(encoder, asked, device)
-
-    found = load_published(encoder, device)
-    name, scorer, beside = _chosen(asked, found.scorers, str(encoder))
-    return Scoring(str(encoder), found.length, found.hidden, found.vocabulary, name, scorer, beside)
+    length, hidden, vocabulary, scorers = load_published(encoder, device)
+    return Scoring(str(encoder), length, hidden, vocabulary, *_chosen(asked, scorers, str(encoder)))
 
 
 def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
@@ -77,15 +76,12 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
         raise InputError(
             f"the objective {spec.objective} defines no score(ids, attention), so it cannot score sentences"
         )
-    name, scorer, beside = _chosen(asked, known, f"the objective {spec.objective}")
-    return Scoring(spec.name, spec.data.length, spec.encoder.hidden, spec.encoder.vocab, name, scorer, beside)
+    chosen = _chosen(asked, known, f"the objective {spec.objective}")
+    return Scoring(spec.name, spec.data.length, spec.encoder.hidden, spec.encoder.vocab, *chosen)
 
 
 def check(spec: RunSpec) -> None:
-    """Raise InputError if a run's objective can score sentences, but has none of the scorers in `tasks.scorers`.
-
-    Commands call this before training. An objective without any scorer can still be measured by other tasks.
-    """
+    """Raise InputError, before training, if a run's objective has scorers, but none of `tasks.scorers`."""
     if DEFAULT not in spec.tasks.scorers and (known := _scorers(outline(spec))):
         _chosen(spec.tasks.scorers, known, f"the objective {spec.objective}")
 
@@ -139,7 +135,7 @@ def _scorers(model: nn.Module) -> dict[str, Scorer]:
 
 
 def _fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
-    """Copy the exported weights into an objective.
+    """Copy the exported weights into an objective. Raises InputError if one is missing or has another shape.
 
     A disentangled embedding, a sum of two tables, is replaced by the one table that was exported.
     """
@@ -155,31 +151,19 @@ def _fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
         if isinstance(module, WordFrequencies):
             wanted[f"{name}.log_share"], module.counted = module.log_share, True
     exported = load_file(heads / WEIGHTS)
-    _copy(dict(body.named_parameters()), load_file(encoder / WEIGHTS), spec)
-    _copy(wanted, exported, spec)
+
+    def named(tensors: Mapping[str, Tensor], name: str, shape: torch.Size | None = None) -> Tensor:
+        if name not in tensors or (shape is not None and tensors[name].shape != shape):
+            raise InputError(f"{spec.name}: the exported weights lack {name}, so sentences cannot be scored")
+        return tensors[name]
+
+    with torch.no_grad():
+        for weights, tensors in ((dict(body.named_parameters()), load_file(encoder / WEIGHTS)), (wanted, exported)):
+            for name, weight in weights.items():
+                weight.copy_(named(tensors, name, weight.shape))
     for name, module in model.named_modules():
         if isinstance(module, Ngrams):
-            module.count(*(_named(exported, f"{name}.{table}", spec) for table in ("pairs", "counts")))
-
-
-def _copy(weights: Mapping[str, Tensor], exported: Mapping[str, Tensor], spec: RunSpec) -> None:
-    """Copy weights by name. Raises InputError if one is missing or has another shape."""
-    with torch.no_grad():
-        for name, weight in weights.items():
-            if _named(exported, name, spec).shape != weight.shape:
-                raise _lacking(name, spec)
-            weight.copy_(exported[name])
-
-
-def _named(exported: Mapping[str, Tensor], name: str, spec: RunSpec) -> Tensor:
-    """Return an exported tensor. Raises InputError if it is missing."""
-    if name not in exported:
-        raise _lacking(name, spec)
-    return exported[name]
-
-
-def _lacking(name: str, spec: RunSpec) -> InputError:
-    return InputError(f"{spec.name}: the exported weights lack {name}, so sentences cannot be scored")
+            module.count(*(named(exported, f"{name}.{table}") for table in ("pairs", "counts")))
 
 
 # ---- published models ----
@@ -189,16 +173,6 @@ def _lacking(name: str, spec: RunSpec) -> InputError:
 
 LOGITS = 1 << 26  # numbers of logits (B, L, V) that are computed at once
 LONGEST = 512  # tokens of a sentence for a model without a limit of its own
-
-
-@dataclass(frozen=True)
-class Published:
-    """A loaded model with its head, and how it scores: `scorers` by name, its default first."""
-
-    hidden: int
-    length: int
-    vocabulary: int
-    scorers: Mapping[str, Scorer]
 
 
 @dataclass(frozen=True)
@@ -216,8 +190,11 @@ class MaskedLM:
         return -F.cross_entropy(hidden.float(), targets, reduction="none")
 
 
-def load_published(folder: Path, device: str) -> Published:
-    """Return the model of a folder with its head. Raises InputError if the folder holds no head to score with."""
+def load_published(folder: Path, device: str) -> tuple[int, int, int, dict[str, Scorer]]:
+    """Return the length, width and vocabulary of a model with its head, and its scorers by name, the default first.
+
+    Raises InputError if the folder holds no head to score with.
+    """
     load_encoder(folder, 0.0, device)  # for its checks of a folder that others made
     files = hugging_face.check_encoder_folder(folder)
     config, tokenizer = configured(files), load_published_tokenizer(folder)
@@ -239,9 +216,9 @@ def load_published(folder: Path, device: str) -> Published:
         scorers = {"pll": lambda s: pseudo_log_likelihood(both, both, s.ids, None, special)}
         if tokenizer.is_fast:  # another does not say which tokens are of one word
             scorers["pll-word-l2r"] = lambda s: pseudo_log_likelihood(both, both, s.ids, None, special, s.words)
-    origin = origin_of(files)  # later positions than those of its rows were never trained
+    origin = origin_of(files)  # positions beyond the rows of pre-training were never trained
     length = row_length(folder, config, LONGEST if origin is None else origin.row_length)
-    return Published(config.hidden_size, length, vocabulary, scorers)
+    return length, config.hidden_size, vocabulary, scorers
 
 
 def special_of(tokenizer: Any) -> Special:
@@ -254,7 +231,7 @@ def special_of(tokenizer: Any) -> Special:
 
 
 def originality(model: Any, ids: Tensor, special: Special) -> Tensor:
-    """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), as RTD's own score is."""
+    """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), as the score of RTD is."""
     logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits  # (B, L), above 0 means replaced
     return summed(F.logsigmoid(-logits.float()), ids, None, special)
 
@@ -283,40 +260,25 @@ def _logits(model: Any, ids: Tensor) -> Iterator[tuple[list[int], Tensor]]:
 
 
 def _with_head(files: hugging_face.EncoderFiles, config: Any) -> tuple[Any, str]:
-    """Return the model with the head that its files hold, and the name of its class.
-
-    Raises InputError if they hold no head, or one that does not fit the configuration or has weights that are NaN.
-    """
-    import transformers
-
+    """Return the model with the head in its files, and its class. Raises InputError if there is none that works."""
     tensors = check_weights(files.folder, regular_files(files.folder))[1]
     if any(name.startswith("discriminator_predictions.") for name in tensors):
         kind = "AutoModelForPreTraining"
     else:
         kind = "AutoModelForCausalLM" if is_causal(config) else "AutoModelForMaskedLM"
-    config.use_cache = False
-    with (
-        hugging_face.refusing(files.folder, REFUSED),
-        hugging_face.view(files.folder, files.weights, files.config) as clean,
-    ):
+    with hugging_face.refusing(files.folder, REFUSED):
         try:
-            model, report = getattr(transformers, kind).from_pretrained(
-                clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
-                use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
-            )  # fmt: skip
+            model, mismatched, lacking = from_files(files, config, kind)
         except ValueError as error:
             if "Unrecognized configuration class" not in str(error):
                 raise
             raise InputError(
                 f"{files.folder}: sentences cannot be scored by models of type {config.model_type}"
             ) from None
-    for name, shape, described in sorted(report["mismatched_keys"]):
-        if "pooler" not in name:
-            raise InputError(
-                f"{files.folder}: {name} has the shape {tuple(shape)}, and config.json describes {tuple(described)}, "
-                f"so this head cannot be loaded and no sentence can be scored"
-            )
-    lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+    if mismatched:
+        raise InputError(
+            f"{files.folder}: {mismatched[0]}, so this head cannot be loaded and no sentence can be scored"
+        )
     if lacking:
         raise InputError(
             f"{files.folder} holds no head that predicts or detects tokens ({lacking[0]} is missing), and with a "

@@ -5,7 +5,7 @@ as in TREC's `LOC:city What is ...`, where the column `coarse` is the label up t
 `__label__x ...`.
 
 CSV fields may be quoted (RFC 4180); TSV fields never are. Files are UTF-8; ASCII with a few bytes of Latin-1, such as
-TREC's, is read too, after a warning. `workbench.data.formats` reads the files, as it does those of corpora. A table is
+TREC's, is read too, after a warning. `workbench.data.formats` reads the files, as it reads corpora. A table is
 held in memory, so it may have at most 1 GiB and 4 million rows, and each row must have as many fields as the header.
 Raises InputError that names file and line.
 """
@@ -28,11 +28,11 @@ from workbench.data.streams import chunks, only_cr
 from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.common.contract import SHOWN, odd_rows, warned
 from workbench.tasks.common.examples import Examples, Task, fingerprinted
 
 LARGEST = 1 << 30  # bytes
 LONGEST = 1 << 20  # characters of a text; an encoder reads some thousands
-SHOWN = 3  # rows that a sentence names
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".label")
 MARK = "__label__"  # before a label in fastText's files
 MOST_TEXTS = 2  # columns of texts beside the label, in a file without a header
@@ -47,25 +47,20 @@ def rows_of(path: Path, named: Sequence[str] = ()) -> Iterator[tuple[str, dict[s
     `named` are columns that a user named. If they are numbers that are not all in the first row of a CSV or TSV file,
     it has no header, and the columns are called 1, 2 and so on.
     """
-    for number, row in enumerate(_rows_of(path, named), 1):
-        if number > formats.MOST_ROWS:
-            raise formats.too_many_rows(str(path))
-        yield row
-
-
-def _rows_of(path: Path, named: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         _check_size(path)
-        yield from parquet_rows(path, str(path))
+        rows = parquet_rows(path, str(path))
     elif kind == ".jsonl":
-        yield from json_rows(path, text_of(path).split("\n"))
+        rows = json_rows(path, text_of(path).split("\n"))
     else:
         text = text_of(path, latin=True)
-        if mark := _mark(path, text):
-            yield from _delimited_rows(path, text, mark, named)
-        else:
-            yield from _labelled_lines(path, text)
+        mark = _mark(path, text)
+        rows = _delimited_rows(path, text, mark, named) if mark else _labelled_lines(path, text)
+    for number, row in enumerate(rows, 1):
+        if number > formats.MOST_ROWS:
+            raise formats.too_many_rows(str(path))
+        yield row
 
 
 def without_header(path: Path) -> list[str]:
@@ -96,10 +91,7 @@ def _mark(path: Path, text: str) -> str:
 
 
 def text_of(path: Path, latin: bool = False) -> str:
-    """Return the whole text of a file, compressed or not. Raises InputError if it is too large, binary or not UTF-8.
-
-    With `latin`, ASCII with a few bytes of Latin-1 is read too, after a warning that counts them.
-    """
+    """Return the text of a file, compressed or not; with `latin` a little Latin-1 is read too. Raises InputError."""
     _check_size(path)
     parts, size = [], 0
     for part in chunks(path):  # of a compressed file, whose size says little
@@ -138,12 +130,6 @@ def _from_latin(path: Path, raw: bytes) -> str | None:
     return text
 
 
-def first_of(places: Sequence[str]) -> str:
-    """Return the first few of some places of rows, and how many more there are, for a sentence about these rows."""
-    rest = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
-    return "; ".join(places[:SHOWN]) + rest
-
-
 def checked_text(value: Any, column: str | int, where: str) -> str:
     """Return a field if it is text that a tokenizer can read. Raises InputError that says where the field is."""
     if not isinstance(value, str):
@@ -158,8 +144,7 @@ def checked_text(value: Any, column: str | int, where: str) -> str:
 
 def _check_size(path: Path) -> None:
     """Raise InputError if a table is too large to be held in memory."""
-    size = path.stat().st_size
-    if size > LARGEST:
+    if (size := path.stat().st_size) > LARGEST:
         raise InputError(f"{path} has {size:,} bytes; a table may have at most {LARGEST:,}")
 
 
@@ -216,12 +201,14 @@ class Line:
     part: str | None
     texts: tuple[str, ...]
     label: Any
+    row: Any = None  # of choices and marked spans, the row as `superglue.Row`
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The names of its labels, each once."""
+        """The names of its labels, each once; 1, 1.0 and "1" have the same name."""
         each = self.label if isinstance(self.label, tuple) else (self.label,)
-        return tuple(dict.fromkeys(map(_word, each)))
+        names = (int(label) if isinstance(label, float) and label == int(label) else label for label in each)
+        return tuple(dict.fromkeys(str(name).lower() if isinstance(name, bool) else str(name) for name in names))
 
 
 def checked(value: Any, where: str) -> Any:
@@ -281,12 +268,9 @@ def unified(lines: Sequence[Line]) -> list[Line]:
     for line in sorted(lines, key=lambda line: line.part not in (None, "train")):
         for word in line.words:
             spelled.setdefault(_canonical(word), word)
-
-    def words(line: Line) -> Any:
-        chosen = tuple(dict.fromkeys(spelled[_canonical(word)] for word in line.words))
-        return chosen if isinstance(line.label, tuple) else chosen[0]
-
-    return [replace(line, label=words(line)) for line in lines]
+    chosen = (tuple(dict.fromkeys(spelled[_canonical(word)] for word in line.words)) for line in lines)
+    each = zip(lines, chosen, strict=True)
+    return [replace(line, label=words if isinstance(line.label, tuple) else words[0]) for line, words in each]
 
 
 def _canonical(word: str) -> str:
@@ -297,17 +281,15 @@ def _canonical(word: str) -> str:
 
 
 def separated(lines: Sequence[Line]) -> list[Line]:
-    """Return the rows with their labels as tuples, those in one field taken apart; an empty field stands for none."""
+    """Return the rows with their labels as tuples, after cutting fields with several; an empty field has none."""
     fields = [line.label for line in lines if isinstance(line.label, str)]
     separator = next((each for each in SEPARATORS if any(each in field for field in fields)), SEPARATORS[0])
-
-    def apart(line: Line) -> Line:
-        if isinstance(line.label, tuple):
-            return line
-        words = [word for word in str(line.label).split(separator) if word.strip()]
-        return replace(line, label=tuple(checked(word, line.where) for word in words))
-
-    return [apart(line) for line in lines]
+    cut = []
+    for line in lines:
+        words = line.label if isinstance(line.label, tuple) else str(line.label).split(separator)
+        given = isinstance(line.label, tuple)
+        cut.append(line if given else replace(line, label=tuple(checked(w, line.where) for w in words if w.strip())))
+    return cut
 
 
 def task_of_table(name: str, path: Path, kind: str, parts: Mapping[str, Sequence[Line]], spec: TasksSpec) -> Task:
@@ -321,14 +303,11 @@ def task_of_table(name: str, path: Path, kind: str, parts: Mapping[str, Sequence
             f"tasks.metric={spec.metric}: {path} is a {made.kind} with {plural(len(made.labels), 'label')}, which is "
             f"measured by {', '.join(made.metrics)}"
         )
-    notes = [note for note in (_unseen(parts, kind), repeated(parts)) if note]
-    for note in notes:
-        warn_once(f"{name}: {note}")
-    return fingerprinted(replace(made, metric=spec.metric or made.metric, notes=tuple(notes)), spec.rows)
+    notes = warned(name, [*([] if kind == "regression" else _unseen(parts)), *repeated(parts)])
+    return fingerprinted(replace(made, metric=spec.metric or made.metric, notes=notes), spec.rows)
 
 
 def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], several: bool) -> Task:
-    """Return a classification, of rows with one label or with several. Raises InputError."""
     seen = {word for line in parts["train"] for word in line.words}
     if len(seen) < 2 and not (several and seen):
         each = f"has the label {next(iter(seen))!r}" if seen else "has no label"
@@ -354,16 +333,14 @@ def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], 
         numbers = [sorted(index[word] for word in line.words) for line in lines]
         examples[part] = _examples(lines, numbers if several else [each[0] for each in numbers])
     train = examples.pop("train")
-    if several:
-        metrics: tuple[str, ...] = ("average_precision", "macro_f1", "micro_f1")
-        made = Task(name, "table", labels, metrics[0], metrics, 3.0, train, examples, predictions="csv")
-        return replace(made, multilabel=True)
-    metrics = ("accuracy", "matthews", *(("f1",) if len(labels) == 2 else ()), "macro_f1", "average_precision")
-    return Task(name, "table", labels, "accuracy", metrics, 3.0, train, examples, predictions="csv")
+    of_one = ("accuracy", "matthews", *(("f1",) if len(labels) == 2 else ()), "macro_f1", "average_precision")
+    metrics = ("average_precision", "macro_f1", "micro_f1") if several else of_one
+    return Task(
+        name, "table", labels, metrics[0], metrics, 3.0, train, examples, multilabel=several, predictions="csv"
+    )  # fmt: skip
 
 
 def _some(words: set[str]) -> str:
-    """Return the first labels of a set, for a sentence."""
     rest = f" and {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
     return ", ".join(map(repr, _ordered(words)[:SHOWN])) + rest
 
@@ -375,14 +352,13 @@ def _ordered(words: set[str]) -> list[str]:
 
 
 def _regression(name: str, path: Path, parts: Mapping[str, Sequence[Line]]) -> Task:
-    """Return a regression task. Raises InputError if a label is not a number, or they cannot be learned."""
     examples: dict[str, Examples] = {}
     for part, lines in parts.items():
         numbers = [number_of(line.label) for line in lines]
-        for line in (line for line, n in zip(lines, numbers, strict=True) if n is None or not math.isfinite(n)):
-            raise InputError(f"{line.where}: label {line.label!r} is not a finite number, as a regression needs")
         for line, number in zip(lines, numbers, strict=True):
-            if number is not None and abs(number) > LARGEST_LABEL:
+            if number is None or not math.isfinite(number):
+                raise InputError(f"{line.where}: label {line.label!r} is not a finite number, as a regression needs")
+            if abs(number) > LARGEST_LABEL:
                 raise InputError(
                     f"{line.where}: the size of label {line.label!r} is above {LARGEST_LABEL:g}, the largest that a "
                     f"regression can learn"
@@ -407,51 +383,28 @@ def _examples(lines: Sequence[Line], targets: list[Any]) -> Examples:
     return Examples([x.texts[0] for x in lines], [x.texts[1] for x in lines] if pairs else None, targets)
 
 
-# ---- what is odd ----
-
-
-def _unseen(parts: Mapping[str, Sequence[Line]], kind: str) -> str:
-    """Return a sentence on the rows to test on with a label that no row to train on has; "" if there are none."""
-    if kind == "regression":
-        return ""
+def _unseen(parts: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Return a sentence on the rows to test on with a label that no row to train on has."""
     seen = {word for line in parts["train"] for word in line.words}
     tested = [line for part, lines in parts.items() if part != "train" for line in lines]
     unseen = [line for line in tested if not seen.issuperset(line.words)]
-    if not unseen:
-        return ""
-    first = next(word for word in unseen[0].words if word not in seen)
-    return _sentence(unseen, tested, f"a label that no row to train on has, such as {first!r}, which counts as wrong")
+    first = next((word for line in unseen for word in line.words if word not in seen), "")
+    what = f"a label that no row to train on has, such as {first!r}, which counts as wrong"
+    return odd_rows([line.where for line in unseen], f"{len(tested):,} to test on", what)
 
 
-def repeated(parts: Mapping[str, Sequence[Line]]) -> str:
-    """Return a sentence on the rows to test on whose texts are also trained on; "" if there are none."""
+def repeated(parts: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Return a sentence on the rows to test on whose texts are also trained on."""
     trained = {line.texts for line in parts["train"]}
     tested = [line for part, lines in parts.items() if part != "train" for line in lines]
-    repeated = [line for line in tested if line.texts in trained]
-    if not repeated:
-        return ""
+    places = [line.where for line in tested if line.texts in trained]
     what = "the same text as a row to train on, so the score is partly one of memory"
-    return _sentence(repeated, tested, what)
-
-
-def _sentence(rows: Sequence[Line], tested: Sequence[Line], what: str) -> str:
-    """Return a sentence on some of the rows to test on, which have something unusual."""
-    have = "has" if len(rows) == 1 else "have"
-    places = first_of([line.where for line in rows])
-    return f"{plural(len(rows), 'row')} of the {len(tested):,} to test on {have} {what}: {places}"
+    return odd_rows(places, f"{len(tested):,} to test on", what)
 
 
 def number_of(label: Any) -> float | None:
     """Return a label as a number; None if it is not one, as `1_0`, which Python would take for 10."""
     try:
-        number = float(label if "_" not in str(label) else "")
+        return float(label if "_" not in str(label) else "")
     except (TypeError, ValueError):
         return None
-    return number
-
-
-def _word(label: Any) -> str:
-    """Return the name of a label; 1, 1.0 and "1" have the same."""
-    if isinstance(label, bool):
-        return str(label).lower()
-    return str(int(label)) if isinstance(label, float) and label == int(label) else str(label)

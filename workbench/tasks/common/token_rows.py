@@ -20,7 +20,6 @@ from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.progress import counted
 from workbench.rng import seed_of
-from workbench.tasks.common.encoder_folders import row_length
 from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted
 from workbench.tensors import to_device
 
@@ -32,17 +31,13 @@ _memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
 
 @dataclass(frozen=True)
 class Encoded:
-    """N rows of token ids with [CLS] and [SEP], each of its own length.
-
-    `types` are the segment ids of each row, None if the model has no segments. `pad` is the id of the padding token.
-    `spans` (N, 2, 2) are the first positions and the ends of two spans of tokens, None if no spans are marked.
-    """
+    """N rows of token ids with [CLS] and [SEP], each of its own length."""
 
     ids: list[Any]  # arrays (length,) int64
-    types: list[Any] | None
+    types: list[Any] | None  # segment ids of each row, None if the model has no segments
     targets: Any  # (N,) int64, float64 in a regression, (N, labels) float32 with several labels a row
-    pad: int
-    spans: Any = None
+    pad: int  # id of the padding token
+    spans: Any = None  # (N, 2, 2), first positions and ends of two spans of tokens, None if no spans are marked
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,7 +48,7 @@ class Encoded:
         return np.array([len(ids) for ids in self.ids])
 
     def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the inputs of the model by name, and the targets of these rows, those of a regression as float32.
+        """Return the inputs of the model by name, and the targets of these rows, in a regression as float32.
 
         Inputs of the encoder are tensors (B, longest); `spans` (B, 2, 2) are for a head.
         """
@@ -119,29 +114,40 @@ def check_tokens(folder: Path, rows: Iterable[Any], vocabulary: int) -> None:
 
 
 def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folder: Path) -> Encoded:
-    """Return examples as rows of at most `length` token ids."""
-    apart = _separator(tokenizer) if examples.second is not None else None
+    """Return examples as rows of at most `length` token ids.
+
+    If the tokenizer adds no special tokens to a pair, as GPT-2's, a separating token is put before the second text.
+    """
+    apart: int | None = None
+    if examples.second is not None and tokenizer.is_fast and not tokenizer.num_special_tokens_to_add(pair=True):
+        apart = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     room = length - (apart is not None)
     rows: list[list[int]] = []
     segments: list[list[int]] = []
     for part, characters in pieces(examples, folder):
         work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
         encoding = hugging_face.in_time(work, characters, folder)
-        ids = encoding["input_ids"]
-        if apart is not None:
-            ids = [_separated(row, encoding.sequence_ids(number), apart) for number, row in enumerate(ids)]
-        rows += ids
+        for number, ids in enumerate(encoding["input_ids"]):
+            if apart is not None:
+                texts = encoding.sequence_ids(number)
+                start = texts.index(1) if 1 in texts else len(ids)
+                ids = [*ids[:start], apart, *ids[start:]]
+            rows.append(ids)
         segments += encoding.get("token_type_ids") or []
     types = segments if apart is None and segments and "token_type_ids" in tokenizer.model_input_names else None
-    empty = [
-        next((i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id) if i is not None), 0)
-    ]
+    empty = [_first_id(tokenizer, "eos", "bos", "unk")]
     return Encoded(
         [np.array(ids or empty, dtype=np.int64) for ids in rows],
         None if types is None else [np.array(row or [0], dtype=np.int64) for row in types],
         targets,
         tokenizer.pad_token_id or 0,
     )
+
+
+def _first_id(tokenizer: Any, *kinds: str) -> int:
+    """Return the id of the first special token that a tokenizer has; 0 if it has none of them."""
+    ids = (getattr(tokenizer, f"{kind}_token_id") for kind in kinds)
+    return next((id for id in ids if id is not None), 0)
 
 
 def pieces(examples: Examples, folder: Path) -> Iterator[tuple[Examples, int]]:
@@ -158,23 +164,6 @@ def pieces(examples: Examples, folder: Path) -> Iterator[tuple[Examples, int]]:
             start, characters = row + 1, 0
     for rows, size in counted(cuts, f"{folder}: encoding texts, in pieces"):
         yield examples.take(list(rows)), size
-
-
-def _separator(tokenizer: Any) -> int | None:
-    """Return the id of a token to put between the texts of a pair; None if the tokenizer adds special tokens itself.
-
-    The tokenizer of GPT-2, for example, adds none.
-    """
-    if not tokenizer.is_fast or tokenizer.num_special_tokens_to_add(pair=True):
-        return None
-    end: int | None = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
-    return end
-
-
-def _separated(ids: list[int], texts: list[int | None], apart: int) -> list[int]:
-    """Return the ids of a pair with the token `apart` before the first token of the second text."""
-    start = texts.index(1) if 1 in texts else len(ids)
-    return [*ids[:start], apart, *ids[start:]]
 
 
 def doubled(task: Task) -> Task:
@@ -236,42 +225,32 @@ class Splitter:
     before: tuple[int, ...]
     after: tuple[int, ...]
     room: int  # pieces of text in a row
+    unknown: int = 0  # id that stands for a text or word without pieces
 
 
-def open_splitter(folder: Path, config: Any, length: int, use: str) -> Splitter:
-    """Return the tokenizer of an encoder's folder, for rows of at most `length` tokens.
+def open_splitter(folder: Path, length: int, use: str) -> Splitter:
+    """Return the tokenizer of a folder, for rows of at most `length` tokens.
 
-    `config` holds the encoder's settings; `use` names what needs the rows in the message. Raises InputError.
+    `use` names what needs the rows in the message. Raises InputError for rows that are too short.
     """
-    return splitter(folder, load_published_tokenizer(folder), row_length(folder, config, length), use)
-
-
-def splitter(folder: Path, tokenizer: Any, length: int, use: str) -> Splitter:
-    """Return the tokenizer of a folder, for rows of exactly this many tokens at most. Raises InputError."""
+    tokenizer = load_published_tokenizer(folder)
     with hugging_face.refusing(folder, REFUSED):
-        before, after = _frame(tokenizer)
+        bare, whole = (list(tokenizer(LEAD, add_special_tokens=special)["input_ids"]) for special in (False, True))
+    starts = (start for start in range(len(whole) - len(bare) + 1) if bare and whole[start:][: len(bare)] == bare)
+    start = next(starts, None)
+    before, after = ((), ()) if start is None else (tuple(whole[:start]), tuple(whole[start + len(bare) :]))
     room = length - len(before) - len(after)
     if room < SHORTEST:
         raise InputError(
             f"{folder}: {room} pieces of a text fit into a row, and {use} needs {SHORTEST}; "
             f"try a larger --set tasks.length="
         )
-    return Splitter(folder, tokenizer, before, after, room)
-
-
-def _frame(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the special tokens that a tokenizer puts before and after a text."""
-    bare, whole = (list(tokenizer(LEAD, add_special_tokens=special)["input_ids"]) for special in (False, True))
-    for start in range(len(whole) - len(bare) + 1):
-        if bare and whole[start : start + len(bare)] == bare:
-            return tuple(whole[:start]), tuple(whole[start + len(bare) :])
-    return (), ()
+    return Splitter(folder, tokenizer, before, after, room, _first_id(tokenizer, "unk", "eos", "bos"))
 
 
 def text_pieces(splitter: Splitter, texts: Sequence[str]) -> Pieces:
     """Return the pieces of each text, cut to one row, as in fine-tuning; at least one piece each."""
-    ids_of_texts = _ids(splitter, list(texts))
-    return [np.array(ids[: splitter.room] or [unknown(splitter)], dtype=np.int64) for ids in ids_of_texts]
+    return [np.array(ids[: splitter.room] or [splitter.unknown], dtype=np.int64) for ids in _ids(splitter, list(texts))]
 
 
 def word_pieces(splitter: Splitter, sentences: Sequence[Sequence[str]]) -> tuple[Pieces, Pieces]:
@@ -280,7 +259,7 @@ def word_pieces(splitter: Splitter, sentences: Sequence[Sequence[str]]) -> tuple
     A word without pieces is read as the unknown token.
     """
     known = pieces_of_words(splitter, sorted({word for words in sentences for word in words}))
-    return aligned(known, sentences, unknown(splitter))
+    return aligned(known, sentences, splitter.unknown)
 
 
 def pieces_of_words(splitter: Splitter, words: list[str]) -> dict[str, list[int]]:
@@ -297,7 +276,7 @@ def pieces_of_words(splitter: Splitter, words: list[str]) -> dict[str, list[int]
 def aligned(
     known: Mapping[str, list[int]], sentences: Sequence[Sequence[str]], instead: int
 ) -> tuple[Pieces, Pieces]:  # fmt: skip
-    """Return the pieces of each sentence from those of its words, and the position of each word's first piece.
+    """Return the pieces of each sentence from its words' pieces, and the position of each word's first piece.
 
     `instead` is the piece of a word that has none.
     """
@@ -310,20 +289,10 @@ def aligned(
 
 
 def _ids(splitter: Splitter, texts: list[str]) -> list[list[int]]:
-    """Return the token ids of each text, without special tokens.
-
-    Raises InputError for a tokenizer that takes too long.
-    """
+    """Return the token ids of each text, without special ones. Raises InputError if the tokenizer takes too long."""
     work = partial(splitter.tokenizer, texts, add_special_tokens=False, verbose=False)
     ids: list[list[int]] = hugging_face.in_time(work, sum(map(len, texts)), splitter.folder)["input_ids"]
     return ids
-
-
-def unknown(splitter: Splitter) -> int:
-    """Return the id that stands for a text or word without pieces."""
-    tokenizer = splitter.tokenizer
-    ids = (tokenizer.unk_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id)
-    return next((i for i in ids if i is not None), 0)
 
 
 # ---- windows ----
@@ -361,9 +330,8 @@ def cuts(pieces: int, room: int) -> list[tuple[int, int, int]]:
 
 
 # ---- texts with two marked spans ----
-# The text is cut at blanks and at the ends of the spans, and each part is tokenized by itself, so that fast and slow
-# tokenizers give the same alignment (`workbench.tasks.common.token_rows`). Of a text that is longer than a row, the
-# pieces that are nearest to a span are kept, so that both spans are always read.
+# The text is cut at blanks and at the ends of the spans, and each part is tokenized by itself, as words are. Of a text
+# that is longer than a row, the pieces that are nearest to a span are kept, so that both spans are always read.
 
 
 def encode_marked(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
@@ -371,18 +339,17 @@ def encode_marked(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
 
     Raises InputError for a folder without a usable tokenizer, or rows that are too short.
     """
-    reader = splitter(folder, load_published_tokenizer(folder), length, "a task of marked spans")
+    reader = open_splitter(folder, length, "a task of marked spans")
     parts = {"train": task.train, **task.tests}
     return {part: _marked(reader, rows, task.array(rows)) for part, rows in parts.items()}
 
 
 def _marked(reader: Splitter, examples: Examples, targets: Any) -> Encoded:
-    """Return examples with spans as rows of token ids."""
     assert examples.spans is not None
     parts = [parts_of(text, spans) for text, spans in zip(examples.first, examples.spans, strict=True)]
     words = [[text[start:end] for start, end in row] for text, row in zip(examples.first, parts, strict=True)]
     known = pieces_of_words(reader, sorted({word for row in words for word in row}))
-    pieces, firsts = aligned(known, words, unknown(reader))
+    pieces, firsts = aligned(known, words, reader.unknown)
     rows, places = [], []
     for ids, first, row, spans in zip(pieces, firsts, parts, examples.spans, strict=True):
         ends = np.append(first, len(ids))
@@ -406,13 +373,13 @@ def parts_of(text: str, spans: Spans) -> list[Span]:
 
 
 def _pieces_in(span: Span, parts: list[Span], ends: Any) -> Span:
-    """Return the first piece and the end of the pieces of a span; `ends` (parts + 1,) bounds those of the parts."""
+    """Return the first piece and the end of the pieces of a span; `ends` (parts + 1,) bounds the parts' pieces."""
     within = [number for number, (start, end) in enumerate(parts) if span[0] <= start and end <= span[1]]
     return int(ends[within[0]]), int(ends[within[-1] + 1])
 
 
 def nearest(count: int, spans: list[Span], room: int) -> Any:
-    """Return the indices of at most `room` of `count` pieces, in order: those of the spans, then the nearest to one."""
+    """Return the indices of at most `room` of `count` pieces, in order: of the spans, then the nearest."""
 
     def distance(piece: int) -> tuple[int, int]:
         inside = [piece - start for start, end in spans if start <= piece < end]
