@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from operator import attrgetter
 
 import pytest
@@ -74,8 +72,3 @@ def test_an_unknown_family_is_refused_with_the_nearest_name() -> None:
     spec = tiny("rtd").encoder.model_copy(update={"family": "robertta"})
     with pytest.raises(InputError, match=r"unknown encoder.family 'robertta'; did you mean 'roberta'"):
         family_of(spec)
-
-
-def test_the_table_is_read_without_torch() -> None:
-    code = "import sys, workbench.models.families; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
