@@ -136,7 +136,7 @@ def test_matmul_cost_agrees_with_the_counter_of_torch(name: str, sizes: str, rec
         keys |= {"generator.width": 1.0, "generator.depth": 1.0}
     spec = tiny(name, keys, recipe=recipe)
     batch, cost = synthetic(spec, rows=3), objectives.load(spec).cost(spec)
-    for plain in (True, False):
+    for plain in (True, False) if sizes == "narrow" else (True,):
         objective = plainly(build(spec)) if plain else build(spec)
         whole, forward = FlopCounterMode(display=False), FlopCounterMode(display=False)
         with whole:
