@@ -22,6 +22,7 @@ from workbench.bench.turns import made_up
 from workbench.data.corpus import corpus_of
 from workbench.models import losses
 from workbench.models.encoder import seeded
+from workbench.models.generators import count_pairs, count_words
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.rng import row_keys
 from workbench.spec.host import Host
@@ -53,17 +54,19 @@ def compiled_losses(objective: Any, batches: list[Batch]) -> list[StepLoss]:
 
 @pytest.mark.filterwarnings("ignore")  # warnings of torch's compiler
 @pytest.mark.parametrize(
-    ("name", "recipe", "tying"),
+    ("name", "keys"),
     [
-        *((name, "paper", "embeddings") for name in REGISTRY),
-        ("rtd", "released", "embeddings"),
-        ("rtd", "paper", "gdes"),
+        *((name, {}) for name in REGISTRY), ("rtd", {"recipe": "released"}), ("rtd", {"tying": "gdes"}),
+        *(("rtd", {"generator.kind": kind}) for kind in ("unigram", "uniform", "ngram")),
     ],
-)
-def test_one_graph_without_breaks(name: str, recipe: str, tying: str, fresh_compiler: None) -> None:
+    ids=str,
+)  # fmt: skip
+def test_one_graph_without_breaks(name: str, keys: dict[str, Any], fresh_compiler: None) -> None:
     """The second batch has other keys, and must not reuse the random numbers of the first."""
-    spec = tiny(name, {"encoder.layers": 1, "tying": tying}, recipe=recipe)
+    spec = tiny(name, {"encoder.layers": 1}, **keys)
     objective = shaken(spec)
+    count_words(objective, lambda: np.arange(40))
+    count_pairs(objective, lambda: (np.arange(1600), np.arange(1600) % 7))
     batches = [synthetic(spec, seed=seed) for seed in (0, 1)]
     expected = [objective(batch) for batch in batches]
     with torch._dynamo.config.patch(error_on_recompile=True):
