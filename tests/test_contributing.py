@@ -14,19 +14,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from objective_oracle import build
+from objective_oracle import build, synthetic, tiny_of_file
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import objectives
-from workbench.rng import row_keys
 from workbench.spec import experiment
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 OBJECTIVE, EXPERIMENT = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
-SPECIAL = {f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))}
 
 
 @pytest.fixture
@@ -36,24 +32,10 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def spec_of(path: Path, **overrides: object) -> RunSpec:
-    name, source = objectives.find(str(path))
-    sizes = {"encoder.hidden": 32, "encoder.heads": 2, "encoder.layers": 1, "encoder.vocab": 60, "data.length": 24}
-    spec = resolve("nano", {"encoder.attention": "eager"} | SPECIAL | sizes | overrides)
-    return objectives.with_options(spec.replace(objective=name, source=source))
-
-
-def a_batch(spec: RunSpec, rows: int = 4, real: int | None = None) -> Batch:
-    ids = torch.randint(5, spec.encoder.vocab, (rows, spec.data.length), generator=torch.Generator().manual_seed(1))
-    ids[:, 0], ids[:, -1] = spec.data.special.cls, spec.data.special.sep
-    attention = None if real is None else (torch.arange(spec.data.length) < real).expand(rows, -1)
-    return Batch(ids, row_keys(0, torch.arange(rows)), attention)
-
-
 def test_the_objective_trains(written: Path) -> None:
-    spec = spec_of(written, **{"options.weight": "2"})
+    spec = tiny_of_file(written, {"options.weight": "2"})
     assert spec.name.startswith("shuffled-tokens-nano-s0-")
-    model, batch = build(spec), a_batch(spec)
+    model, batch = build(spec), synthetic(spec, rows=4)
     first = model(batch)
     assert first.total.item() == pytest.approx(2 * first.parts["discriminator_loss"].item())
     assert model(batch).total.item() == first.total.item()
@@ -67,8 +49,8 @@ def test_the_objective_trains(written: Path) -> None:
 
 @pytest.mark.parametrize("picks", ["distinct", "released"])
 def test_the_objective_deals_out_the_words_of_the_row(written: Path, picks: str) -> None:
-    spec = spec_of(written, **{"corruption.picks": picks, "corruption.rate": 0.5})
-    model, batch = build(spec), a_batch(spec, rows=6, real=15)
+    spec = tiny_of_file(written, {"corruption.picks": picks, "corruption.rate": 0.5})
+    model, batch = build(spec), synthetic(spec, rows=6, lengths=[15] * 6)
     seen: list[torch.Tensor] = []
     hook = model.encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0]))  # type: ignore[union-attr,operator]
     model(batch)
@@ -83,7 +65,7 @@ def test_the_objective_needs_no_floors(written: Path) -> None:
     from workbench.data.corpus import Corpus
     from workbench.execution.one_run import floors
 
-    assert floors(spec_of(written), object.__new__(Corpus), {}) == {}  # whose words are not even counted
+    assert floors(tiny_of_file(written), object.__new__(Corpus), {}) == {}  # whose words are not even counted
 
 
 @pytest.mark.parametrize("values", ['{"loss": None}', "{3: 1.0}", '{"loss": "low"}'])
@@ -93,12 +75,12 @@ def test_floors_that_are_no_numbers_are_refused_before_training(values: str, wri
     path = tmp_path / "with_floors.py"
     path.write_text(f"{written.read_text()}\n\ndef floors(words):\n    return {values}\n")
     with pytest.raises(TypeError, match=r"^floors\(words\) of .*with_floors.py returns "):
-        floors(spec_of(path), SimpleNamespace(counts=lambda: np.ones(spec_of(path).encoder.vocab)), {})  # type: ignore[arg-type]
+        floors(tiny_of_file(path), SimpleNamespace(counts=lambda: np.ones(tiny_of_file(path).encoder.vocab)), {})  # type: ignore[arg-type]
 
 
 def test_the_objective_costs_what_it_says(written: Path) -> None:
-    spec = spec_of(written)
-    model, batch = build(spec), a_batch(spec)
+    spec = tiny_of_file(written, {"encoder.attention": "eager"})
+    model, batch = build(spec), synthetic(spec, rows=4)
     with FlopCounterMode(display=False) as counter:
         model(batch).total.backward()
     assert counter.get_total_flops() == 4 * objectives.load(spec).cost(spec).train("matmul")

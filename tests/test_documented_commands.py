@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 from drills.small import Command, server
 from helpers import slurm
-from objective_oracle import build
-from test_contributing import EXPERIMENT, OBJECTIVE, a_batch, spec_of
+from objective_oracle import build, synthetic, tiny_of_file
+from test_contributing import EXPERIMENT, OBJECTIVE
 
 from workbench import objectives
 
@@ -325,9 +325,9 @@ def test_the_objective_of_the_tutorial_is_bert_mlm_where_the_page_says_so(tmp_pa
     """With gamma 0 it has BERT MLM's loss, and for any gamma its price."""
     path = tmp_path / "focal_mlm.py"
     path.write_text(TUTORIAL, encoding="utf-8")
-    plain, focal = (spec_of(path, **{"options.gamma": gamma}) for gamma in ("0", "2"))
+    plain, focal = (tiny_of_file(path, {"options.gamma": gamma}) for gamma in ("0", "2"))
     bert = objectives.with_options(plain.replace(objective="bert-mlm", source="", options={}))
-    losses = [build(spec)(a_batch(spec)).values() for spec in (plain, focal, bert)]
+    losses = [build(spec)(synthetic(spec, rows=4)).values() for spec in (plain, focal, bert)]
 
     assert losses[0]["loss"] == losses[2]["loss"] == losses[1]["mlm_loss"]
     assert losses[1]["loss"] < losses[2]["loss"]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -52,6 +53,12 @@ def tiny(objective: str, overrides: dict[str, Any] | None = None, **keys: Any) -
     keys = {key.replace("__", "."): value for key, value in keys.items()}
     shown = ALL_MASKED if keys.get("recipe", "paper") == "paper" else {}
     return objectives.with_options(resolve("nano", {"objective": objective} | TINY | shown | (overrides or {}) | keys))
+
+
+def tiny_of_file(path: Path, overrides: dict[str, Any] | None = None) -> RunSpec:
+    """The same with an objective that is a file."""
+    name, source = objectives.find(str(path))
+    return tiny(name, {"source": source} | (overrides or {}))
 
 
 def build(spec: RunSpec) -> Any:

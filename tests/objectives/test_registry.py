@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from objective_oracle import NAMES, TINY, build, synthetic, tiny
+from objective_oracle import NAMES, TINY, build, synthetic, tiny, tiny_of_file
 
 from workbench import objectives, registry
 from workbench.errors import InputError
@@ -58,11 +58,6 @@ def write(folder: Path, text: str = IDEA, name: str = "half_masked.py") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def spec_of(path: Path, **options: object) -> RunSpec:
-    name, source = objectives.find(str(path))
-    return objectives.with_options(resolve("nano", TINY | {"objective": name, "source": source, "options": options}))
 
 
 def test_the_folder_is_the_registry() -> None:
@@ -151,7 +146,7 @@ def test_the_parents_of_a_run_are_written_out_in_full(tmp_path: Path) -> None:
 
 def test_a_file_is_an_objective(tmp_path: Path) -> None:
     path = write(tmp_path)
-    spec = spec_of(path, shown="0.25")
+    spec = tiny_of_file(path, {"options.shown": "0.25"})
     assert spec.objective == "half-masked" and len(spec.source) == 16
     assert spec.options == {"shown": 0.25}
     assert objectives.source_file(spec) == path
@@ -163,17 +158,17 @@ def test_a_file_is_an_objective(tmp_path: Path) -> None:
 
 
 def test_another_source_text_is_another_run(tmp_path: Path) -> None:
-    one = spec_of(write(tmp_path))
-    other = spec_of(write(tmp_path, IDEA.replace("0.5", "0.4")))
+    one = tiny_of_file(write(tmp_path))
+    other = tiny_of_file(write(tmp_path, IDEA.replace("0.5", "0.4")))
     assert one.source != other.source and one.name != other.name
     assert objectives.load(other).Options().shown == 0.4
     (tmp_path / "copy").mkdir()
-    moved = spec_of(write(tmp_path / "copy", IDEA.replace("0.5", "0.4")))
+    moved = tiny_of_file(write(tmp_path / "copy", IDEA.replace("0.5", "0.4")))
     assert moved.name == other.name  # the same text in another folder is the same run
 
 
 def test_a_file_may_have_the_name_of_a_built_in_objective(tmp_path: Path) -> None:
-    spec = spec_of(write(tmp_path, name="rtd.py"))
+    spec = tiny_of_file(write(tmp_path, name="rtd.py"))
     assert spec.objective == "rtd" and spec.source
     assert "shown" in objectives.load(spec).Options.model_fields
     assert "weight" in objectives.load(tiny("rtd")).Options.model_fields
@@ -308,7 +303,7 @@ def test_a_file_with_a_fault_is_refused_in_a_sentence_that_names_it(fault: str, 
     path = write(tmp_path, IDEA.replace(before, after))
     for _ in range(2):  # a failed import is not kept as a success
         with pytest.raises(InputError) as error:
-            spec = spec_of(path)
+            spec = tiny_of_file(path)
             objectives.cost(spec)
             objectives.build(spec, build_encoder(spec))
         told = str(error.value)
@@ -319,12 +314,12 @@ def test_a_file_with_a_fault_is_refused_in_a_sentence_that_names_it(fault: str, 
 
 
 def test_the_largest_cost_is_accepted(tmp_path: Path) -> None:
-    spec = spec_of(write(tmp_path, IDEA.replace(BODY, FLOPS + "(1e100, 0, 1)\n")))
+    spec = tiny_of_file(write(tmp_path, IDEA.replace(BODY, FLOPS + "(1e100, 0, 1)\n")))
     assert objectives.cost(spec).paper == objectives.MOST
 
 
 def test_an_objective_is_given_its_encoder_its_spec_and_its_options(tmp_path: Path) -> None:
-    spec = spec_of(write(tmp_path), shown=0.25)
+    spec = tiny_of_file(write(tmp_path), {"options.shown": 0.25})
     encoder = build_encoder(spec)
     made: Any = objectives.build(spec, encoder)
     assert made.encoder is encoder and made.spec is spec and made.options.shown == 0.25
@@ -333,14 +328,14 @@ def test_an_objective_is_given_its_encoder_its_spec_and_its_options(tmp_path: Pa
 def test_no_compiled_copy_is_left_beside_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy of an objective is in the folder of its run, in which any other file counts as damage."""
     monkeypatch.setattr("sys.dont_write_bytecode", False)
-    objectives.load(spec_of(write(tmp_path, IDEA + "# of this test alone, so that it is not loaded yet\n")))
+    objectives.load(tiny_of_file(write(tmp_path, IDEA + "# of this test alone, so that it is not loaded yet\n")))
     assert [path.name for path in tmp_path.iterdir()] == ["half_masked.py"]
 
 
 def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = spec_of(write(tmp_path))
+    spec = tiny_of_file(write(tmp_path))
     known = objectives.source_file(spec)
     copy = tmp_path / "kept" / ".." / "copy.py"
     (tmp_path / "kept").mkdir()
