@@ -26,15 +26,15 @@ def rows_of(folder: Path) -> pd.DataFrame:
     runs, tasks = pd.read_csv(folder / "runs.csv"), pd.read_csv(folder / "tasks.csv")
     noise, baselines = pd.read_csv(folder / "noise.csv"), pd.read_csv(folder / "baselines.csv")
     trained = runs[(runs["kind"] == "pre-training") & (runs["state"] == "done")]
-    most = trained.loc[trained["flops_matmul"].idxmax()]
+    most = trained.sort_values("flops_matmul").to_dict("records")[-1]
     words = baselines[baselines["baseline"] == "bag-of-words"].set_index("task")["value"]
     scale = SCALE.search(str(most["run_id"]))
     rows = []
     for task, scores in tasks[tasks["budget"].eq(most["budget"])].groupby("task", sort=False):
         arms = scores[scores["gain"].notna()]
         suite = arms["suite"].iloc[0]
-        named = noise[noise["suite"].eq(suite) & noise["budget"].eq(most["budget"])].set_index("task")
-        [spread] = [named.loc[name] for name in (task, "mean") if name in named.index][:1]
+        named = noise[noise["suite"].eq(suite) & noise["budget"].eq(most["budget"])].to_dict("records")
+        [spread] = [row for name in (task, "mean") for row in named if row["task"] == name][:1]
         rows.append({
             "study": folder.name, "scale": scale[1] if scale else "", "text": Path(str(corpus)).name,
             "flops": f"{most['flops_matmul']:.2g}", "task": task, "metric": arms["metric"].iloc[0],
