@@ -181,6 +181,15 @@ def test_equal_seeds_agree_to_the_last_bit_and_a_stopped_fine_tuning_goes_on_exa
     assert taken[:3] == [1, 2, 3] and replace(score, seconds=0) == replace(whole, seconds=0) and score.peak_memory_bytes
 
 
+@pytest.mark.parametrize("kind", TRAINED)
+def test_rows_cap_training_alone_and_change_the_scores(kind: str, words: dict[str, str], encoder: Path) -> None:
+    whole = options(words[kind], epochs=4.0, **{**TRAINED[kind], "folds": None})
+    few = whole.model_copy(update={"rows": 6})
+    (all_rows,), (some,) = (tasks.read(chosen).tasks for chosen in (whole, few))
+    assert all_rows.cost(SIZES, whole, encoder).steps > some.cost(SIZES, few, encoder).steps == 4
+    assert some.fingerprint != all_rows.fingerprint and some.tests == all_rows.tests  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("kind", [*ENCODED[:-1], "minimal_pairs"])
 def test_one_kind_alone_accepts_a_word(kind: str, words: dict[str, str]) -> None:
     word = words[kind]

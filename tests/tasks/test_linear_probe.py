@@ -33,6 +33,7 @@ from workbench.tasks._linear_readout import (
     picked_states,
     read_out,
 )
+from workbench.tasks.common import token_rows
 from workbench.tasks.common.contract import Model, Suite, expected, take
 from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.common.token_rows import cuts, text_pieces, word_pieces
@@ -559,7 +560,7 @@ def test_batches_and_their_order_change_nothing_but_rounding(reader: Reader, mon
     sentences = [["bada"] * n for n in (1, 9, 3, 30, 2)]
     together = picked_states(reader, *word_pieces(reader.splitter, sentences))
     assert (picked_states(reader, *word_pieces(reader.splitter, sentences)) == together).all()
-    monkeypatch.setattr(linear_readout, "TOKENS", 1)
+    monkeypatch.setattr(token_rows, "TOKENS", 1)
     assert np.allclose(picked_states(reader, *word_pieces(reader.splitter, sentences)), together, atol=1e-5)
 
 

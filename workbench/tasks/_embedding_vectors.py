@@ -35,8 +35,6 @@ from workbench.tasks.common.metrics import metric
 from workbench.tasks.common.token_rows import Encoded, by_length, check_ids, encode_rows, shuffled
 from workbench.tasks.embeddings import LOSSES, POOLINGS, SCALE, Embedding, Relevant
 
-TOKENS = 8192  # most tokens of a batch, padding included
-
 Vectors = dict[str, Any]  # by pooling: (N, D) float32 of norm 1
 
 
@@ -93,7 +91,7 @@ def vectors_of(
     vectors = {pooling: np.zeros((len(rows), model.width), dtype=np.float32) for pooling in POOLINGS}
     done = 0
     with torch.inference_mode():
-        for batch in by_length(rows.lengths, TOKENS):
+        for batch in by_length(rows.lengths):
             heed()
             inputs, _ = rows.batch(batch, device)
             hidden = model.states(inputs)

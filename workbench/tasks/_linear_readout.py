@@ -30,6 +30,7 @@ from workbench.tasks.common.token_rows import (
     Splitter,
     by_length,
     check_ids,
+    numbered,
     open_splitter,
     text_pieces,
     windows,
@@ -268,8 +269,6 @@ class Regression:
 # is taken from the window in which it has context on both sides.
 # Shapes: R rows, L positions, D width, N states that are returned.
 
-TOKENS = 8192  # tokens of a batch, padding included
-
 
 @dataclass(frozen=True)
 class Reader:
@@ -293,13 +292,7 @@ def mean_states(reader: Reader, rows: Pieces) -> Any:
 
 def picked_states(reader: Reader, rows: Pieces, picks: Pieces) -> Any:
     """Return the states of the pieces at the positions `picks` of each row, row after row: float32 (layers, N, D)."""
-    count, indices = 0, []
-    for ids, places in zip(rows, picks, strict=True):
-        target = np.full(len(ids), -1)
-        target[places] = np.arange(count, count + len(places))
-        indices.append(target)
-        count += len(places)
-    return _states(reader, rows, indices, count)
+    return _states(reader, rows, *numbered(rows, picks))
 
 
 def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
@@ -314,7 +307,7 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
     check_ids(folder, {"": data}, model.get_input_embeddings().num_embeddings)
     states_of: Any = None
     weights = 1 / np.bincount(np.concatenate([p[p >= 0] for p in indices]), minlength=count)
-    for batch in by_length(data.lengths, TOKENS):
+    for batch in by_length(data.lengths):
         heed()
         inputs, _ = data.batch(batch, reader.device)
         ids, attention = inputs["input_ids"], inputs.get("attention_mask")

@@ -271,8 +271,6 @@ def _answer(text: str, sentence: Span, asked: set[str], rarity: Mapping[str, flo
 
 # ---- fine-tuning and score ----
 
-TEST_TOKENS = 8192  # most tokens of a test batch, padding included
-
 
 def answer(task: Squad, trial: Model, host: Host) -> Scores:
     """Fine-tune a copy of an encoder to answer questions, and score it; its predictions are the `files` of the score.
@@ -331,7 +329,7 @@ def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Set
     by_window: list[Candidates] = [(None,) * 3] * len(part)
     nulls = np.zeros(len(part), dtype=np.float32)
     with torch.inference_mode(), where.autocast():
-        for rows in by_length(part.lengths, TEST_TOKENS):
+        for rows in by_length(part.lengths):
             heed()
             batch = part.batch(rows, where.device)
             spans = best_spans(model, batch, to_device(part.begins(rows, batch.allowed.shape[1]), where.device))

@@ -26,6 +26,7 @@ from workbench.tasks.common.token_rows import (
     aligned,
     by_length,
     check_ids,
+    numbered,
     open_splitter,
     pieces_of_words,
     shuffled,
@@ -33,8 +34,6 @@ from workbench.tasks.common.token_rows import (
 )
 from workbench.tasks.tagging import Tagging, by_type, columns, points
 from workbench.tensors import to_device
-
-TEST_TOKENS = 8192  # most tokens of a test batch, padding included
 
 
 class Tagger(WithHead):
@@ -88,7 +87,7 @@ def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:
     """Return the most probable label of each word (words,). Raises Diverged if an output is NaN or infinite."""
     predicted = np.full(data.count, -1)
     with torch.inference_mode():
-        for rows in by_length(data.rows.lengths, TEST_TOKENS):
+        for rows in by_length(data.rows.lengths):
             inputs, places, words = data.batch(rows, device)
             outputs = model(inputs, places).float()
             if not torch.isfinite(outputs).all():
@@ -146,13 +145,9 @@ def word_windows(splitter: Splitter, sentences: Sequence[Sequence[str]], last: b
     """Return sentences as rows. A word is read at its first piece, or with `last` at its last one."""
     known = pieces_of_words(splitter, sorted({word for words in sentences for word in words}))
     rows, firsts = aligned(known, sentences, splitter.unknown)
-    indices, count = [], 0
-    for row, first in zip(rows, firsts, strict=True):
-        index = np.full(len(row), -1)
-        index[np.append(first[1:], len(row)) - 1 if last else first] = np.arange(count, count + len(first))
-        indices.append(index)
-        count += len(first)
-    data, places = windows(splitter, rows, indices)
+    picks = [np.append(first[1:], len(row)) - 1 for row, first in zip(rows, firsts, strict=True)] if last else firsts
+    numbers, count = numbered(rows, picks)
+    data, places = windows(splitter, rows, numbers)
     used = [row for row, (positions, _) in enumerate(places) if len(positions)]
     empty = sum(not known[word] for words in sentences for word in words)
     kept = Encoded([data.ids[row] for row in used], None, data.targets[used], data.pad)

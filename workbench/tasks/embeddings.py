@@ -16,7 +16,6 @@ from workbench.data.formats import delimited_rows, json_rows
 from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, plural
 from workbench.progress import warn_once
-from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
@@ -37,6 +36,7 @@ from workbench.tasks.common.contract import (
     Scores,
     fingerprint,
     first_of,
+    random_order,
     warned,
 )
 from workbench.tasks.common.cost import reading_cost, tuning_cost
@@ -157,10 +157,7 @@ class Embedding(Measure):
 def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
     """Return the task with at most `rows` training pairs, the same ones every time, and with its fingerprint."""
     if task.train is not None and rows is not None and rows < (count := len(task.train.pairs())):
-        import numpy as np
-
-        chosen = np.random.default_rng(seed_of(0, "rows", task.name)).permutation(count)[:rows]
-        task = replace(task, train=task.train.take(sorted(chosen.tolist())))
+        task = replace(task, train=task.train.take(sorted(random_order("rows", task.name, count)[:rows])))
     parts = []
     for name, part in {**task.tests, **({} if task.train is None else {"train": task.train})}.items():
         content = [part.first, part.second, part.targets] if isinstance(part, Examples) else [

@@ -13,7 +13,6 @@ from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import PACKINGS
 from workbench.data.tagged_sentences import Sentence, as_iob2, deviations, marks_spans, scheme_of
 from workbench.errors import InputError, plural
-from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import DATA_KEYS, TasksSpec
 from workbench.spec.run_spec import RunSpec
@@ -31,6 +30,7 @@ from workbench.tasks.common.contract import (
     Scores,
     aside,
     fingerprint,
+    random_order,
     warned,
 )
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
@@ -109,21 +109,15 @@ def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
     trained on, the same ones every time.
     """
     if spec.held_out:
-        kept, tested = aside(_order(task, "held out"), spec.held_out)
+        kept, tested = aside(random_order("held out", task.name, len(task.train)), spec.held_out)
         tests = {"held-out": task.train.take(sorted(tested))}
         task = replace(task, train=task.train.take(sorted(kept)), tests=tests, notes=())
     if spec.rows is not None and spec.rows < len(task.train):
-        task = replace(task, train=task.train.take(sorted(_order(task, "rows")[: spec.rows])))
+        task = replace(
+            task, train=task.train.take(sorted(random_order("rows", task.name, len(task.train))[: spec.rows]))
+        )
     parts = [[name, part.words, part.targets] for name, part in {"train": task.train, **task.tests}.items()]
     return replace(task, fingerprint=fingerprint([task.name, task.labels, task.known, bool(task.scheme)], *parts))
-
-
-def _order(task: Tagging, what: str) -> list[int]:
-    """Return the indices of the training sentences in a random order, the same every time for a task and a purpose."""
-    import numpy as np
-
-    order: list[int] = np.random.default_rng(seed_of(0, what, task.name)).permutation(len(task.train)).tolist()
-    return order
 
 
 # ---- names ----

@@ -39,8 +39,6 @@ from workbench.tasks.common.token_rows import (
     shuffled,
 )
 
-TEST_TOKENS = 8192  # most tokens of a test batch, padding included
-
 
 def finetune(task: Task, model: Model, host: Host) -> Scores:
     """Fine-tune a copy of an encoder (Hugging Face layout) on a task and score it, over all folds if there are any.
@@ -196,7 +194,7 @@ def predict(model: Classifier, data: Encoded, device: str) -> Any:
     """Return the outputs (N, labels), float32, in the order of the data."""
     outputs = np.zeros((len(data), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
-        for rows in by_length(data.lengths, TEST_TOKENS):
+        for rows in by_length(data.lengths):
             inputs, _ = data.batch(rows, device)
             outputs[rows] = model(inputs).float().cpu().numpy()
     return outputs

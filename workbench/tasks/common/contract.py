@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from workbench import __version__
 from workbench.errors import plural
 from workbench.progress import warn_once
+from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.spec.run_spec import RunSpec, digest
@@ -301,6 +302,14 @@ def as_signs(right: Sequence[float]) -> str:
 def fingerprint(*contents: Any) -> str:
     """Return 16 hex digits of a hash over the JSON of everything that decides a score: name, labels, texts, targets."""
     return hashlib.sha256("".join(map(json.dumps, contents)).encode()).hexdigest()[:16]
+
+
+def random_order(what: str, name: str, count: int) -> list[int]:
+    """Return the numbers below `count` in a random order, the same every time for a purpose and a task's name."""
+    import numpy as np
+
+    order: list[int] = np.random.default_rng(seed_of(0, what, name)).permutation(count).tolist()
+    return order
 
 
 def aside(order: list[int], share: float) -> tuple[list[int], list[int]]:

@@ -23,6 +23,7 @@ from workbench.tasks.common.contract import (
     Scores,
     aside,
     fingerprint,
+    random_order,
     warned,
 )
 from workbench.tasks.common.metrics import OF_ORDER, judged
@@ -207,7 +208,9 @@ def fingerprinted(task: Task, rows: int | None = None) -> Task:
     """
     questions = task.train.questions()
     if rows is not None and rows < len(questions):
-        task = replace(task, train=_taken(task.train, questions, _order(task, "rows", len(questions))[:rows]))
+        task = replace(
+            task, train=_taken(task.train, questions, random_order("rows", task.name, len(questions))[:rows])
+        )
     settings: list[Any] = [task.name, task.labels, task.metric, task.span, task.symmetric]
     settings += [each for each in (task.multilabel, task.folds, task.choice) if each]
     parts = [
@@ -223,16 +226,10 @@ def held_out(task: Task, share: float) -> Task:
         return task
     questions = task.train.questions()
     train, test = (
-        _taken(task.train, questions, numbers) for numbers in aside(_order(task, "held out", len(questions)), share)
+        _taken(task.train, questions, numbers)
+        for numbers in aside(random_order("held out", task.name, len(questions)), share)
     )
     return fingerprinted(replace(task, train=train, tests={"held-out": test}, folds=()))
-
-
-def _order(task: Task, what: str, count: int) -> list[int]:
-    import numpy as np
-
-    order: list[int] = np.random.default_rng(seed_of(0, what, task.name)).permutation(count).tolist()
-    return order
 
 
 def _taken(rows: Examples, questions: list[list[int]], numbers: list[int]) -> Examples:

@@ -143,21 +143,21 @@ class Hits:
 
 def span_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
     """Return the hits of each type of span, right if type and both ends are, in the order of the types' names."""
-    of_gold, of_predicted, of_right = Counter[str](), Counter[str](), Counter[str]()
-    for true, guess in zip(gold, predicted, strict=True):
-        gold_spans, predicted_spans = spans(true), spans(guess)
-        of_gold.update(kind for *_, kind in gold_spans)
-        of_predicted.update(kind for *_, kind in predicted_spans)
-        of_right.update(kind for *_, kind in gold_spans & predicted_spans)
-    return {kind: Hits(of_right[kind], of_predicted[kind], of_gold[kind]) for kind in sorted(of_gold | of_predicted)}
+    units = [
+        {(number, *span) for number, tags in enumerate(side) for span in spans(tags)} for side in (gold, predicted)
+    ]
+    return _hits(*units)
 
 
 def word_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
     """Return the hits of each tag of single words, in the order of the tags."""
-    true, guess = flat(gold), flat(predicted)
-    right = Counter(tag for tag, other in zip(true, guess, strict=True) if tag == other)
-    of_gold, of_predicted = Counter(true), Counter(guess)
-    return {tag: Hits(right[tag], of_predicted[tag], of_gold[tag]) for tag in sorted(of_gold | of_predicted)}
+    return _hits(set(enumerate(flat(gold))), set(enumerate(flat(predicted))))
+
+
+def _hits(gold: set[Any], predicted: set[Any]) -> dict[str, Hits]:
+    """Return the hits of each kind, the last entry of the units (place ..., kind)."""
+    right, guessed, true = (Counter(kind for *_, kind in units) for units in (gold & predicted, predicted, gold))
+    return {kind: Hits(right[kind], guessed[kind], true[kind]) for kind in sorted(true | guessed)}
 
 
 def span_scores(gold: Tags, predicted: Tags) -> dict[str, float]:

@@ -23,6 +23,7 @@ from workbench.rng import seed_of
 from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted
 from workbench.tensors import to_device
 
+TOKENS = 8192  # most tokens of a batch that is only read, padding included
 POOL = 16  # number of batches whose rows are sorted by length together
 PIECE, CHARACTERS = 1000, 1 << 20  # rows and characters in one call of a tokenizer
 _CACHED = 16  # tasks whose ids are cached between calls
@@ -192,15 +193,15 @@ def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:
         epoch += 1
 
 
-def by_length(lengths: Any, tokens: int) -> Iterator[Any]:
+def by_length(lengths: Any, tokens: int | None = None) -> Iterator[Any]:
     """Yield the row numbers of each batch of rows of these lengths (N,), every row once, the longest rows first.
 
-    A batch has at most `tokens` tokens, padding included, or a single row.
+    A batch has at most `tokens` tokens (TOKENS), padding included, or a single row.
     """
     order = np.argsort(lengths, kind="stable")[::-1]
     start = 0
     while start < len(order):
-        size = max(1, tokens // lengths[order[start]])
+        size = max(1, (tokens or TOKENS) // lengths[order[start]])
         yield order[start : start + size]
         start += size
 
@@ -296,6 +297,19 @@ def _ids(splitter: Splitter, texts: list[str]) -> list[list[int]]:
 
 
 # ---- windows ----
+
+
+def numbered(rows: Pieces, picks: Pieces) -> tuple[Pieces, int]:
+    """Return the number of each piece of each row, and how many there are.
+
+    The pieces at the positions `picks` of each row are numbered, row after row; all others have -1.
+    """
+    count, numbers = 0, []
+    for row, places in zip(rows, picks, strict=True):
+        numbers.append(np.full(len(row), -1))
+        numbers[-1][places] = np.arange(count, count + len(places))
+        count += len(places)
+    return numbers, count
 
 
 def windows(splitter: Splitter, rows: Pieces, indices: Pieces) -> tuple[Encoded, list[tuple[Any, Any]]]:
