@@ -102,7 +102,7 @@ def test_text_is_counted_before_it_is_used_and_tokens_before_pairs() -> None:
         spec = tiny("rtd", {"generator.kind": kind})
         with pytest.raises(AssertionError, match="before `count` was called"):
             build(spec)(synthetic(spec))
-    with pytest.raises(AssertionError, match="pairs are counted before tokens"):
+    with pytest.raises(AssertionError, match=r"^pairs are counted before tokens$"):
         count_pairs(build(spec), pairs)
     count_pairs(build(tiny("rtd")), lambda: pytest.fail("a transformer needs no counts"))
     assert isinstance(build(spec).generator.words, Ngrams)
@@ -179,6 +179,14 @@ def test_probabilities_are_those_of_counts_raised_by_one(counts: list[int]) -> N
 
 
 # Pairs of neighbours
+
+
+def test_tables_move_to_a_device_with_their_model() -> None:
+    words = counted("ngram").to("meta").generator.words
+    parts = [words, words.unigram, words.left, words.right]
+    tables = [table for part in parts for table in vars(part).values() if isinstance(table, torch.Tensor)]
+    assert not tables and all(table.is_meta for table in words.buffers())
+    assert [len(list(part.buffers(recurse=False))) for part in parts] == [2, 2, 4, 4]
 
 
 def slow_side(left: bool) -> dict[int, Counter[int]]:
