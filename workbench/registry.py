@@ -1,7 +1,7 @@
 """Plug-ins of one kind: the files of a built-in folder, an entry-point group of installed packages, and files by path.
 
-Objectives and kinds of tasks are found in this way, each by its name or by a path to a Python file. The hash of a file
-is part of the identity of what it computes.
+Objectives, encoders and kinds of tasks are found in this way, each by its name or by a path to a Python file. The hash
+of a file is part of the identity of what it computes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.spec.experiment import blaming
 from workbench.store.atomic import user_path
 
 LARGEST = 16 << 20  # bytes of the file of a plug-in
-_files: dict[str, Path] = {}  # files that were given by path in this process, by `name@hash`
+_files: dict[str, Path] = {}  # files that were given by path in this process, by hash, and by name and hash
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,23 @@ class Plugs:
             others.append(Entry(point.name, _summary(path) if path else "", owner))
         return here + others
 
+    def given(self, word: str) -> str:
+        """Return the option with its value, as on the command line."""
+        return f"{self.option}={word}" if self.option.startswith("--set") else f"{self.option} {word}"
+
     def find(self, word: str) -> tuple[str, str]:
         """Return the name and the source hash of a plug-in that is given by its name or by a path to a Python file.
 
         The hash is "" for a built-in one. Raises InputError for an unknown name or a missing file.
         """
         if word.endswith(".py") or "/" in word:
-            path = user_path(word, self.option)
+            path, given = user_path(word, self.option), self.given(word)
             if not path.is_file():
-                raise InputError(f"{self.option} {word}: there is no such file")
+                raise InputError(f"{given}: there is no such file")
             if path.stat().st_size > LARGEST:
-                raise InputError(f"{self.option} {word} has {path.stat().st_size:,} bytes, which no Python file has")
+                raise InputError(f"{given} has {path.stat().st_size:,} bytes, which no Python file has")
             source, name = hash_of(path), path.stem.replace("_", "-").lower()
-            _files[f"{name}@{source}"] = path.resolve()
+            _files[source] = _files[f"{name}@{source}"] = path.resolve()
             return name, source
         if word in self.built_in:
             return word, ""
@@ -94,18 +98,20 @@ class Plugs:
         path_of = _module_file(installed[word].value)
         return word, hash_of(path_of) if path_of else word
 
-    def file(self, name: str, source: str) -> Path | None:
-        """Return the file of a plug-in that was given by path; None for any other."""
-        return _files.get(f"{name}@{source}")
+    def file(self, source: str) -> Path | None:
+        """Return the file of a plug-in that was given by path, by its hash, whatever its name; None for any other."""
+        return _files.get(source)
 
-    def keep(self, name: str, source: str, path: Path) -> None:
+    def keep(self, source: str, path: Path) -> None:
         """Use the copy at `path` as the file of a plug-in, unless one was given by path or its hash differs."""
         if source and path.is_file() and path.stat().st_size <= LARGEST and hash_of(path) == source:
-            _files.setdefault(f"{name}@{source}", path.resolve())
+            _files.setdefault(source, path.resolve())
 
     def load(self, name: str, source: str) -> ModuleType:
         """Return the module of a plug-in. Raises InputError if it cannot be loaded or lacks a required name."""
-        path = self.file(name, source)
+        path = _files.get(f"{name}@{source}")
+        if path is None and source in _files and name not in self.installed():  # the same text under another name
+            path = _files[f"{name}@{source}"] = _files[source]
         if path is not None:
             module = _load_file(path, f"workbench_{self.kind}_{source}", self.kind)
         elif source:
@@ -113,7 +119,7 @@ class Plugs:
             if point is None:
                 raise InputError(
                     f"{self.kind} {name!r} is defined in a file that this command does not name; give it with "
-                    f"{self.option} FILE"
+                    f"{self.given('FILE')}"
                 )
             with blaming(f"{name!r} of {point.value}", kind=self.kind):
                 module = importlib.import_module(point.module)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from workbench import bench, objectives
-from workbench.bench.turns import Worker, source
+from workbench.bench.turns import Worker, files
 from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -145,7 +145,9 @@ def test_a_cell_is_sent_whole(spec: RunSpec, tmp_path: Path) -> None:
     with Echo.cell(spec, host, 1.5, None) as worker:
         hello = worker.turn("parts")["hello"]
     assert parse(hello["spec"]) == spec and replace(Host(**hello["host"]), command=()) == host
-    assert (hello["seconds"], hello["steps"], hello["source"]) == (1.5, None, str(tmp_path / "my_idea.py"))
+    assert (hello["seconds"], hello["steps"], hello["files"]) == (
+        1.5, None, {"objective.py": str(tmp_path / "my_idea.py")},
+    )  # fmt: skip
     assert spec.objective in worker.name and "micro" in worker.name
 
 
@@ -154,4 +156,4 @@ def test_what_measures_matrix_products_has_neither_cell_nor_source() -> None:
     with Echo.ceiling(host) as worker:
         hello = worker.turn("time")["hello"]
     assert hello.keys() == {"host"} and replace(Host(**hello["host"]), command=()) == host
-    assert source(objectives.with_options(resolve("nano"))) is None
+    assert files(objectives.with_options(resolve("nano"))) == {}

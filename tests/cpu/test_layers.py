@@ -11,7 +11,7 @@ from torch import Tensor
 
 from workbench import cpu
 from workbench.cpu import compiled, layers, portable
-from workbench.models.electra import hugging_face
+from workbench.encoders.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.spec.presets import resolve
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from workbench.data import tokenizer
 from workbench.data.hugging_face import check_encoder_folder, check_tokenizer_folder
-from workbench.models.electra import Config, Electra
+from workbench.encoders.electra import Config, Electra, to_hub
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.tasks.common import token_rows
@@ -49,7 +49,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         model = Electra(Config(**sizes, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
                                max_position_embeddings=24))  # fmt: skip
-    model.save(folder, model.state_dict())
+    to_hub(model, model.state_dict(), folder)
     return folder
 
 

@@ -19,7 +19,7 @@ from .conftest import Command
 @pytest.fixture(scope="module")
 def encoder(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """4 layers of 128: twice nano's depth and width."""
-    from workbench.models.electra import Config, Electra
+    from workbench.encoders.electra import Config, Electra, to_hub
 
     folder = tmp_path_factory.mktemp("encoder")
     trained = tokenizer.train([table.read_text()], 200)
@@ -28,7 +28,7 @@ def encoder(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 24}))
     sizes: dict[str, Any] = {"vocab_size": tokenizer.size(trained), "hidden_size": 128, "embedding_size": 16}
     model = Electra(Config(**sizes, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64))
-    model.save(folder, model.state_dict())
+    to_hub(model, model.state_dict(), folder)
     return folder
 
 

@@ -41,7 +41,14 @@ HOST = Host(
     command=("workbench", "run", "my ablation.py"), launch=Launch(time="04:00:00", gpus=2),
 )  # fmt: skip
 WHOLE = Assignment(
-    Path("some/runs"), "ablation-nano-1", {"seed": 0}, ("a", "b"), ("./idea.py",), HOST, "2026-01-01T00:00:00Z", 17
+    Path("some/runs"),
+    "ablation-nano-1",
+    {"seed": 0},
+    ("a", "b"),
+    (("objective.py", "./idea.py"),),
+    HOST,
+    "2026-01-01T00:00:00Z",
+    17,
 )
 
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench import objectives
+from workbench.encoders.electra import hugging_face
 from workbench.models import corruption, generators
-from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.rng import row_keys

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, ElectraConfig, ElectraForPreTraining, ElectraModel
 
-from workbench.models import electra
-from workbench.models.electra import Electra, hugging_face
+from workbench.encoders import electra
+from workbench.encoders.electra import Electra, hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.spec.presets import resolve
 
@@ -91,7 +91,7 @@ def test_files_have_hugging_faces_layout(embedding: int, tmp_path: Path) -> None
     theirs, told = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert isinstance(theirs, ElectraModel) and not told["missing_keys"] and not told["unexpected_keys"]
     assert theirs.config.num_attention_heads == 3 and theirs.config.layer_norm_eps == 1e-12
-    again = electra.load(tmp_path, 0.0)
+    again = electra.from_hub(tmp_path, 0.0)
     assert again is not None
     given = inputs(True)
     kept = given["attention_mask"]
@@ -105,7 +105,7 @@ def test_a_published_model_is_loaded_with_its_head_left_out(tmp_path: Path) -> N
     sizes = {"vocab_size": 90, "hidden_size": 32, "embedding_size": 16, "num_hidden_layers": 2}
     theirs = ElectraForPreTraining(ElectraConfig(**sizes, num_attention_heads=2, intermediate_size=64)).eval()
     theirs.save_pretrained(tmp_path)
-    ours = electra.load(tmp_path, 0.3)
+    ours = electra.from_hub(tmp_path, 0.3)
     assert isinstance(ours, Electra) and ours.config.hidden_dropout_prob == 0.3
     ids = torch.randint(0, 90, (2, 9))
     with torch.no_grad():
@@ -123,10 +123,10 @@ OTHERS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("change", OTHERS)
 def test_other_models_are_left_to_hugging_face(change: dict[str, Any], tmp_path: Path) -> None:
     encoder_of().save(tmp_path)
-    assert electra.load(tmp_path, 0.0) is not None
+    assert electra.from_hub(tmp_path, 0.0) is not None
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert electra.load(tmp_path, 0.0) is None
+    assert electra.from_hub(tmp_path, 0.0) is None
 
 
 def test_a_missing_weight_is_not_initialised_anew(tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_a_missing_weight_is_not_initialised_anew(tmp_path: Path) -> None:
     weights = load_file(tmp_path / "model.safetensors")
     del weights["encoder.layer.1.output.dense.bias"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    assert electra.load(tmp_path, 0.0) is None
+    assert electra.from_hub(tmp_path, 0.0) is None

@@ -337,21 +337,22 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
 ) -> None:
     spec = tiny_of_file(write(tmp_path))
     known = objectives.source_file(spec)
-    copy = tmp_path / "kept" / ".." / "copy.py"
+    run = tmp_path / "kept" / ".." / "run"
     (tmp_path / "kept").mkdir()
-    objectives.keep_source(spec, copy)  # the copy does not exist yet
-    copy.write_text(IDEA)
-    objectives.keep_source(spec, copy)
+    objectives.keep_sources(spec, run)  # the copy does not exist yet
+    run.mkdir()
+    (run / "objective.py").write_text(IDEA)
+    objectives.keep_sources(spec, run)
     assert objectives.source_file(spec) == known, "the file that was named here goes first"
     monkeypatch.setattr(registry, "_files", {})
-    objectives.keep_source(spec, tmp_path / "missing.py")
-    other = write(tmp_path, IDEA + "\n", "other.py")
-    objectives.keep_source(spec, other)
+    objectives.keep_sources(spec, tmp_path / "missing")
+    (tmp_path / "other").mkdir()
+    objectives.keep_sources(spec, write(tmp_path, IDEA + "\n", "other/objective.py").parent)
     assert objectives.source_file(spec) is None
-    objectives.keep_source(tiny("rtd"), copy)  # a built-in objective has no source hash
+    objectives.keep_sources(tiny("rtd"), run)  # a built-in objective has no source hash
     assert objectives.source_file(tiny("rtd")) is None
-    objectives.keep_source(spec, copy)
-    assert objectives.source_file(spec) == tmp_path / "copy.py"
+    objectives.keep_sources(spec, run)
+    assert objectives.source_file(spec) == tmp_path / "run/objective.py"
 
 
 def test_a_language_model_loss_needs_an_objective_that_predicts_the_next_token() -> None:

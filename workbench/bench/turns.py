@@ -65,7 +65,7 @@ class Worker:
         """Return a worker that trains `spec`, in turns of `seconds`, or of exactly `steps`."""
         return cls({
             "name": f"{spec.objective} at {spec.scale}", "host": asdict(host), "spec": spec.model_dump(mode="json"),
-            "source": source(spec), "seconds": seconds, "steps": steps,
+            "files": files(spec), "seconds": seconds, "steps": steps,
         })  # fmt: skip
 
     @property
@@ -115,12 +115,9 @@ class Worker:
             pass  # `turn` reports it, with the exit code
 
 
-def source(spec: RunSpec) -> str | None:
-    """Return the file of an objective that was given as a path, so that the child process can load it."""
-    from workbench import objectives
-
-    path = objectives.source_file(spec)
-    return str(path) if path else None
+def files(spec: RunSpec) -> dict[str, str]:
+    """Return the files of an objective and an encoder that were given as paths, so that the child can load them."""
+    return {name: str(path) for name, path in objectives.source_files(spec).items()}
 
 
 TOKENS = 2_000_000  # tokens of the made-up text
@@ -218,8 +215,8 @@ def main() -> None:
             while next_turn():
                 send({"flops_per_second": ceiling(host)})
         return
-    if first_message["source"]:
-        objectives.find(first_message["source"])
+    for name, file in first_message["files"].items():
+        objectives.find_file(name, file)
     spec = ResolvedSpec(parse(first_message["spec"]))
     steps, seconds = first_message["steps"], 0.0 if first_message["steps"] else first_message["seconds"]
     host = replace(host, log_every=steps or window(spec, host, seconds), save_seconds=float("inf"))

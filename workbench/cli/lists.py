@@ -73,12 +73,9 @@ def task_rows() -> list[dict[str, Any]]:
 
 def encoder_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list encoders`."""
-    from workbench.models.families import FAMILIES
+    from workbench.models.families import PLUGS
 
-    return [
-        {"name": name, "model type": family.model_type, "own embedding width": family.embedding is not None}
-        for name, family in FAMILIES.items()
-    ]
+    return [{"name": each.name, "summary": each.summary, "source": each.source} for each in PLUGS.listing()]
 
 
 def experiment_rows() -> list[dict[str, Any]]:

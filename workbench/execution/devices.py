@@ -337,7 +337,7 @@ def _following(run: RunDir, host: Host) -> Callable[[Ranks], None]:
     from workbench.training import loop
     from workbench.training.plan import plan_of
 
-    objectives.keep_source(spec := run.spec().placed(host.places), run.path / "objective.py")
+    objectives.keep_sources(spec := run.spec().placed(host.places), run.path)
     corpus = corpus_of(prepare(spec), spec)
     return lambda ranks: loop.follow(spec, plan_of(run), corpus, host, ranks)
 

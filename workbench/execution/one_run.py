@@ -211,9 +211,8 @@ def _prepared_training(
     plan_of_run = _plan_once(run, spec, corpus, host, parent, planned)
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
-    source = objectives.source_file(spec)
-    if source is not None:
-        run.write("objective.py", source.read_bytes())
+    for name, source in objectives.source_files(spec).items():
+        run.write(name, source.read_bytes())
     return corpus, plan_of_run
 
 

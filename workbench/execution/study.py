@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,11 +15,12 @@ from workbench import objectives, tasks
 from workbench.data import sources
 from workbench.data.prepare import Prepared, bind
 from workbench.errors import InputError, plural, suggest
+from workbench.models import families
 from workbench.progress import counted
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
 from workbench.spec.experiment import EQUAL_WITHIN, Experiment
-from workbench.spec.parts import Budget
+from workbench.spec.parts import Budget, EncoderSpec
 from workbench.spec.run_spec import RunSpec, parse_part, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.spec.words_seen import MOST_EPOCHS
@@ -118,6 +119,7 @@ def job_of(
     the base spec of a scale, for an experiment over scales. Raises InputError.
     """
     refuse_secrets_in([experiment.axes, *experiment.variants], f"experiment {experiment.name}:")
+    experiment, base, of_families = _with_families(experiment, base)
     names = [objectives.find(each) for each in words]
     if len({name for name, _ in names}) < len(names):
         raise InputError(f"--objective names {', '.join(name for name, _ in names)}: give each objective once")
@@ -138,11 +140,39 @@ def job_of(
         objectives.find(str(variant["objective"])) for variant in variants if "objective" in variant
     )
     specs = [
-        spec.model_copy(update={"source": sources[spec.objective]}) for spec in experiment.runs(base, seeds, at_scale)
+        spec.model_copy(update={"source": sources[spec.objective], "encoder": _of_family(spec.encoder, of_families)})
+        for spec in experiment.runs(base, seeds, at_scale)
     ]
     own = [{*given, *cell} for cell in experiment.cells()]
     runs = list(_with_presets(specs, own * seeds))
     return Job(experiment, base, distinct(runs), *_declared(experiment, runs))
+
+
+def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, RunSpec, dict[str, str]]:
+    """Return the experiment and the base spec with the names of families in place of files, and the files' hashes.
+
+    Raises InputError for a family that cannot be loaded, or two files of one name.
+    """
+    key = "encoder.family"
+    words = [*experiment.axes.get(key, ()), *(variant[key] for variant in experiment.variants if key in variant)]
+    words = list(dict.fromkeys(map(str, words if base.encoder.source else [*words, base.encoder.family])))
+    found = {word: families.resolved(EncoderSpec(family=word)) for word in words}
+    names = [encoder.family for encoder in found.values()]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{key} names {repeated} twice, in {', '.join(words)}; rename one of the files")
+    named = {word: encoder.family for word, encoder in found.items()}
+    axes = {name: tuple(named[str(word)] for word in values) if name == key else values
+            for name, values in experiment.axes.items()}  # fmt: skip
+    variants = [{**each, key: named[str(each[key])]} if key in each else each for each in experiment.variants]
+    if key not in axes:
+        base = base.model_copy(update={"encoder": families.resolved(base.encoder)})
+    sources = {encoder.family: encoder.source for encoder in found.values()}
+    return replace(experiment, axes=axes, variants=variants), base, sources
+
+
+def _of_family(encoder: EncoderSpec, sources: Mapping[str, str]) -> EncoderSpec:
+    """Return the encoder with the hash of its family's file, if an axis or the base names the family."""
+    return encoder.model_copy(update={"source": sources.get(encoder.family, encoder.source)})
 
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
@@ -161,9 +191,10 @@ def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast,
 
 
 def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
-    """Return the arm with the name of its objective, as in run ids, if the objective is given as a file."""
-    word = str(arm.get("objective", ""))
-    return {**arm, "objective": objectives.find(word)[0]} if word.endswith(".py") else arm
+    """Return the arm with the names of objective and encoder, as in run ids, if they are given as files."""
+    plugs = {"objective": objectives.PLUGS, "encoder.family": families.PLUGS}
+    files = {key: plug.find(str(arm[key]))[0] for key, plug in plugs.items() if str(arm.get(key, "")).endswith(".py")}
+    return {**arm, **files}
 
 
 def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:

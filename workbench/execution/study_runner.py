@@ -255,19 +255,21 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
 def check_losses(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -> None:
     """Raise InputError if losses or metrics of an objective that is not part of the package cannot be logged.
 
+    The same for encoders, whose states must have the right shape.
+
     Also if its losses cannot be added up from the micro-batches or devices in which the host computes its steps.
     """
     from workbench.training import loop
 
     here = host if host.launch is None else Host(device="cpu")
-    first: dict[tuple[str, str], ResolvedSpec] = {}
+    first: dict[tuple[str, str, str], ResolvedSpec] = {}
     for spec in specs:
         origin: ResolvedSpec | None = spec
         while origin is not None:
-            first.setdefault((origin.objective, origin.source), origin)
+            first.setdefault((origin.objective, origin.source, origin.encoder.source), origin)
             origin = origin.parent()
     for spec in first.values():
-        if spec.source:
+        if spec.source or spec.encoder.source:
             bound = bind(spec, prepared)
             in_parts = host.rows_at_once(bound.batch.size) < bound.batch.size
             loop.check_losses(bound, corpus_of(prepared, bound), here, in_parts)
@@ -469,14 +471,13 @@ def contrasts_of(
     return rows
 
 
-def _files(runs: Sequence[BoundRun]) -> tuple[str, ...]:
-    """Return the files of objectives that are not in an installed package, including those of parents."""
-    files: dict[str, None] = {}
+def _files(runs: Sequence[BoundRun]) -> tuple[tuple[str, str], ...]:
+    """Return the files of objectives and encoders that are not in an installed package, including those of parents."""
+    files: dict[tuple[str, str], None] = {}
     for each in runs:
         run: BoundRun | None = each
         while run is not None:
-            if path := objectives.source_file(run.spec):
-                files[str(path)] = None
+            files |= {(name, str(path)): None for name, path in objectives.source_files(run.spec).items()}
             run = run.parent()
     return tuple(files)
 
@@ -536,8 +537,8 @@ def load_suite(base: RunSpec) -> Suite:
 def work(assignment: Assignment) -> bool:
     """Carry out an assignment as one of its workers. Return whether one of its runs is not done at the end."""
     code_version()
-    for file in assignment.objectives:
-        objectives.find(file)
+    for name, file in assignment.files:
+        objectives.find_file(name, file)
     store = RunStore.existing(assignment.store)
     base = parse(assignment.base)
     stay_local(base, own_process=True)

@@ -41,17 +41,17 @@ class Assignment:
     """The input of every worker of a command, which is passed as one JSON file.
 
     `runs` are ids of runs in `store`, `record` is the name of the experiment's record there, `base` are the settings
-    that all runs share, with the places of text and tasks on this machine, and `objectives` are the files of objectives
-    that are in no package. `host` has the settings by which runs are carried out. Runs that failed before the time
-    `since` are tried again. A worker ends when the process `parent` ends, unless that is 0. `plans`
-    are the plans of runs by run id, as plan.json holds them.
+    that all runs share, with the places of text and tasks on this machine, and `files` are the files of objectives and
+    encoders that are in no package, each with its name in a run. `host` has the settings by which runs are carried
+    out. Runs that failed before the time `since` are tried again. A worker ends when the process `parent` ends, unless
+    that is 0. `plans` are the plans of runs by run id, as plan.json holds them.
     """
 
     store: Path
     record: str
     base: dict[str, Any]
     runs: tuple[str, ...]
-    objectives: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
     host: Host
     since: str
     parent: int

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from workbench import __version__
 from workbench.data.hugging_face import TOKENIZER_FILES
 from workbench.data.sources import HUB_NAME
 from workbench.errors import InputError, plural
-from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder, plain_weights
+from workbench.models.families import built_in
 from workbench.models.generators import Generator, Ngrams, WordFrequencies
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.own_layout import ORIGIN, WEIGHTS
 from workbench.spec.parts import TUNING_FIELDS
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
@@ -30,10 +30,6 @@ from workbench.store.redact import code_in_markdown, for_markdown, on_one_line
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
-
-
-WEIGHTS = "model.safetensors"
-ORIGIN = "workbench"  # key of config.json with what `workbench evaluate` has to know about an encoder's run
 
 
 def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
@@ -78,7 +74,8 @@ def add_origin(folder: Path, spec: RunSpec) -> None:
     path = folder / "config.json"
     tasks = spec.tasks.model_dump(mode="json", include={*TUNING_FIELDS})
     origin = {"row_length": spec.data.length, "scale": spec.scale, "tasks": tasks}
-    facts = json.loads(path.read_text(encoding="utf-8")) | {ORIGIN: origin}
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    facts[ORIGIN] = facts.get(ORIGIN, {}) | origin
     path.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -105,45 +102,37 @@ def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
 
 
 def export_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
-    """Write config.json and model.safetensors of an `ElectraForMaskedLM`, with our head under its names."""
-    own = {
-        "generator_predictions.dense.weight": head.dense.weight, "generator_predictions.dense.bias": head.dense.bias,
-        "generator_predictions.LayerNorm.weight": head.norm.weight,
-        "generator_predictions.LayerNorm.bias": head.norm.bias, "generator_lm_head.bias": head.bias,
-    }  # fmt: skip
-    _with_head(encoder, own, "ElectraForMaskedLM", folder)
+    """Write encoder and head as a model of Hugging Face that fills masks. Raises InputError if the family has none."""
+    write = encoder.family.masked_lm_to_hub
+    if write is None:
+        raise _without_heads(encoder)
+    write(encoder.model, plain_weights(encoder.model), head, folder)
 
 
 def export_discriminator(encoder: Encoder, head: BinaryHead, folder: Path) -> None:
-    """Write config.json and model.safetensors of an `ElectraForPreTraining`, with our head under its names.
+    """Write encoder and head as a model of Hugging Face that detects replaced tokens.
 
-    Its head has a dense layer. A linear head, z = w h + b, is written as one that computes the same: the dense layer
-    gives z and -z, and gelu(z) - gelu(-z) = z.
+    Raises InputError if the family has none.
     """
-    start, width = "discriminator_predictions.", encoder.spec.hidden
-    if head.dense is not None:
-        dense, out = head.dense, head.out
-        parts = {"dense.weight": dense.weight, "dense.bias": dense.bias,
-                 "dense_prediction.weight": out.weight, "dense_prediction.bias": out.bias}  # fmt: skip
-    else:
-        signs = torch.zeros(width)
-        signs[0], signs[1] = 1.0, -1.0
-        parts = {"dense.weight": signs[:, None] * head.out.weight.cpu(), "dense.bias": signs * head.out.bias.cpu(),
-                 "dense_prediction.weight": signs[None], "dense_prediction.bias": torch.zeros(1)}  # fmt: skip
-    _with_head(encoder, {start + name: weight for name, weight in parts.items()}, "ElectraForPreTraining", folder)
+    write = encoder.family.discriminator_to_hub
+    if write is None:
+        raise _without_heads(encoder)
+    write(encoder.model, plain_weights(encoder.model), head, folder)
 
 
-def _with_head(encoder: Encoder, head: dict[str, Tensor], kind: str, folder: Path) -> None:
-    """Write an encoder and the tensors of its head as the model class `kind`. Raises InputError for other families."""
-    if not isinstance(encoder.model, Electra):
-        raise InputError(
-            f"encoder.family={encoder.spec.family}: models with their heads are exported for the family electra only; "
-            f"AutoModel loads the folder encoder of each run"
+def _without_heads(encoder: Encoder) -> InputError:
+    """Return the error about a family whose models with their heads cannot be written for Hugging Face."""
+    known = " and ".join(family.name for family in built_in() if family.masked_lm_to_hub is not None)
+    what = f"encoder.family={encoder.spec.family}: "
+    if encoder.family.to_hub is None:
+        return InputError(
+            f"{what}{encoder.family.file} defines no to_hub, so the family has no format of Hugging Face; "
+            f"`workbench evaluate` reads the folder encoder of each run"
         )
-    facts = {"architectures": [kind], "dtype": "float32", **encoder.model.config.facts()}
-    (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    body = {f"electra.{name}": weight for name, weight in plain_weights(encoder.model).items()}
-    save_tensors(body | head, folder / WEIGHTS)
+    return InputError(
+        f"{what}models with their heads are exported for the family {known} only; AutoModel loads the folder encoder "
+        f"of each run"
+    )
 
 
 def save_tensors(weights: dict[str, Tensor], path: Path) -> None:

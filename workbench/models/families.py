@@ -1,137 +1,178 @@
-"""The families of encoders, as a table: what they are called in Hugging Face, and where they differ from BERT.
+"""Families of encoders: the contract that a family's file keeps, and how a family is found.
 
-This module does not import torch, since plans read the table as well.
+A family is one module: a file in `workbench/encoders/`, a module of an installed package under the entry-point group
+`workbench.encoders`, or a file of one's own, `--set encoder.family=./my_encoder.py`, whose hash is part of the run's
+identity. `workbench new encoder NAME` writes a commented one.
+
+Planning reads this module without torch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from workbench.errors import InputError, suggest
-from workbench.spec.parts import EncoderSpec
+from workbench.errors import InputError
+from workbench.registry import Plugs, file_of
+from workbench.spec.experiment import blaming
+from workbench.spec.parts import EncoderSpec, Part, Special
+from workbench.spec.run_spec import RunSpec, parse_part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Causal = Literal["never", "optional", "always"]
+PLUGS = Plugs(
+    "encoder", "--set encoder.family", "workbench.encoders", Path(__file__).parents[1] / "encoders",
+    "workbench.encoders", ("build", "cost"),
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
+def _states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor | None) -> Tensor:
+    states: Tensor = model(ids, attention, segments)
+    return states
+
+
+def decays(name: str, weight: Any) -> bool:
+    """Return whether weight decay applies: to everything but biases and norms, as in the released code of ELECTRA."""
+    last = name.split(".")[-2:]
+    return last[-1] != "bias" and not any("norm" in part.lower() for part in last)
+
+
+@dataclass(frozen=True, eq=False)
 class Family:
-    """The names by which a Hugging Face model type is configured, and where it differs from BERT.
+    """The contract of a family: the names that its file defines. `build` and `cost` have no default.
 
-    `embedding` is the name of the embedding width, or None if embeddings are always as wide as the layers.
-    `extra` are settings that every encoder of the family has, and `offset` is the number of positions that it reserves.
-    `names` translates BERT's names of settings; a setting without a name there keeps BERT's. `positions` is the path of
-    the position table, or None if positions are told by distances alone.
+    B rows, L positions, D = `config.hidden`. `config` is an `EncoderSpec`: width, layers, heads, dropout and so on.
     """
 
-    model_type: str
-    embedding: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-    offset: int = 0
-    projects_inside: bool = False  # the embedding module itself projects to the width of the layers
-    always_projects: bool = False  # also if embeddings are as wide as the layers
-    can_be_causal: bool = False  # there is a mask with which no position sees a later one
-    always_causal: bool = False  # there is no other mask
-    only_eager: bool = False  # attention has no fused implementation
-    relative: bool = False  # attention also multiplies queries and keys with 2 * positions relative positions
-    buckets: int | None = None  # of relative positions on each side, if there are fewer than positions
-    distances: bool = False  # layers, dropout and positions are XLNet's (`query_stream/xlnet.py`)
-    two_streams: bool = False  # there is a second stream of states that do not see their own token
-    tied_head: bool = False  # tokens are predicted by the product with the token table, and nothing before it
-    gated: bool = False  # the feed-forward layer multiplies two projections of its input
-    initial: Literal["bert", "gpt2", "modernbert", "xlnet"] = "bert"  # whose initial weights its encoders have
-    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    positions: str | None = "embeddings.position_embeddings"
+    name: str
+    source: str  # hash of the file, "" for a built-in family
+    file: str
 
+    #: (config, special) -> the torch module with its initial weights. Calling it with ids (B, L) int64, attention
+    #: (B, L) bool or None if no row is padded, and segments (B, L) or None, returns the states (B, L, D).
+    build: Callable[[EncoderSpec, Special], Any]
+    #: (config, length) -> the `Flops` of one forward pass over one row, such as `flops.transformer(config, length)`
+    cost: Callable[[EncoderSpec, int], Any]
 
-FAMILIES = {
-    "electra": Family("electra", "embedding_size", can_be_causal=True, two_streams=True),
-    "bert": Family("bert", can_be_causal=True),
-    "roberta": Family("roberta", extra={"type_vocab_size": 1}, offset=2, can_be_causal=True),
-    "albert": Family("albert", "embedding_size", always_projects=True),
-    "deberta-v2": Family(
-        "deberta-v2",
-        "embedding_size",
-        {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
-        projects_inside=True,
-        only_eager=True,
-        relative=True,
-    ),
-    "deberta-v3": Family(
-        "deberta-v2",
-        "embedding_size",
-        {
-            "relative_attention": True,
-            "pos_att_type": ["c2p", "p2c"],
-            "position_buckets": 256,
-            "share_att_key": True,
-            "norm_rel_ebd": "layer_norm",
-            "position_biased_input": False,
-        },
-        projects_inside=True,
-        only_eager=True,
-        relative=True,
-        buckets=256,
-        positions=None,
-    ),
-    "modernbert": Family(
-        "modernbert",
-        gated=True,
-        initial="modernbert",
-        names={
-            "hidden_dropout_prob": ("embedding_dropout", "mlp_dropout"),
-            "attention_probs_dropout_prob": ("attention_dropout",),
-            "hidden_act": ("hidden_activation",),
-            "cls_token_id": ("cls_token_id", "bos_token_id"),
-            "sep_token_id": ("sep_token_id", "eos_token_id"),
-            **dict.fromkeys(("layer_norm_eps", "is_decoder"), ()),  # the class has its own
-        },
-        positions=None,
-    ),
-    "gpt2": Family(
-        "gpt2",
-        extra={"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
-        can_be_causal=True,
-        always_causal=True,
-        tied_head=True,
-        initial="gpt2",
-        names={
-            "hidden_size": ("n_embd",),
-            "num_hidden_layers": ("n_layer",),
-            "num_attention_heads": ("n_head",),
-            "intermediate_size": ("n_inner",),
-            "max_position_embeddings": ("n_positions",),
-            "hidden_dropout_prob": ("embd_pdrop", "resid_pdrop"),
-            "attention_probs_dropout_prob": ("attn_pdrop",),
-            "cls_token_id": ("bos_token_id",),
-            "sep_token_id": ("eos_token_id",),
-            **dict.fromkeys(("hidden_act", "layer_norm_eps", "is_decoder"), ()),  # `extra` has its own
-        },
-        positions="wpe",
-    ),
-    "xlnet": Family(
-        "xlnet",
-        extra={"use_mems_eval": False, "mem_len": None, "reuse_len": None},
-        only_eager=True,
-        distances=True,
-        two_streams=True,
-        initial="xlnet",
-        names={
-            "hidden_size": ("d_model",),
-            "num_hidden_layers": ("n_layer",),
-            "num_attention_heads": ("n_head",),
-            "intermediate_size": ("d_inner",),
-            "hidden_dropout_prob": ("dropout",),
-            "hidden_act": ("ff_activation",),
-            "cls_token_id": ("bos_token_id",),
-            "sep_token_id": ("eos_token_id",),
-            **dict.fromkeys(("max_position_embeddings", "attention_probs_dropout_prob", "is_decoder"), ()),
-        },
-        positions=None,
-    ),
-}
+    #: the family's own options, set as `encoder.options.NAME`; `config.options` has their values
+    Options: type[Part] = Part
+    TABLE: str = "tokens"  #: path of the token table in the module: an nn.Embedding (vocabulary, embedding width)
+    EMBEDDINGS: str = ""  #: path of the module of all embedding tables, shared by tying=embeddings; "": TABLE alone
+    LAYERS: str = "layers"  #: path of the nn.ModuleList of layers, whose outputs linear probes read; "": none
+    OWN_WIDTH: bool = False  #: whether embeddings may have another width than the layers (`encoder.embedding`)
+    PROJECTS_INSIDE: bool = False  #: whether EMBEDDINGS itself projects to the width of the layers
+    CAUSAL: Causal = "never"  #: whether `config.causal` is obeyed, or no position ever sees a later one
+    SEGMENTS: bool = False  #: whether a first and a second text of a row are distinguished
+    READS_LAYERS: bool = False  #: whether weights of layers are read without calling these (for sharding)
+    TIED_HEAD: bool = False  #: whether the next token is predicted by the token table alone, as by GPT-2
+    TIED_QUERY_HEAD: bool = False  #: the same for the query stream, as by XLNet
+
+    #: (name, weight) -> whether weight decay applies in pre-training
+    decays: Callable[[str, Any], bool] = decays
+    #: (name, weight) -> the factor of the learning rate in pre-training
+    rate: Callable[[str, Any], float] = lambda name, weight: 1.0
+    #: (model, weights, folder): write config.json and model.safetensors as Hugging Face reads them; None: no hub format
+    to_hub: Callable[[Any, dict[str, Tensor], Path], None] | None = None
+    #: (folder, dropout) -> the module of such a folder, None if only Hugging Face can load it
+    from_hub: Callable[[Path, float], Any] | None = None
+    #: (model, weights, head, folder): the same with a head that predicts [MASK], or detects replaced tokens
+    masked_lm_to_hub: Callable[[Any, dict[str, Tensor], Any, Path], None] | None = None
+    discriminator_to_hub: Callable[[Any, dict[str, Tensor], Any, Path], None] | None = None
+
+    #: (model, ids, attention, segments) -> states, if calling the module is not enough; the same by plain torch
+    states: Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor] = _states
+    plain_states: Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor] | None = None
+    #: (model, ids, places) -> states (B, D) at places (B,) of rows without padding, without gradients
+    states_at: Callable[[Any, Tensor, Tensor], Tensor | None] | None = None
+    #: (model, ids, queries, segments, mask, plain) -> states (B, M, D) of a query stream (`models/two_streams.py`)
+    query_states: Callable[..., Tensor] | None = None
+    #: (config, length, queries) -> the `Flops` of both streams
+    query_cost: Callable[[EncoderSpec, int, int], Any] | None = None
+    #: (model, part): train the weights that only "segments", or only "queries", train
+    release: Callable[[Any, Literal["segments", "queries"]], None] = lambda model, part: None
 
 
 def family_of(encoder: EncoderSpec) -> Family:
-    """Return the row of the encoder's family. Raises InputError for a name that is not in the table."""
-    if encoder.family not in FAMILIES:
-        raise InputError(f"unknown encoder.family {encoder.family!r}{suggest(encoder.family, FAMILIES)}")
-    return FAMILIES[encoder.family]
+    """Return the family of an encoder. Raises InputError if it cannot be found or does not keep the contract."""
+    if not encoder.source and encoder.family in PLUGS.built_in:
+        return _built_in(encoder.family)
+    name, source = (encoder.family, encoder.source) if encoder.source else PLUGS.find(encoder.family)
+    return loaded(name, source)
+
+
+@functools.cache
+def _built_in(name: str) -> Family:
+    return loaded(name, "")
+
+
+def built_in() -> list[Family]:
+    """Return all built-in families."""
+    return [_built_in(name) for name in PLUGS.built_in]
+
+
+def loaded(name: str, source: str) -> Family:
+    """Return the family of a module. Raises InputError with one sentence about the first fault of the module."""
+    module = PLUGS.load(name, source)
+    file = file_of(module)
+    given: dict[str, Any] = {each.name: getattr(module, each.name) for each in fields(Family)[3:]
+                             if hasattr(module, each.name)}  # fmt: skip
+    for part, value in given.items():
+        if part == "Options":
+            if not (isinstance(value, type) and issubclass(value, Part)):
+                raise InputError(
+                    f"{file}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
+                )
+        elif part == "CAUSAL":
+            if value not in get_args(Causal):
+                raise InputError(f"{file}: CAUSAL is {value!r:.40}, not one of {', '.join(get_args(Causal))}")
+        elif part.isupper():
+            kind = type(getattr(Family, part))
+            if not isinstance(value, kind):
+                raise InputError(f"{file}: {part} is {value!r:.40}, and must be a {kind.__name__}")
+        elif not callable(value):
+            raise InputError(f"{file}: {part} is {value!r:.40}, and must be a function")
+    if source:
+        given |= {part: _blamed(given[part], file, part) for part in ("build", "cost", *HUB) if given.get(part)}
+    return Family(name, source, file, **given)
+
+
+HUB = ("to_hub", "from_hub", "masked_lm_to_hub", "discriminator_to_hub")
+
+
+def _blamed(function: Callable[..., Any], file: str, part: str) -> Callable[..., Any]:
+    """Return the function of a stranger's file, whose errors are one sentence with file and line."""
+
+    def call(*given: Any) -> Any:
+        with blaming(file, f"{part} raised", "encoder"):
+            return function(*given)
+
+    return call
+
+
+def resolved(encoder: EncoderSpec) -> EncoderSpec:
+    """Return the settings with name and hash of the family's file, and with all of its options, checked.
+
+    Raises InputError for a family that cannot be loaded, or an option that it does not have.
+    """
+    name, source = (encoder.family, encoder.source) if encoder.source else PLUGS.find(encoder.family)
+    family = family_of(encoder.model_copy(update={"family": name, "source": source}))
+    with blaming(family.file, "Options raised", "encoder"):
+        options = parse_part(family.Options, encoder.options, "encoder.options").model_dump(mode="json")
+        json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits
+    return encoder.model_copy(update={"family": name, "source": source, "options": options})
+
+
+def source_file(spec: RunSpec) -> Path | None:
+    """Return the file of a family that was given by path, to be copied into its run; None for other families."""
+    return PLUGS.file(spec.encoder.source)
+
+
+def keep_source(spec: RunSpec, path: Path) -> None:
+    """Use the copy at `path`, in a run's folder, as the file of the spec's family, unless one was given by path."""
+    PLUGS.keep(spec.encoder.source, path)

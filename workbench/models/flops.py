@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
-from workbench.models.families import family_of
+from workbench.errors import InputError
+from workbench.models.families import Family, family_of
 from workbench.spec.parts import Convention, EncoderSpec
 from workbench.spec.run_spec import RunSpec
 
@@ -71,18 +72,38 @@ def number(amount: Exact) -> int | float:
 
 
 def encoder(enc: EncoderSpec, length: int) -> Flops:
-    """Return the cost of an encoder from token ids to hidden states (length, hidden): embeddings and all layers.
-
-    The layers are those of BERT, whose products GPT-2's have as well; some families add products of queries and keys
-    with relative positions, or of queries with 2 L distances (`families.Family`). The projection of these is left out,
-    since it is computed once for a batch, whatever its number of rows. Local attention (ModernBERT) costs what
-    attention to the whole row costs, since its scores are computed and masked.
-    """
-    return embedding(enc, length) + _layers(enc, enc.layers, length)
+    """Return the cost of an encoder from token ids to hidden states (length, hidden), by its family's `cost`."""
+    family = family_of(enc)
+    return _of_family(family, "cost(config, length)", family.cost(enc, length))
 
 
 def two_streams(enc: EncoderSpec, length: int, queries: int) -> Flops:
-    """Return the cost of an encoder whose query stream (Yang et al. 2019) has `queries` positions of a row.
+    """Return the cost of an encoder whose query stream (Yang et al. 2019) has `queries` positions of a row."""
+    family = family_of(enc)
+    if family.query_cost is None:
+        return encoder(enc, length)  # it cannot be built, which is said then
+    return _of_family(family, "query_cost(config, length, queries)", family.query_cost(enc, length, queries))
+
+
+def _of_family(family: Family, call: str, cost: Any) -> Flops:
+    """Return what a family's function returned. Raises InputError unless it is a cost."""
+    if not isinstance(cost, Flops):
+        raise InputError(f"{family.file}: {call} returns {cost!r:.40}, not a workbench.models.flops.Flops")
+    return cost
+
+
+def transformer(
+    enc: EncoderSpec, length: int, relative: int = 0, gated: bool = False, always_projects: bool = False
+) -> Flops:
+    """Return the cost of embeddings and layers of BERT's design.
+
+    `relative`, `gated` and `always_projects` are those of `block` and `embedding`.
+    """
+    return embedding(enc, length, always_projects) + _layers(enc, enc.layers, length, None, relative, gated)
+
+
+def two_stream_transformer(enc: EncoderSpec, length: int, queries: int, relative: int = 0) -> Flops:
+    """Return the cost of the same with a query stream at `queries` positions of a row.
 
     A layer of that stream has queries, but neither keys nor values of its own. The content stream of the last layer
     has keys and values and nothing else.
@@ -91,28 +112,31 @@ def two_streams(enc: EncoderSpec, length: int, queries: int) -> Flops:
     h = enc.hidden
     begin = Flops(queries * start, queries * start, queries * project)
     keys = Flops(length * (4 * h * h + 2 * h), length * (4 * h * h + 2 * h), length * 4 * h * h)
-    content = embedding(enc, length) + _layers(enc, enc.layers - 1, length) + keys
-    return content + begin + _layers(enc, enc.layers, length, queries)
+    content = embedding(enc, length) + _layers(enc, enc.layers - 1, length, None, relative) + keys
+    return content + begin + _layers(enc, enc.layers, length, queries, relative)
 
 
-def _layers(enc: EncoderSpec, layers: int, length: int, queries: int | None = None) -> Flops:
-    family = family_of(enc)
-    relative = 2 * (family.buckets or enc.positions) if family.relative else length if family.distances else 0
-    one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative, queries, family.gated)
+def _layers(
+    enc: EncoderSpec, layers: int, length: int, queries: int | None, relative: int, gated: bool = False
+) -> Flops:
+    one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative, queries=queries, gated=gated)
     return Flops(layers * one.paper, layers * one.sparse, layers * one.matmul)
 
 
-def embedding(enc: EncoderSpec, length: int) -> Flops:
-    """Return the cost of the embeddings: look-ups of three tables, their sum, norm and dropout, and the projection."""
-    tokens, sparse, project = _embedding_of_one(enc, length)
+def embedding(enc: EncoderSpec, length: int, always_projects: bool = False) -> Flops:
+    """Return the cost of the embeddings: look-ups of three tables, their sum, norm and dropout, and the projection.
+
+    It is projected to the width of the layers if it has another width, or if the family `always_projects`.
+    """
+    tokens, sparse, project = _embedding_of_one(enc, length, always_projects)
     return Flops(length * (tokens + sparse), length * sparse, length * project)
 
 
-def _embedding_of_one(enc: EncoderSpec, length: int) -> tuple[int, int, int]:
+def _embedding_of_one(enc: EncoderSpec, length: int, always_projects: bool = False) -> tuple[int, int, int]:
     """Return the costs of embedding a token: its dense look-up, all other operations, and the product among these."""
     e, h = enc.embedding_width, enc.hidden
     rest = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e
-    project = 2 * h * e if e != h or family_of(enc).always_projects else 0
+    project = 2 * h * e if e != h or always_projects else 0
     return 2 * e * enc.vocab, rest + project + (h if project else 0), project
 
 
@@ -145,7 +169,7 @@ def lm_head(
     """
     e, h, v = enc.embedding_width, enc.hidden, candidates or enc.vocab
     table = 2 * e * v
-    products = 2 * h * e + table if dense and not family_of(enc).tied_head else table
+    products = 2 * h * e + table if dense and not family_of(enc).TIED_HEAD else table
     each = 2 * h * e + table + e + GELU * e + LAYER_NORM * e + SOFTMAX * v + 2 * v
     return _at(each, products, length, positions)
 

@@ -15,7 +15,6 @@ from torch.nn import functional as F  # noqa: N812 - the usual name
 
 from workbench.cpu import functions
 from workbench.models.encoder import Encoder, initialise
-from workbench.models.families import family_of
 from workbench.models.losses import (
     CHUNK,
     binary_loss_and_ratios,
@@ -204,13 +203,12 @@ class TiedHead(MlmHead):
 
 def next_token_head(encoder: Encoder) -> MlmHead:
     """Return the head that predicts the next token: that of the encoder's family, which is BERT MLM's for most."""
-    tied = family_of(encoder.spec).tied_head
-    return TiedHead(encoder.table) if tied else MlmHead(encoder, encoder.table)
+    return TiedHead(encoder.table) if encoder.family.TIED_HEAD else MlmHead(encoder, encoder.table)
 
 
 def query_head(encoder: Encoder) -> MlmHead:
     """Return the head that predicts tokens from the query stream: XLNet's own for that family, or that of BERT MLM."""
-    if family_of(encoder.spec).distances:
+    if encoder.family.TIED_QUERY_HEAD:
         return TiedHead(encoder.table, with_bias=True)
     return MlmHead(encoder, encoder.table)
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from workbench.cpu.functions import attention_probabilities, can, dropout, gelu, residual_norm
-from workbench.cpu.layers import rates_of
+from workbench.cpu.functions import attention_probabilities, dropout, gelu, residual_norm
 from workbench.models.losses import gather
 from workbench.tensors import Drop
 
@@ -192,35 +191,6 @@ def _at_keys(by_distance: Tensor, places: Tensor | None) -> Tensor:
         return by_distance.as_strided((rows, heads, queries, length), strides, length)
     columns = length - places[..., None] + torch.arange(length, device=places.device)  # (B, Q, L)
     return by_distance.gather(-1, columns.expand(heads, -1, -1, -1)).transpose(0, 1)
-
-
-def electra_states(
-    model: Any, ids: Tensor, queries: Queries, mask: int, plain: bool, segments: Tensor | None = None
-) -> Tensor:
-    """Return the last states (B, M, D) of the query stream of an `Electra` for ids (B, L), segments (B, L).
-
-    The query stream begins as [MASK], whose id is `mask`, would at these positions, so that its vector is learned and
-    exported. If `plain`, torch computes everything.
-    """
-    rates, fast = rates_of(model), can(ids) and not plain
-    with without_autocast(fast) as half:
-        kinds = None if segments is None else gather(segments, queries.places)
-        content = model.embed(ids, segments)
-        start = model.embed(torch.full_like(queries.places, mask), kinds, queries.places)
-        dtype = half or content.dtype
-        streams = [content_stream(content.to(dtype), queries.visible), query_stream(start.to(dtype), queries)]
-        layers = [electra_layer(layer, dtype) for layer in model.encoder.layer]
-        return last_states(streams, layers, model.config.num_attention_heads, rates[:2], fast)
-
-
-def electra_layer(layer: Any, dtype: torch.dtype) -> Layer:
-    """Return the weights of a layer of an `Electra`, those of products with keys in `dtype`."""
-    own, out, inner, outer = layer.attention.self, layer.attention.output, layer.intermediate.dense, layer.output
-    query, key, value = ((each.weight.to(dtype), each.bias.to(dtype)) for each in (own.query, own.key, own.value))
-    return Layer(
-        query, key, value, (out.dense.weight.to(dtype), out.dense.bias), out.LayerNorm,
-        (inner.weight.to(dtype), inner.bias), (outer.dense.weight.to(dtype), outer.dense.bias), outer.LayerNorm,
-    )  # fmt: skip
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.errors import InputError
+from workbench.models import families
 from workbench.models.flops import Flops
 from workbench.registry import Plugs
 from workbench.registry import file_of as file_of
@@ -39,16 +40,28 @@ def names() -> list[str]:
 
 
 def source_file(spec: RunSpec) -> Path | None:
-    """Return the file of an objective that was given by path, to be copied into its run; None for other objectives."""
-    return PLUGS.file(spec.objective, spec.source)
+    """Return the file of an objective that was given by path; None for other objectives."""
+    return PLUGS.file(spec.source)
 
 
-def keep_source(spec: RunSpec, path: Path) -> None:
-    """Use the copy at `path`, in a run's folder, as the file of the spec's objective, unless one was given by path.
+def source_files(spec: RunSpec) -> dict[str, Path]:
+    """Return the files of the objective and the encoder's family that were given by path, by their names in a run."""
+    files = {"objective.py": source_file(spec), "encoder.py": families.source_file(spec)}
+    return {name: path for name, path in files.items() if path is not None}
 
-    A copy whose hash differs from that of the spec is not used.
+
+def find_file(name: str, file: str) -> None:
+    """Make the file of an objective or a family known in this process; `name` is its name in a run."""
+    (families.PLUGS if name == "encoder.py" else PLUGS).find(file)
+
+
+def keep_sources(spec: RunSpec, folder: Path) -> None:
+    """Use the copies in a run's folder as the files of its objective and its encoder's family.
+
+    Files that were given by path go first, and a copy whose hash differs from that of the spec is not used.
     """
-    PLUGS.keep(spec.objective, spec.source, path)
+    PLUGS.keep(spec.source, folder / "objective.py")
+    families.keep_source(spec, folder / "encoder.py")
 
 
 def load(spec: RunSpec) -> ModuleType:
@@ -107,10 +120,8 @@ def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
     """
     from torch import nn
 
-    from workbench.models.families import family_of
-
     module = load(spec)
-    if family_of(spec.encoder).always_causal and not is_causal(spec):
+    if encoder.family.CAUSAL == "always" and not is_causal(spec):
         raise InputError(
             f"encoder.family={spec.encoder.family} has no position that sees a later one, which {spec.objective} "
             f"needs; choose --objective causal-lm or another family"
@@ -130,6 +141,7 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     Raises InputError for options that the objective does not accept.
     """
     module = load(spec)
+    spec = spec.model_copy(update={"encoder": families.resolved(spec.encoder)})
     with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
         json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits

@@ -40,7 +40,7 @@ def cost(spec: RunSpec) -> Flops:
     """Return the cost of one forward pass over one row: both streams, and the softmax at the predicted positions."""
     length = spec.data.length
     predicted = slots(length, int(spec.options["alpha"]))
-    head = flops.lm_head(spec.encoder, length, predicted, dense=not family_of(spec.encoder).distances)
+    head = flops.lm_head(spec.encoder, length, predicted, dense=not family_of(spec.encoder).TIED_QUERY_HEAD)
     return flops.two_streams(spec.encoder, length, predicted) + head
 
 

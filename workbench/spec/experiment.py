@@ -35,7 +35,7 @@ from workbench.process import is_memory
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
 from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, Budget, TasksSpec
-from workbench.spec.run_spec import RunSpec, digest, known_keys, refuse_found, unknown_key
+from workbench.spec.run_spec import OWN_OPTIONS, RunSpec, digest, known_keys, refuse_found, unknown_key
 
 S = TypeVar("S", bound=RunSpec)  # a changed spec is at the same stage (see `stages`)
 SHARE = "budget.share"
@@ -257,7 +257,7 @@ def check_key(key: str, where: str) -> None:
             f"each value, with --set {key}=..."
         )
     known = [*known_keys(), SHARE]
-    if not key.startswith("options.") and key not in known:
+    if not key.startswith(OWN_OPTIONS) and key not in known:
         raise unknown_key(key, where, known)
 
 

@@ -60,7 +60,11 @@ class EncoderSpec(Part):
     shorter than the paper's.
     """
 
-    family: str = "electra"  #: the architecture; `workbench list encoders` names them
+    family: str = "electra"  #: the architecture; `workbench list encoders` names them; or a file of your own
+    #: hash of the family's file, filled in if it is not part of the package
+    source: str = Field(default="", exclude_if=lambda value: not value)
+    #: the family's own options, set as `encoder.options.NAME`
+    options: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda value: not value)
     hidden: Extent = 256  #: width of the layers
     layers: Depth = 12  #: number of layers
     heads: Extent | None = None  #: attention heads of each layer; unset: one for each 64 of the width

@@ -229,9 +229,12 @@ class RunSpec(Part):
     def changed(self, overrides: Mapping[str, Any]) -> Self:
         """Return a copy with dotted keys changed, as in `spec.changed({"generator.width": 0.5})`, and check it.
 
-        Raises InputError.
+        Another family has neither the file nor the options of the former one. Raises InputError.
         """
-        return self._parsed(merge(self.model_dump(), overrides))
+        raw = self.model_dump()
+        if self.encoder.source and overrides.get("encoder.family", self.encoder.family) != self.encoder.family:
+            raw["encoder"] |= {"source": "", "options": {}}
+        return self._parsed(merge(raw, overrides))
 
     def _parsed(self, raw: Mapping[str, Any]) -> Self:
         return cast(Self, parse(raw))  # of the same stage, see `stages`
@@ -413,10 +416,12 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
 
 def settable_keys() -> list[str]:
     """Return every dotted key whose value can be given; the other keys are found by the package itself."""
-    found = ("source", "data.fingerprint", *COUNTS, "objective", "options", "start.parent")
+    found = ("source", "encoder.source", "data.fingerprint", *COUNTS, "objective", "options", "encoder.options",
+             "start.parent")  # fmt: skip
     return [key for key in (*known_keys(), *SPELLINGS) if key not in found and not key.startswith("data.special.")]
 
 
+OWN_OPTIONS = ("options.", "encoder.options.")  # keys of the options of an objective, and of an encoder's family
 SPELLINGS = {"start.from": "pair.names", "start.allow_bin": "pair.allow_bin"}  # a user's keys of other fields
 CLEAR = "unset"  # as a value on the command line: the field has no value, as if it had been left out
 
@@ -489,7 +494,7 @@ def overrides_of(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     overrides: dict[str, Any] = {}
     for key, value in (settings or {}).items():
-        if not key.startswith(("options.", "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):
+        if not key.startswith((*OWN_OPTIONS, "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):
             raise unknown_key(key, "--set", known)
         overrides[SPELLINGS.get(key, key)] = override_value(key, value, "--set")
     return overrides
@@ -508,7 +513,7 @@ def override_value(key: str, value: Any, option: str) -> Any:
     """
     refuse_found(key, option)
     field, clears = field_of(SPELLINGS.get(key, key).removeprefix("start.parent.")), value in (None, CLEAR)
-    if field is None:  # an option of an objective, which is checked against the objective's own types
+    if field is None:  # an option of an objective or a family, which is checked against the objective's own types
         return None if clears else value
     optional = type(None) in get_args(field.annotation)
     if clears and not optional:
@@ -525,8 +530,9 @@ def refuse_found(key: str, where: str) -> None:
             f"{where} {key}: this value is counted in the text and cannot be set; for a number of words seen in "
             "training, use --budget words=N"
         )
-    if key == "source" or key == "data.fingerprint" or key.startswith("data.special."):
-        of = "the objective's file" if key == "source" else "the prepared text"
+    if key in ("source", "encoder.source", "data.fingerprint") or key.startswith("data.special."):
+        files = {"source": "the objective's file", "encoder.source": "the file of the family"}
+        of = files.get(key, "the prepared text")
         raise InputError(f"{where} {key}: this value is read from {of} and cannot be set; leave it out")
 
 

@@ -23,7 +23,8 @@ from workbench.store.atomic import open_regular, read_sealed, sha256_unless_stop
 NAME = "manifest.json"
 PRUNED = "pruned.json"  # names files that `workbench prune` deletes; it is written before they are
 FORMAT = 1
-FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
+PLUGS = ("objective.py", "encoder.py")  # copies of files that a command named
+FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", *PLUGS, "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
 # Folders that a user may delete to save space, also those of a point.
 SPARED = ("checkpoints", "encoder", "heads", "predictions")

@@ -340,16 +340,18 @@ class RunDir:
             )
 
     def _check_progress(self) -> None:
-        """Raise DamagedRun if a point, a checkpoint, the log up to the last one, or the objective's copy is damaged."""
+        """Raise DamagedRun if a point, a checkpoint, the log up to the last one, or a copy of a plug-in is damaged."""
         for point in self.points():
             self.check_point(point)
         for name, damage in checkpoint.faults(self.path / "checkpoints"):
             raise DamagedRun(
                 f"{self.path} is damaged: {damage}; move checkpoints/{name} away and give the same command again"
             )
-        copy, source = self.path / "objective.py", self.spec().source
-        if source and copy.exists() and not validation.sha256(copy).startswith(source):
-            raise DamagedRun(f"{copy} has changed since it was written; give the same command again")
+        spec = self.spec()
+        for name, source in (("objective.py", spec.source), ("encoder.py", spec.encoder.source)):
+            copy = self.path / name
+            if source and copy.exists() and not validation.sha256(copy).startswith(source):
+                raise DamagedRun(f"{copy} has changed since it was written; give the same command again")
         if fault := self.progress_damage():
             raise DamagedRun(f"{self.path} is damaged: {fault}; move that folder away and give the same command again")
 

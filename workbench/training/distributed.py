@@ -25,7 +25,6 @@ from torch.nn.parallel import DistributedDataParallel
 from workbench.cpu.layers import is_known
 from workbench.errors import RankLost
 from workbench.models.encoder import Encoder
-from workbench.models.families import family_of
 from workbench.training.checkpointing import MOMENTS, tensors_of
 
 if TYPE_CHECKING:
@@ -256,14 +255,15 @@ def layers_of(model: nn.Module, device: torch.device) -> list[nn.Module]:
     """
     encoders = [part for part in model.modules() if isinstance(part, Encoder)]
     calling = [each for each in encoders if not (each.predicts_by_query or reads_layers(each, device))]
-    stacks = [next(part for part in each.model.modules() if isinstance(part, nn.ModuleList)) for each in calling]
-    return list(dict.fromkeys(layer for stack in stacks if len(stack) > 1 for layer in stack))
+    stacks = [[part for part in each.model.modules() if isinstance(part, nn.ModuleList)][:1] for each in calling]
+    return list(dict.fromkeys(layer for first in stacks for stack in first if len(stack) > 1 for layer in stack))
 
 
 def reads_layers(encoder: Encoder, device: torch.device) -> bool:
     """Return whether an encoder computes with the weights of its layers without calling these on this device."""
-    kernels = device.type == "cpu" and is_known(encoder.model.config)
-    return family_of(encoder.spec).distances or kernels
+    config = getattr(encoder.model, "config", None)
+    kernels = device.type == "cpu" and not encoder.family.source and config is not None and is_known(config)
+    return encoder.family.READS_LAYERS or kernels
 
 
 def _like(moment: Any, weight: Any) -> Any:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from workbench.models.encoder import Encoder
+from workbench.models.families import Family, decays
 from workbench.spec.parts import OptimSpec, ScheduleSpec
 
 
@@ -82,17 +84,21 @@ def _fused(rows: list[dict[str, Any]], spec: OptimSpec) -> torch.optim.AdamW:
 def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.Optimizer:
     """Return the optimizer of pre-training, for all weights of generator, encoder and heads (docs/electra.md 4).
 
-    Weight decay applies to all weights, embeddings included, except biases and layer norms. If the generator has its
-    own learning rate, its weights are in separate groups.
+    Weight decay applies to all weights, embeddings included, except biases and layer norms; the family of an encoder
+    may exempt others, and scale their learning rates. If the generator has its own learning rate, its weights are in
+    separate groups.
     """
     own = generator_alone(model) if spec.generator_lr is not None else set()
     ratio = spec.generator_lr / spec.lr if spec.generator_lr is not None else 1.0
-    others = matrices(model) if spec.kind == "muon" else set()
+    others, of_encoders = matrices(model) if spec.kind == "muon" else set(), weights_of_encoders(model)
 
     def group_of(name: str, weight: nn.Parameter) -> Group:
         rule = spec.kind if spec.kind != "muon" or id(weight) in others else "adamw"
         alone = id(weight) in own
-        return Group(not exempt(name), ratio if alone else 1.0, generator=alone, rule=rule)
+        family, inner = of_encoders.get(id(weight), (None, name))
+        decayed = decays(name, weight) if family is None else family.decays(inner, weight)
+        factor = 1.0 if family is None else family.rate(inner, weight)
+        return Group(decayed, factor * (ratio if alone else 1.0), generator=alone, rule=rule)
 
     rows = _rows(model, spec, group_of)
     if spec.kind == "adamw":
@@ -110,17 +116,16 @@ def generator_alone(model: nn.Module) -> set[int]:
     return {id(p) for name, part in model.named_children() if name == "generator" for p in part.parameters()} - shared
 
 
+def weights_of_encoders(model: nn.Module) -> dict[int, tuple[Family, str]]:
+    """Return the family and the name within the encoder of each weight of an encoder, by its id (of Python objects)."""
+    encoders = [part for part in model.modules() if isinstance(part, Encoder)]
+    return {id(weight): (each.family, name) for each in encoders for name, weight in each.model.named_parameters()}
+
+
 # Weights without weight decay. The released code has one list of names for pre-training and fine-tuning: LayerNorm,
-# layer_norm and bias (`AdamWeightDecayOptimizer`), to which GPT-2's names of its norms are added. Encoders from
-# elsewhere may have other names, so fine-tuning uses shapes. For every encoder that is pre-trained here, both rules
-# exempt the same weights. XLNet's biases of attention queries (r_w_bias ...) are matrices, and decay as in its code.
-NORMS_OF_GPT2 = ("ln_1", "ln_2", "ln_f")
-
-
-def exempt(name: str) -> bool:
-    """Return whether a weight has no decay by the released rule, used in pre-training: if it is a bias or of a norm."""
-    last = name.split(".")[-2:]
-    return last[-1] == "bias" or any("norm" in part.lower() or part in NORMS_OF_GPT2 for part in last)
+# layer_norm and bias (`AdamWeightDecayOptimizer`), to which a family may add others (`Family.decays`). Encoders from
+# elsewhere may have other names, so fine-tuning uses shapes. For every built-in family, both rules exempt the same
+# weights. XLNet's biases of attention queries (r_w_bias ...) are matrices, and decay as in its code.
 
 
 def is_vector(weight: nn.Parameter) -> bool:

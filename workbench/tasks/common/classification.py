@@ -266,7 +266,7 @@ def _head_of_run(folder: Path) -> dict[str, Tensor]:
     heads = folder.parent / "heads"
     if not (run.path / "spec.json").is_file() or not (heads / WEIGHTS).is_file():
         return {}
-    objectives.keep_source(spec := run.spec(), run.path / "objective.py")
+    objectives.keep_sources(spec := run.spec(), run.path)
     if not objectives.is_causal(spec):  # its head, if it has one of these names, fills masks
         return {}
     run.check_weights("heads", place)

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,9 +17,11 @@ from torch import Tensor, nn
 from workbench.cpu import layers
 from workbench.data import hugging_face
 from workbench.errors import InputError
-from workbench.models import electra
-from workbench.models.export import ORIGIN
+from workbench.models import own_layout
+from workbench.models.families import keep_source
+from workbench.models.own_layout import ORIGIN
 from workbench.spec.parts import TUNING_FIELDS, TasksSpec
+from workbench.store.run_directory import home_of
 from workbench.tasks.common.contract import EncoderFacts, Origin
 
 REFUSED = "cannot be loaded as an encoder"
@@ -110,7 +113,8 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
             f"{folder} holds {files.elements:,} weights; fine-tuning them takes {needed >> 20:,} MiB of memory, and "
             f"{free >> 20:,} MiB are free"
         )
-    model: nn.Module | None = electra.load(folder, dropout)
+    _keep_family(folder)
+    model = own_layout.read(folder, files.config, dropout)
     with contextlib.nullcontext() if model is not None else hugging_face.refusing(folder, REFUSED):
         model = model if model is not None else _load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
@@ -127,19 +131,28 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
 
 def configured(files: hugging_face.EncoderFiles) -> Any:
     """Return the transformers configuration of a checked folder. Raises InputError if its settings are refused."""
+    kind = files.config["model_type"]
+    if kind == own_layout.OWN:
+        return SimpleNamespace(**files.config)
     from transformers import AutoConfig
 
     with hugging_face.refusing(files.folder, REFUSED):
-        kind = files.config["model_type"]
         return AutoConfig.for_model(kind, **{key: value for key, value in files.config.items() if key != "model_type"})
 
 
 def load_frozen(folder: Path, device: str) -> Any:
     """Load an encoder to read its states, as Hugging Face's module if not on a CPU. Raises InputError."""
     model: Any = load_encoder(folder, 0.0, device).eval()
-    if isinstance(model, electra.Electra) and device != "cpu":
-        model = electra.hugging_face(model).eval()
+    if hasattr(model, "as_hugging_face") and device != "cpu":
+        model = model.as_hugging_face().eval()
     return model.to(device)
+
+
+def _keep_family(folder: Path) -> None:
+    """Use the copy of the family's file in the folder of the run that a folder belongs to, if there is one."""
+    run = home_of(folder)[0]
+    if (run.path / "encoder.py").is_file() and (run.path / "spec.json").is_file():
+        keep_source(run.spec(), run.path / "encoder.py")
 
 
 def _load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Module:

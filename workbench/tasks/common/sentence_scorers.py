@@ -119,9 +119,9 @@ def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
         )
     run.check_encoder(place)
     run.check_weights("heads", place)
-    objectives.keep_source(spec, run.path / "objective.py")
+    objectives.keep_sources(spec, run.path)
     model = objectives.build(spec, build_encoder(spec))
-    _fill(model, encoder, heads, spec)
+    fill(model, encoder, heads, spec)
     return spec, model.to(device).eval().requires_grad_(False)
 
 
@@ -134,7 +134,7 @@ def _scorers(model: nn.Module) -> dict[str, Scorer]:
     return {}
 
 
-def _fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
+def fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
     """Copy the exported weights into an objective. Raises InputError if one is missing or has another shape.
 
     A disentangled embedding, a sum of two tables, is replaced by the one table that was exported.

@@ -1,10 +1,10 @@
-"""XLNet's encoder on Hugging Face's `XLNetModel`, which holds the weights and reads and writes them.
+"""XLNet (Yang et al. 2019): attention by distances, and a query stream that predicts tokens in any order.
 
 Yang et al. 2019, "XLNet: Generalized autoregressive pretraining for language understanding"; zihangdai/xlnet,
-`modeling.py`. Hugging Face's own forward pass computes attention in the query stream for all positions and projects
-distances for each row of a batch, and its masks and sums of scores take many passes over memory (docs/log.md has the
-times). In rows of one segment, attention to segments adds the same to all scores of a query, and is left out. Memory of
-former rows is not used.
+`modeling.py`. Hugging Face's `XLNetModel` holds the weights, and reads and writes them. Its own forward pass computes
+attention in the query stream for all positions and projects distances for each row of a batch, and its masks and sums
+of scores take many passes over memory (docs/log.md has the times). In rows of one segment, attention to segments adds
+the same to all scores of a query, and is left out. Memory of former rows is not used.
 
 B rows, L positions, M queries, D width, H heads, d = D / H.
 """
@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from workbench.cpu.functions import can
+from workbench.errors import InputError
+from workbench.models import backbones, flops
+from workbench.models.flops import Flops
 from workbench.models.two_streams import (
     Layer,
     Queries,
@@ -27,9 +30,47 @@ from workbench.models.two_streams import (
     query_stream,
     without_autocast,
 )
+from workbench.spec.parts import EncoderSpec, Special
 
 OF_SEGMENTS = ("r_s_bias", "seg_embed")  # get no gradient from rows of one segment
 IDLE = (*OF_SEGMENTS, "mask_emb")  # get none from rows of one segment without a query stream
+
+
+TABLE, LAYERS = "word_embedding", "layer"
+SEGMENTS, READS_LAYERS, TIED_QUERY_HEAD = True, True, True
+to_hub = backbones.save
+
+
+def build(config: EncoderSpec, special: Special) -> Any:
+    """Return an `XLNetModel` with initial weights. Raises InputError for two rates of dropout."""
+    if config.attention_dropout != config.dropout:
+        raise InputError(
+            f"encoder.attention_dropout={config.attention_dropout:g} must equal encoder.dropout={config.dropout:g} for "
+            f"encoder.family={config.family}, which has one rate of dropout"
+        )
+    sizes = {
+        "vocab_size": config.vocab, "d_model": config.hidden, "n_layer": config.layers, "n_head": config.head_count,
+        "d_inner": config.ffn_width, "dropout": config.dropout, "layer_norm_eps": 1e-12,
+        "initializer_range": config.init, "pad_token_id": special.pad, "bos_token_id": special.cls,
+        "eos_token_id": special.sep, "ff_activation": "gelu", "use_mems_eval": False, "mem_len": None,
+        "reuse_len": None,
+    }  # fmt: skip
+    model = backbones.hugging_face_module("xlnet", sizes, "eager")
+    initialise(model, config.init)
+    return model
+
+
+def cost(config: EncoderSpec, length: int) -> Flops:
+    """Return the FLOPs of a row, with the products of queries and distances.
+
+    The projection of the distances is left out, since it is computed once for a batch, whatever its number of rows.
+    """
+    return flops.transformer(config, length, relative=length)
+
+
+def query_cost(config: EncoderSpec, length: int, queries: int) -> Flops:
+    """Return the FLOPs of a row with both streams."""
+    return flops.two_stream_transformer(config, length, queries, relative=length)
 
 
 def initialise(model: Any, std: float) -> None:
@@ -37,7 +78,7 @@ def initialise(model: Any, std: float) -> None:
 
     The biases r_w, r_r and r_s of queries are normal as well (the released code, `modeling.py`). Weights that rows of
     one segment do not train are frozen; an objective with a query stream releases `mask_emb`, and rows of two segments
-    release the others (`train_segments`).
+    release the others (`release`).
     """
     for name, weight in model.named_parameters():
         if "layer_norm" in name or (weight.ndim == 1 and name.endswith("bias")):
@@ -47,14 +88,14 @@ def initialise(model: Any, std: float) -> None:
         weight.requires_grad_(name.rpartition(".")[2] not in IDLE)
 
 
-def train_segments(model: Any) -> None:
-    """Let an `XLNetModel` train the weights that only rows of two segments train."""
+def release(model: Any, part: str) -> None:
+    """Let an `XLNetModel` train the weights that only rows of two "segments", or only "queries", train."""
     for name, weight in model.named_parameters():
-        if name.rpartition(".")[2] in OF_SEGMENTS:
+        if name.rpartition(".")[2] in (OF_SEGMENTS if part == "segments" else ("mask_emb",)):
             weight.requires_grad_(True)
 
 
-def hidden_states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor | None = None) -> Tensor:
+def states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor | None = None) -> Tensor:
     """Return the last hidden states (B, L, D) for ids (B, L).
 
     attention (B, L) is None if no row is padded, segments (B, L) if all are the same.
@@ -63,13 +104,16 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None, segments: T
     return _states(model, ids, seen[:, None], None, segments)
 
 
-def query_states(model: Any, ids: Tensor, queries: Queries, segments: Tensor | None = None) -> Tensor:
+def plain_states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Return the same as `states`, as Hugging Face's module computes it."""
+    mask = attention.long() if attention is not None else None  # the module subtracts it from 1
+    return backbones.plain_states(model, ids, mask, segments)
+
+
+def query_states(model: Any, ids: Tensor, queries: Queries, segments: Tensor | None, mask: int, plain: bool) -> Tensor:
     """Return the last states (B, M, D) of the query stream for ids (B, L), segments (B, L)."""
-    return _states(model, ids, queries.visible, queries, segments)
-
-
-def plain_query_states(model: Any, ids: Tensor, queries: Queries, segments: Tensor | None = None) -> Tensor:
-    """Return what `query_states` does, as Hugging Face's module computes it, which tests compare with ours."""
+    if not plain:
+        return _states(model, ids, queries.visible, queries, segments)
     hidden, mapping = (~queries.visible).float(), F.one_hot(queries.places, ids.shape[1]).float()
     states: Tensor = model(
         input_ids=ids, perm_mask=hidden, target_mapping=mapping, token_type_ids=segments

@@ -1,8 +1,8 @@
-"""ELECTRA's encoder, whose weights have Hugging Face's names, so that both can load each other's.
+"""ELECTRA (Clark et al. 2020): BERT's layers, embeddings of their own width; computed by a module of ours.
 
-Hugging Face's own module is not used, because importing it and the text generation that it depends on takes longer than
-everything else that a command does before its first step. `hugging_face` returns that module over the same weights, for
-tests and for `--plain`. Encoders are saved in Hugging Face's layout.
+Its weights have Hugging Face's names, so that both can load each other's. Hugging Face's own module is not used,
+because importing it and the text generation that it depends on takes longer than everything else that a command does
+before its first step. `hugging_face` returns that module over the same weights, for tests and for `--plain`.
 
 B rows, L positions, D width of the layers, E width of the embeddings, H heads.
 """
@@ -18,8 +18,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from workbench.store.checkpoint import save_copies
+from workbench.cpu.functions import can
+from workbench.cpu.layers import rates_of
+from workbench.models import backbones, flops
+from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.initial_weights import initialise, initialise_positions
+from workbench.models.losses import gather
+from workbench.models.two_streams import Layer as TwoStreamLayer
+from workbench.models.two_streams import Queries, content_stream, last_states, query_stream, without_autocast
+from workbench.spec.parts import EncoderSpec, Special
+from workbench.store.checkpoint import library_errors, save_copies
 from workbench.tensors import visible_keys
+
+TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
+OWN_WIDTH, CAUSAL, SEGMENTS = True, "optional", True
+cost, query_cost = flops.transformer, flops.two_stream_transformer
+states, states_at = backbones.states, backbones.states_at
+
+
+def build(config: EncoderSpec, special: Special) -> Electra:
+    """Return an encoder with initial weights."""
+    sizes = backbones.bert_settings(config, special)
+    model = Electra(Config(**sizes, embedding_size=config.embedding_width, attention=config.attention))
+    initialise(model, config.init)
+    first, project = model.encoder.layer[0].attention.self, getattr(model, "embeddings_project", None)
+    initialise_positions(
+        config, model.embeddings.position_embeddings, first.query.weight, first.key.weight,
+        None if project is None else project.weight,
+    )  # fmt: skip
+    return model
+
+
+def plain_states(model: Electra, ids: Tensor, attention: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Return the states (B, L, D) as Hugging Face's module over the same weights computes them."""
+    model.twin = model.twin or (hugging_face(model),)
+    return backbones.plain_states(model.twin[0].train(model.training), ids, attention, segments)
 
 
 @dataclass
@@ -68,6 +101,8 @@ class Output(NamedTuple):
 class Electra(nn.Module):
     """An ELECTRA encoder: embeddings, their projection if E differs from D, layers, no pooler (docs/electra.md 2)."""
 
+    twin: tuple[Any, ...] = ()  # Hugging Face's module over the same weights; a tuple hides it from torch
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -81,6 +116,10 @@ class Electra(nn.Module):
         if width != inner:
             self.embeddings_project = nn.Linear(width, inner)
         self.encoder = _group(layer=nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers)))
+
+    def as_hugging_face(self) -> Any:
+        """Return Hugging Face's module over the same weights, whose implementation of attention can be chosen."""
+        return hugging_face(self)
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the token embeddings (V, E)."""
@@ -119,15 +158,6 @@ class Electra(nn.Module):
         added = added + (positions.weight[: input_ids.shape[1]] if places is None else positions(places))
         hidden: Tensor = F.dropout(tables.LayerNorm(added), rate, self.training)
         return self.embeddings_project(hidden) if hasattr(self, "embeddings_project") else hidden
-
-    def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
-        """Write config.json and model.safetensors into a folder, as `AutoModel.from_pretrained` reads them.
-
-        `weights` is a state dict of this module.
-        """
-        facts = {"architectures": ["ElectraModel"], "dtype": "float32", **self.config.facts()}
-        (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        save_copies(weights, folder / "model.safetensors")
 
 
 class Layer(nn.Module):
@@ -185,7 +215,7 @@ def hugging_face(model: Electra) -> Any:
     return twin.to(model.get_input_embeddings().weight.device)
 
 
-def load(folder: Path, dropout: float) -> Electra | None:
+def from_hub(folder: Path, dropout: float) -> Electra | None:
     """Return the encoder in a folder, with the same rate for every dropout; None if this module cannot compute it.
 
     The weights may be those of a whole pre-training model. Nothing is raised for a folder that cannot be read, because
@@ -214,9 +244,82 @@ def load(folder: Path, dropout: float) -> Electra | None:
     return model
 
 
+def to_hub(model: Electra, weights: dict[str, Tensor], folder: Path) -> None:
+    """Write config.json and model.safetensors into a folder, as `AutoModel.from_pretrained` reads them."""
+    _write(model, "ElectraModel", weights, folder)
+
+
+def _write(model: Electra, kind: str, weights: dict[str, Tensor], folder: Path) -> None:
+    facts = {"architectures": [kind], "dtype": "float32", **model.config.facts()}
+    (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    with library_errors(folder / "model.safetensors"):
+        save_copies(weights, folder / "model.safetensors")
+
+
+def masked_lm_to_hub(model: Electra, weights: dict[str, Tensor], head: MlmHead, folder: Path) -> None:
+    """Write config.json and model.safetensors of an `ElectraForMaskedLM`, with our head under its names."""
+    own = {
+        "generator_predictions.dense.weight": head.dense.weight, "generator_predictions.dense.bias": head.dense.bias,
+        "generator_predictions.LayerNorm.weight": head.norm.weight,
+        "generator_predictions.LayerNorm.bias": head.norm.bias, "generator_lm_head.bias": head.bias,
+    }  # fmt: skip
+    body = {f"electra.{name}": weight for name, weight in weights.items()}
+    _write(model, "ElectraForMaskedLM", body | own, folder)
+
+
+def discriminator_to_hub(model: Electra, weights: dict[str, Tensor], head: BinaryHead, folder: Path) -> None:
+    """Write config.json and model.safetensors of an `ElectraForPreTraining`, with our head under its names.
+
+    Its head has a dense layer. A linear head, z = w h + b, is written as one that computes the same: the dense layer
+    gives z and -z, and gelu(z) - gelu(-z) = z.
+    """
+    start, width = "discriminator_predictions.", model.config.hidden_size
+    if head.dense is not None:
+        dense, out = head.dense, head.out
+        parts = {"dense.weight": dense.weight, "dense.bias": dense.bias,
+                 "dense_prediction.weight": out.weight, "dense_prediction.bias": out.bias}  # fmt: skip
+    else:
+        signs = torch.zeros(width)
+        signs[0], signs[1] = 1.0, -1.0
+        parts = {"dense.weight": signs[:, None] * head.out.weight.cpu(), "dense.bias": signs * head.out.bias.cpu(),
+                 "dense_prediction.weight": signs[None], "dense_prediction.bias": torch.zeros(1)}  # fmt: skip
+    body = {f"electra.{name}": weight for name, weight in weights.items()}
+    own = {start + name: weight for name, weight in parts.items()}
+    _write(model, "ElectraForPreTraining", body | own, folder)
+
+
 def _group(**parts: nn.Module) -> Any:
     """Return a module with the given modules as attributes."""
     group = nn.Module()
     for name, part in parts.items():
         setattr(group, name, part)
     return group
+
+
+def query_states(
+    model: Electra, ids: Tensor, queries: Queries, segments: Tensor | None, mask: int, plain: bool
+) -> Tensor:
+    """Return the last states (B, M, D) of the query stream for ids (B, L), segments (B, L).
+
+    The query stream begins as [MASK], whose id is `mask`, would at these positions, so that its vector is learned and
+    exported. If `plain`, torch computes everything.
+    """
+    rates, fast = rates_of(model), can(ids) and not plain
+    with without_autocast(fast) as half:
+        kinds = None if segments is None else gather(segments, queries.places)
+        content = model.embed(ids, segments)
+        start = model.embed(torch.full_like(queries.places, mask), kinds, queries.places)
+        dtype = half or content.dtype
+        streams = [content_stream(content.to(dtype), queries.visible), query_stream(start.to(dtype), queries)]
+        layers = [_two_stream_layer(layer, dtype) for layer in model.encoder.layer]
+        return last_states(streams, layers, model.config.num_attention_heads, rates[:2], fast)
+
+
+def _two_stream_layer(layer: Any, dtype: torch.dtype) -> TwoStreamLayer:
+    """Return the weights of a layer of an `Electra`, those of products with keys in `dtype`."""
+    own, out, inner, outer = layer.attention.self, layer.attention.output, layer.intermediate.dense, layer.output
+    query, key, value = ((each.weight.to(dtype), each.bias.to(dtype)) for each in (own.query, own.key, own.value))
+    return TwoStreamLayer(
+        query, key, value, (out.dense.weight.to(dtype), out.dense.bias), out.LayerNorm,
+        (inner.weight.to(dtype), inner.bias), (outer.dense.weight.to(dtype), outer.dense.bias), outer.LayerNorm,
+    )  # fmt: skip

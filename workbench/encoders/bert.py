@@ -1,0 +1,24 @@
+"""BERT (Devlin et al. 2019): embeddings as wide as the layers, computed by `BertModel` of Hugging Face."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.models import backbones, flops
+from workbench.models.initial_weights import initialise, initialise_positions
+from workbench.spec.parts import EncoderSpec, Special
+
+TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
+CAUSAL, SEGMENTS = "optional", True
+cost = flops.transformer
+states, plain_states, states_at = backbones.states, backbones.plain_states, backbones.states_at
+to_hub = backbones.save
+
+
+def build(config: EncoderSpec, special: Special) -> Any:
+    """Return a `BertModel` with initial weights."""
+    model = backbones.hugging_face_module("bert", backbones.bert_settings(config, special), config.attention)
+    initialise(model, config.init)
+    first = model.encoder.layer[0].attention.self
+    initialise_positions(config, model.embeddings.position_embeddings, first.query.weight, first.key.weight)
+    return model

@@ -1,0 +1,27 @@
+"""RoBERTa (Liu et al. 2019): BERT without segments, and with positions counted from the id of padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.models import backbones, flops
+from workbench.models.initial_weights import initialise, initialise_positions
+from workbench.spec.parts import EncoderSpec, Special
+
+TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
+CAUSAL = "optional"
+RESERVED = 2  # positions that its table has before the first one
+cost = flops.transformer
+states, plain_states, states_at = backbones.states, backbones.plain_states, backbones.states_at
+to_hub = backbones.save
+
+
+def build(config: EncoderSpec, special: Special) -> Any:
+    """Return a `RobertaModel` with initial weights."""
+    own = {"max_position_embeddings": config.positions + RESERVED, "type_vocab_size": 1}
+    settings = backbones.bert_settings(config, special) | own
+    model = backbones.hugging_face_module("roberta", settings, config.attention)
+    initialise(model, config.init)
+    first = model.encoder.layer[0].attention.self
+    initialise_positions(config, model.embeddings.position_embeddings, first.query.weight, first.key.weight)
+    return model
