@@ -310,14 +310,7 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
     for batch in by_length(data.lengths):
         heed()
         inputs, _ = data.batch(batch, reader.device)
-        ids, attention = inputs["input_ids"], inputs.get("attention_mask")
-        with (
-            torch.inference_mode()
-        ):  # the states (B, L, D) that enter the first layer, and the ones that leave each layer
-            if layers.can(model, ids):
-                states = layers.every_state(model, ids, attention)
-            else:
-                states = model(input_ids=ids, attention_mask=attention, output_hidden_states=True).hidden_states
+        states = states_of_layers(model, inputs)
         if states_of is None:
             states_of = np.zeros((len(states), count, states[0].shape[-1]), dtype=np.float32)
         width = inputs["input_ids"].shape[1]
@@ -330,3 +323,12 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
     if not np.isfinite(states_of).all():
         raise Diverged(f"{folder}: the encoder's states are not all finite numbers", 0)
     return states_of
+
+
+def states_of_layers(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
+    """Return the states (B, L, D) that enter the first layer, and those that leave each layer."""
+    ids, attention = inputs["input_ids"], inputs.get("attention_mask")
+    with torch.inference_mode():
+        if layers.can(model, ids):
+            return layers.every_state(model, ids, attention)
+        return list(model(input_ids=ids, attention_mask=attention, output_hidden_states=True).hidden_states)
