@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workbench import objectives
 from workbench.models import flops
-from workbench.models.families import FAMILIES
+from workbench.models.families import PLUGS, built_in
 from workbench.models.flops import Flops
 from workbench.spec.parts import EncoderSpec, GeneratorSpec
 from workbench.spec.presets import resolve
@@ -244,7 +244,7 @@ def test_conventions_are_ordered(hidden: int, layers: int, embedding: int | None
 
 @pytest.mark.parametrize(
     ("family", "embedding"),
-    [(name, None) for name in FAMILIES] + [(name, 32) for name, family in FAMILIES.items() if family.embedding],
+    [(name, None) for name in PLUGS.built_in] + [(each.name, 32) for each in built_in() if each.OWN_WIDTH],
 )
 def test_the_cost_of_a_row_agrees_with_the_counter_of_torch(family: str, embedding: int | None) -> None:
     """The cost of a row is a difference, since some families also compute something once for each batch."""

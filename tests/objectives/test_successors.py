@@ -29,9 +29,9 @@ from objective_oracle import (
     word_logits,
 )
 
+from workbench.encoders.electra import hugging_face
 from workbench.errors import InputError
 from workbench.models import generators
-from workbench.models.electra import hugging_face
 from workbench.tensors import Batch
 from workbench.training.loop import plainly
 
