@@ -33,7 +33,7 @@ KEPT = ROOT / "reports/kept"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, KEPT / "README.md"]
 MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
 NEED_WORDS = (
-    *("run", "sweep", "report", "export", "evaluate", "list", "diff"),
+    *("run", "sweep", "report", "export", "evaluate", "list", "diff", "new", "check"),
     *("note", "tag", "archive", "rm", "restore", "prune", "cp", "mv", "import"),
 )
 PREFIX = r"(?:\$ |nohup |exec |python -m |\.venv/bin/)?"  # what may stand before `workbench`

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from workbench.execution.study_runner import Outcome
     from workbench.report.load.study_tables import Frames
     from workbench.report.results import Leaderboard, Verdict
+    from workbench.spec.parts import EncoderSpec
     from workbench.spec.run_spec import RunSpec
 
 P = ParamSpec("P")
@@ -255,17 +256,29 @@ class Run:
     def encoder(self) -> tuple[Any, Any]:
         """Return the trained encoder and its tokenizer, as transformers loads them from the run's directory.
 
+        An encoder of a family without a format of Hugging Face is returned under the same interface.
+
         Raises InputError if the run has no encoder yet, or if its files have changed since they were written.
         """
         from transformers import AutoModel, AutoTokenizer
 
-        from workbench.errors import InputError
+        from workbench.models import families
+        from workbench.tasks.common.encoder_folders import load_encoder
 
         folder = self.path / "encoder"
         if not folder.is_dir():
             raise InputError(f"{self.run_id} is {self.state} and has no encoder; train it to its end first")
         self._folder.check_encoder()
+        if families.family_of(spec := self._resolved()).to_hub is None:
+            return load_encoder(folder, spec.dropout).eval(), AutoTokenizer.from_pretrained(folder)
         return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+    def _resolved(self) -> EncoderSpec:
+        """Return the spec of the encoder, whose family's file is the copy in the run if it is not known here."""
+        from workbench.models import families
+
+        families.keep_source(self.spec, self.path / "encoder.py")
+        return self.spec.encoder
 
 
 class Store:

@@ -401,10 +401,13 @@ def scores_of_encoders(options: EvaluateOptions, own_process: bool = False) -> t
             f"--flops {options.flops:g} is stated of one model, and {len(names)} are named; evaluate it by itself"
         )
     from workbench.execution import published_runs, study_runner
+    from workbench.models import families
     from workbench.store.run_store import RunStore
     from workbench.tasks.common.contract import expected
 
     RunStore.check(root)
+    if family := (options.set or {}).get("encoder.family"):
+        families.PLUGS.find(str(family))  # the file of an encoder in our own layout
     models = published_runs.models(names, options.allow_bin)
     for model in models:
         _check_origin(model.folder)

@@ -18,7 +18,7 @@ from workbench.data.hugging_face import TOKENIZER_FILES
 from workbench.data.sources import HUB_NAME
 from workbench.errors import InputError, plural
 from workbench.models.encoder import Encoder, plain_weights
-from workbench.models.families import built_in
+from workbench.models.families import built_in, family_of
 from workbench.models.generators import Generator, Ngrams, WordFrequencies
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.own_layout import ORIGIN, WEIGHTS
@@ -217,6 +217,15 @@ def languages(spec: RunSpec, terms: Terms) -> tuple[str, ...]:
     return tuple(dict.fromkeys(LANGUAGES[name] for name in spec.data.corpus))
 
 
+HOW_TO_LOAD = """```python
+from transformers import AutoModel, AutoTokenizer
+
+encoder, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+hidden = encoder(**tokenizer("Some text.", return_tensors="pt")).last_hidden_state
+```
+"""
+
+
 def encoder_card(spec: RunSpec, facts: dict[str, Any]) -> str:
     """Return the card of a run's encoder: what was trained, on which text, for how long, and how to load it.
 
@@ -231,9 +240,16 @@ def encoder_card(spec: RunSpec, facts: dict[str, Any]) -> str:
     )
     trained += f"\nBefore: {for_markdown(spec.pair.spent_before())}." if spec.pair is not None else ""
     size = f"{plural(spec.encoder.layers, 'layer')} x {spec.encoder.hidden}"
+    family = family_of(spec.encoder)
+    loading = (
+        HOW_TO_LOAD
+        if family.to_hub is not None
+        else f"The family is defined in a file (hash `{family.source}`) and has no format of Hugging Face: `workbench "
+        "evaluate` reads this folder, with\n`--set encoder.family=FILE`, and `AutoModel` does not.\n"
+    )
     body = f"""# {for_markdown(spec.name)}
 
-A text encoder of {size} ({spec.encoder.family}), seed {spec.seed}.
+A text encoder of {size} ({for_markdown(spec.encoder.family)}), seed {spec.seed}.
 {trained}
 
 - corpus: {corpus_line(spec)}
@@ -244,13 +260,7 @@ A text encoder of {size} ({spec.encoder.family}), seed {spec.seed}.
 - made by workbench {__version__}, after Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators
   Rather Than Generators"
 
-```python
-from transformers import AutoModel, AutoTokenizer
-
-encoder, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrained(".")
-hidden = encoder(**tokenizer("Some text.", return_tensors="pt")).last_hidden_state
-```
-"""
+{loading}"""
     base = spec.pair.names[0] if spec.pair is not None else None
     return page(spec, body, "feature-extraction", ["feature-extraction", spec.encoder.family], base=base)
 
