@@ -262,6 +262,7 @@ class Run:
         """
         from transformers import AutoModel, AutoTokenizer
 
+        from workbench.data.tokenizer import load_published_tokenizer
         from workbench.models import families
         from workbench.tasks.common.encoder_folders import load_encoder
 
@@ -270,7 +271,7 @@ class Run:
             raise InputError(f"{self.run_id} is {self.state} and has no encoder; train it to its end first")
         self._folder.check_encoder()
         if families.family_of(spec := self._resolved()).to_hub is None:
-            return load_encoder(folder, spec.dropout).eval(), AutoTokenizer.from_pretrained(folder)
+            return load_encoder(folder, spec.dropout).eval(), load_published_tokenizer(folder)
         return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
     def _resolved(self) -> EncoderSpec:

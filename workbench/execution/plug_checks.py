@@ -475,10 +475,12 @@ def _exported(made: Callable[..., Any], ids: Tensor, states: Callable[..., Tenso
             if any(state.shape != expected.shape[:2] + state.shape[2:] for state in layers):
                 raise Wrong(f"the layers at LAYERS={encoder.family.LAYERS!r} do not return states (B, L, D)")
         if encoder.family.source and encoder.family.to_hub is not None:
-            from transformers import AutoModel
+            from workbench.data import hugging_face
+            from workbench.tasks.common.encoder_folders import load_hugging_face
 
+            files = hugging_face.check_encoder_folder(Path(folder))
             with torch.no_grad():
-                hub = AutoModel.from_pretrained(folder).eval()(input_ids=ids).last_hidden_state
+                hub = load_hugging_face(files, 0.0).eval()(input_ids=ids).last_hidden_state
             if not torch.allclose(hub, expected, **CLOSE):
                 raise Wrong("AutoModel of Hugging Face computes other states from what to_hub wrote")
 

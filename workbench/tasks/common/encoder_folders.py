@@ -116,7 +116,7 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     _keep_family(folder)
     model = own_layout.read(folder, files.config, dropout)
     with contextlib.nullcontext() if model is not None else hugging_face.refusing(folder, REFUSED):
-        model = model if model is not None else _load_hugging_face(files, dropout)
+        model = model if model is not None else load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
         whole = next((each for each in files.whole_numbers if f".{each}".endswith(f".{name}")), None)
         if whole:
@@ -155,7 +155,7 @@ def _keep_family(folder: Path) -> None:
         keep_source(run.spec(), run.path / "encoder.py")
 
 
-def _load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Module:
+def load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Module:
     """Return an encoder that transformers loads from a view of the folder. Raises what transformers raises."""
     config = configured(files)
     for name, value in config.to_dict().items():
