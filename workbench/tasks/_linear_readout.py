@@ -325,7 +325,7 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
     return states_of
 
 
-def states_of_layers(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
+def states_of_layers(model: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     """Return the states (B, L, D) that enter the first layer, and those that leave each layer."""
     ids, attention = inputs["input_ids"], inputs.get("attention_mask")
     with torch.inference_mode():
