@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, plural, suggest
 from workbench.execution.study_options import host_of, placed, study_job, study_of
 from workbench.options import (
     EvaluateOptions,
@@ -24,6 +26,7 @@ from workbench.options import (
     options_of,
     text_of,
 )
+from workbench.store.atomic import user_path, write_atomic
 from workbench.store.redact import refuse_secrets_in
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore, refuse_other_report
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 
     from workbench.execution.study_runner import Outcome
     from workbench.report.load.study_tables import Frames
-    from workbench.report.results import Leaderboard, Verdict
+    from workbench.report.results import Leaderboard, Results, Verdict
+    from workbench.report.statistics.intervals import Estimate
     from workbench.spec.parts import EncoderSpec
     from workbench.spec.run_spec import RunSpec
 
@@ -83,6 +87,27 @@ class Comparison:
         )
 
 
+@dataclass(frozen=True, repr=False)
+class Plot:
+    """A figure of a study, `svg`, which a notebook shows."""
+
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"<Plot: an SVG of {len(self.svg):,} characters; save(path) writes it>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: Path | str) -> Path:
+        """Write the figure to a file, and return its path. Raises InputError unless its name ends in .svg."""
+        place = user_path(path, "path")
+        if place.suffix != ".svg":
+            raise InputError(f"{path}: a plot is written as SVG; end the name in .svg")
+        write_atomic(place, self.svg.encode("utf-8", "replace"))
+        return place
+
+
 class Study:
     """An experiment in a store. `outcome` is the result of carrying it out, or None if this process did not do so."""
 
@@ -100,10 +125,43 @@ class Study:
         return study_tables.read_and_warn(self._store, self.name)
 
     @functools.cached_property
-    def _boards(self) -> list[Leaderboard]:
-        from workbench.report.comparison import leaderboards
+    def _results(self) -> Results:
+        from workbench.report.data_files import from_store
 
-        return leaderboards(self._frames)
+        return from_store(self._store, self.name, loaded=self._frames)
+
+    @property
+    def _boards(self) -> Sequence[Leaderboard]:
+        return self._results.boards
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how far the runs are, the answer, and the score of each arm by each measure."""
+        states = Counter(str(state) for state in self.runs()["state"])
+        progress = ", ".join(f"{count} {state}" for state, count in states.items())
+        parts = [
+            f"<b>{escape(self.name)}</b>: {escape(self._results.question)}<br>{plural(sum(states.values()), 'run')}: "
+            f"{escape(progress)}",
+            escape(self.answer()),
+        ]
+        if boards := self._results.by_verdict:
+            means = {(cell.arm, board.suite): cell.estimate for board in boards for cell in board.at(board.budget)}
+            head = "".join(f"<th>{escape(f'{board.label}, {board.budget}')}</th>" for board in boards)
+            rows = ""
+            for arm in dict.fromkeys(arm for arm, _ in means):
+                scores = "".join(f"<td>{_interval(means.get((arm, board.suite)))}</td>" for board in boards)
+                rows += f"<tr><th>{escape(arm)}</th>{scores}</tr>"
+            parts.append(f"<table><thead><tr><th>arm</th>{head}</tr></thead><tbody>{rows}</tbody></table>")
+        return "".join(f"<p>{part}</p>" if "<table>" not in part else part for part in parts)
+
+    def plot(self, measure: str | None = None) -> Plot:
+        """Return the main figure of the report, of the measure that decides or of another one.
+
+        Raises InputError for a measure that the study does not have, or if there are no scores yet.
+        """
+        from workbench.report import main_figure
+
+        board = self._results.by_verdict[0] if measure is None and self._boards else self._board(measure)
+        return Plot(main_figure(self._results, board))
 
     def runs(self) -> pd.DataFrame:
         """Return a row for each run, including untrained encoders: arm, seed, budget, state and compute spent."""
@@ -143,15 +201,20 @@ class Study:
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdict of each measure as typed fields, the one that decides first; none without scores."""
-        from workbench.report.verdict import verdicts
+        return list(self._results.verdicts)
 
-        return verdicts(self._boards, self._frames)
+    def answer(self, measure: str | None = None) -> str:
+        """Return the verdict of the study in one sentence, as the report and `workbench status` give it.
 
-    def answer(self) -> str:
-        """Return the verdict of the study in one sentence, as the report and `workbench status` give it."""
+        It is the verdict of the measure that decides, or of another one of `measures`. Raises InputError for a measure
+        that the study does not have.
+        """
         from workbench.report.page.facts import no_scores
 
-        return str(next(iter(self.verdicts()), no_scores(self._frames)))
+        if measure is not None:
+            _known(measure, self.measures(), f"{self.name} has no measure")
+        each = (verdict for verdict in self.verdicts() if measure in (None, verdict.suite))
+        return str(next(each, no_scores(self._frames)))
 
     def compare(self, a: str, b: str, measure: str | None = None, budget: str | None = None) -> Comparison:
         """Compare two arms by a measure (the first by default) at a budget (the largest by default).
@@ -198,6 +261,13 @@ class Study:
             raise InputError(f"{self.name} has no trained run with a score on every task, so nothing can be compared")
         chosen = _known(measure or self.measures()[0], self.measures(), f"{self.name} has no measure")
         return next(board for board in self._boards if board.suite == chosen)
+
+
+def _interval(estimate: Estimate | None) -> str:
+    """Return a mean with the half width of its interval, or "" if the arm has no score."""
+    if estimate is None:
+        return ""
+    return f"{estimate.mean:.1f}" + ("" if estimate.half is None else f" ± {estimate.half:.1f}")
 
 
 def _negated(value: float | None) -> float | None:

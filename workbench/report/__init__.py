@@ -10,6 +10,7 @@ from workbench.report.results import ReportOptions
 
 if TYPE_CHECKING:
     from workbench.report.load.study_tables import Frames
+    from workbench.report.results import Leaderboard, Results
     from workbench.store.run_store import RunStore
 
 
@@ -30,6 +31,16 @@ def write(
     from workbench.report.page import document  # pandas and matplotlib are loaded only now
 
     return document.write(store, record_name, out, missing or {}, options or ReportOptions(), loaded)
+
+
+def main_figure(results: Results, board: Leaderboard) -> str:
+    """Return the main figure of one measure, as the page draws it: an SVG file with its colours."""
+    from workbench.report import charts, drawing
+    from workbench.report.page.document import WIDE
+
+    looks = drawing.looks(results)
+    drawn = drawing.draw(charts.main(results, board, "main"), looks, *WIDE)
+    return drawing.standalone(drawn, drawing.colour_rules(looks))
 
 
 def verdict_beside(page: Path) -> dict[str, Any]:
