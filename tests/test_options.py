@@ -194,7 +194,10 @@ def test_names_of_other_programs_lead_to_a_key_or_an_option_that_exists(name: st
         ("run abl", {"ablation"}), ("run ablation --objective bert", {"bert-mlm"}),
         ("run ablation --scale mini", {"mini"}), ("run ablation --tasks probes,bli", {"probes,blimp"}),
         ("run ablation --set optim.generator", {"optim.generator_lr="}),
-        ("sweep --over batch.", {"batch.size="}), ("list obj", {"objectives"}),
+        ("sweep --over batch.", {"batch.size="}), ("list obj", {"objectives"}), ("new enc", {"encoder"}),
+        ("run ablation --set encoder.family=rob", {"encoder.family=roberta"}),
+        ("sweep --over encoder.family=electra,alb", {"encoder.family=electra,albert"}),
+        ("run ablation --set tying=em", {"tying=embeddings"}), ("check x.py --kind ta", {"task"}),
     ],
 )  # fmt: skip
 def test_a_shell_completes_names(typed: str, found: set[str]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import subprocess
 import sys
+import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +268,44 @@ def test_importing_it_loads_nothing_heavy() -> None:
     assert done.stdout.startswith("[] ") and "'run'" in done.stdout
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         wb.rum  # noqa: B018
+
+
+def test_a_notebook_shows_progress_answer_and_scores(study: wb.Study, tmp_path: Path) -> None:
+    shown = study._repr_html_()
+    text = html.unescape(re.sub("<[^>]+>", " ", shown))
+    assert study.answer() in text and "24 done" in text
+    rows = re.findall(r"<tr><th>([^<]+)</th><td>([\d.]+) ± [\d.]+</td></tr>", shown)
+    means = study.scores().groupby(["arm", "seed"])["value"].mean().groupby("arm").mean()
+    assert dict(rows).keys() == {*made.ARMS}
+    assert all(float(value) == pytest.approx(means[arm], abs=0.051) for arm, value in rows)
+
+
+def test_the_plot_is_the_main_figure_of_the_report(study: wb.Study, tmp_path: Path) -> None:
+    plot = study.plot()
+    assert repr(plot).startswith("<Plot: an SVG") and plot._repr_svg_() == plot.svg
+    drawing = xml.etree.ElementTree.fromstring(plot.svg)
+    words = " ".join(drawing.itertext())
+    assert drawing.tag.endswith("svg") and "RTD" in words and "BERT MLM" in words
+    assert plot.save(tmp_path / "main.svg").read_text(encoding="utf-8") == plot.svg
+    with pytest.raises(wb.InputError, match=r"main.png: a plot is written as SVG; end the name in .svg"):
+        plot.save(tmp_path / "main.png")
+    assert study.plot(study.measures()[0]).svg == plot.svg
+    with pytest.raises(wb.InputError, match=r"has no measure 'glue'"):
+        study.plot("glue")
+
+
+def test_each_measure_has_an_answer(study: wb.Study) -> None:
+    assert {measure: study.answer(measure) for measure in study.measures()} == {
+        verdict.suite: str(verdict) for verdict in study.verdicts()
+    }
+    with pytest.raises(wb.InputError, match="has no measure 'glue'"):
+        study.answer("glue")
+
+
+def test_names_are_text_and_never_markup_in_a_notebook(tmp_path: Path) -> None:
+    store, name = made.study(tmp_path / "runs", made.noisy(LEVELS), seeds=2)
+    study = wb.Store(store.root).study(name)
+    study._frames.record["question"] = "Is <b>bold</b> & better?"
+    study.name = "<script>alert(1)</script>"
+    assert "<script>" not in study._repr_html_() and "<b>bold</b>" not in study._repr_html_()
+    assert "&lt;script&gt;" in study._repr_html_()

@@ -166,11 +166,13 @@ def completion(names: str) -> Callable[[typer.Context, str], list[str]]:
     """Return the completion of an option by the names of a list: `workbench list NAME`, keys, or runs of the store."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        from workbench.cli.lists import names_in
+        from workbench.cli.lists import names_in, values_of
 
-        before, comma, last = incomplete.rpartition(",")
+        key, equals, typed = incomplete.partition("=") if names == "keys" else ("", "", incomplete)
+        before, comma, last = (typed if equals else incomplete).rpartition(",")
+        before = f"{key}{equals}{before}" if equals else before
         try:
-            known = names_in(names, Path(ctx.params.get("runs") or "runs"))
+            known = values_of(key) if equals else names_in(names, Path(ctx.params.get("runs") or "runs"))
         except (InputError, OSError, ValueError):  # completion has no place for a message
             return []
         return [f"{before}{comma}{name}" for name in known if name.startswith(last)]

@@ -163,6 +163,19 @@ LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
 }  # fmt: skip
 
 
+def values_of(key: str) -> list[str]:
+    """Return the values of a key of --set that can be listed, for the completion of a shell."""
+    from workbench.models.families import PLUGS
+    from workbench.spec.run_spec import field_of
+
+    if key == "encoder.family":
+        return [*PLUGS.built_in, *PLUGS.installed()]
+    field = field_of(key)
+    kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
+    choices = [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
+    return choices or (["true", "false"] if bool in kinds else [])
+
+
 def names_in(name: str, store: Path) -> list[str]:
     """Return the names of a list for the completion of a shell; `runs` and `records` are those of a store."""
     if name == "runs":

@@ -9,6 +9,7 @@ B rows, L positions, D width.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import math
 import shutil
@@ -43,7 +44,6 @@ SIZES: dict[str, Any] = {
     "data.length": 16, "batch.size": 4, "budget.steps": 4, "optim.lr": 1e-2, "budget.convention": "matmul",
     **{f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))},
 }  # fmt: skip
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 class Wrong(Exception):
@@ -411,7 +411,7 @@ def check_encoder(word: str, checks: Checks) -> None:
         real = torch.arange(ids.shape[1]) < ids.shape[1] - 5
         padded = ids.masked_fill(~real, spec.data.special.pad)
         with_padding = states(encoder := _shaken(made()), padded, real.expand(len(ids), -1))
-        if not torch.allclose(with_padding[:, real], states(encoder, ids[:, real]), **CLOSE):
+        if not torch.allclose(with_padding[:, real], states(encoder, ids[:, real]), rtol=1e-4, atol=1e-5):
             raise Wrong("states of a text change with the padding behind it; attention (B, L) is false at padding")
 
     checks.that("padding changes nothing", padding)
@@ -428,7 +428,7 @@ def check_encoder(word: str, checks: Checks) -> None:
         other = ids.clone()
         other[:, -1] = 5 + (other[:, -1] + 1) % 10
         encoder = _shaken(made(causal=True) if causal and family.CAUSAL == "optional" else made())
-        same = torch.allclose(states(encoder, ids)[:, :-1], states(encoder, other)[:, :-1], **CLOSE)
+        same = torch.allclose(states(encoder, ids)[:, :-1], states(encoder, other)[:, :-1], rtol=1e-4, atol=1e-5)
         if causal and not same:
             raise Wrong("with config.causal, a position sees a later one")
         if not causal and same:
@@ -443,7 +443,12 @@ def check_encoder(word: str, checks: Checks) -> None:
 
     def priced() -> None:
         encoder, wide = made(), _batch(spec, rows=8)  # what is computed once for a batch is no part of a row's cost
-        of_rows = [_counted(lambda given=given: encoder(given.ids).sum()) for given in (batch, wide)]
+
+        def total(given: Batch) -> Tensor:
+            states: Tensor = encoder(given.ids)
+            return states.sum()
+
+        of_rows = [_counted(functools.partial(total, given)) for given in (batch, wide)]
         cost = float(flops.encoder(spec.encoder, spec.data.length).train("matmul"))
         _compare_flops((of_rows[1] - of_rows[0]) / 4, cost, "cost(config, length)")
 
@@ -459,14 +464,14 @@ def _exported(made: Callable[..., Any], ids: Tensor, states: Callable[..., Tenso
 
     from workbench.tasks.common.encoder_folders import load_encoder
 
-    encoder = _shaken(made())
+    encoder: Any = _shaken(made())
     expected = states(encoder, ids)
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
         encoder.save(Path(folder))
         again: Any = load_encoder(Path(folder), 0.0).eval()
         with torch.no_grad():
             output = again(input_ids=ids)
-        if not torch.allclose(output.last_hidden_state, expected, **CLOSE):
+        if not torch.allclose(output.last_hidden_state, expected, rtol=1e-4, atol=1e-5):
             raise Wrong("an encoder that was written to a folder and read again has other states")
         if encoder.family.LAYERS:
             from workbench.tasks._linear_readout import states_of_layers
@@ -481,7 +486,7 @@ def _exported(made: Callable[..., Any], ids: Tensor, states: Callable[..., Tenso
             files = hugging_face.check_encoder_folder(Path(folder))
             with torch.no_grad():
                 hub = load_hugging_face(files, 0.0).eval()(input_ids=ids).last_hidden_state
-            if not torch.allclose(hub, expected, **CLOSE):
+            if not torch.allclose(hub, expected, rtol=1e-4, atol=1e-5):
                 raise Wrong("AutoModel of Hugging Face computes other states from what to_hub wrote")
 
 
@@ -521,8 +526,8 @@ def check_task(word: str, checks: Checks, encoder: Path | None = None, options: 
 
     checks.that("loading twice gives the same scores", loads_alike)
     for measure in measures:
-        checks.that(f"{measure.name}: settings, seeds and baselines are as in the contract",
-                    lambda measure=measure: settings(measure))  # fmt: skip
+        promise = f"{measure.name}: settings, seeds and baselines are as in the contract"
+        checks.that(promise, functools.partial(settings, measure))
     if not checks.kept:
         return
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
@@ -545,8 +550,8 @@ def check_task(word: str, checks: Checks, encoder: Path | None = None, options: 
             json.dumps(one.to_json())
 
         for measure in measures:
-            checks.that(f"{measure.name}: cost() is a price", lambda measure=measure: price(measure))
-            checks.that(f"{measure.name}: two measurements give the same score", lambda measure=measure: score(measure))
+            checks.that(f"{measure.name}: cost() is a price", functools.partial(price, measure))
+            checks.that(f"{measure.name}: two measurements give the same score", functools.partial(score, measure))
 
 
 def _small_encoder(folder: Path) -> Path:

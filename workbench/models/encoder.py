@@ -90,7 +90,7 @@ class Encoder(nn.Module):
             assert self.family.query_states is not None, "`with_query_stream` checks the family"
             return self.family.query_states(self.model, ids, queries, segments, self.special.mask, self.plain)
         compute = self.family.plain_states if self.plain and self.family.plain_states else self.family.states
-        hidden = compute(self.model, ids, attention, segments)
+        hidden: Tensor = compute(self.model, ids, attention, segments)
         if self.family.source and (not isinstance(hidden, Tensor) or hidden.shape != (*ids.shape, self.spec.hidden)):
             raise InputError(own_layout.wrong_states(self.family.file, hidden, ids, self.spec.hidden))
         return hidden
@@ -98,10 +98,10 @@ class Encoder(nn.Module):
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
         """Return the hidden states (B, D) at one position of each row, places (B,), for use without gradients."""
         if self.family.states_at is not None and not self.plain and attention is None:
-            hidden = self.family.states_at(self.model, ids, places)
-            if hidden is not None:
-                return hidden
-        hidden = self(ids, attention)
+            states = self.family.states_at(self.model, ids, places)
+            if states is not None:
+                return states
+        hidden: Tensor = self(ids, attention)
         return hidden[torch.arange(len(ids), device=ids.device), places]
 
     def with_query_stream(self) -> Encoder:

@@ -81,9 +81,21 @@ def read(folder: Path, settings: Mapping[str, Any], dropout: float) -> nn.Module
             f"with {PLUGS.given('FILE')}, or measure the folder where its run is"
         )
     family = family_of(config)
+    if family.to_hub is not None and family.from_hub is None:
+        return None  # Hugging Face's own class computes the same
     config = config.model_copy(update={"dropout": dropout, "attention_dropout": dropout})
     model = family.from_hub(folder, dropout) if family.from_hub is not None else None
     return AsHuggingFace(family, config, special, _filled(family, config, special, folder) if model is None else model)
+
+
+def exported_weights(family: Family, folder: Path) -> dict[str, Tensor]:
+    """Return the weights of an encoder that a run exported, under the names of the family's module."""
+    from safetensors.torch import load_file
+
+    if family.source and family.to_hub is not None and family.from_hub is not None:
+        weights: dict[str, Tensor] = family.from_hub(folder, 0.0).state_dict()
+        return weights
+    return load_file(folder / WEIGHTS)
 
 
 def known(config: EncoderSpec) -> bool:

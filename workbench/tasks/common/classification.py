@@ -19,7 +19,7 @@ from workbench import objectives
 from workbench.cpu import functions
 from workbench.data import hugging_face
 from workbench.errors import Diverged, InputError
-from workbench.models.export import WEIGHTS
+from workbench.models.own_layout import WEIGHTS
 from workbench.spec.host import Host
 from workbench.store.run_directory import home_of
 from workbench.tasks.common.contract import Model, Progress, Scores, items_of

@@ -19,8 +19,8 @@ from workbench.data.hugging_face.weights import check_weights
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
-from workbench.models.export import WEIGHTS
 from workbench.models.generators import Ngrams, WordFrequencies
+from workbench.models.own_layout import WEIGHTS, exported_weights
 from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec
@@ -151,6 +151,7 @@ def fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
         if isinstance(module, WordFrequencies):
             wanted[f"{name}.log_share"], module.counted = module.log_share, True
     exported = load_file(heads / WEIGHTS)
+    own_weights = exported_weights(model.encoder.family, encoder)  # type: ignore[union-attr, arg-type]
 
     def named(tensors: Mapping[str, Tensor], name: str, shape: torch.Size | None = None) -> Tensor:
         if name not in tensors or (shape is not None and tensors[name].shape != shape):
@@ -158,7 +159,7 @@ def fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
         return tensors[name]
 
     with torch.no_grad():
-        for weights, tensors in ((dict(body.named_parameters()), load_file(encoder / WEIGHTS)), (wanted, exported)):
+        for weights, tensors in ((dict(body.named_parameters()), own_weights), (wanted, exported)):
             for name, weight in weights.items():
                 weight.copy_(named(tensors, name, weight.shape))
     for name, module in model.named_modules():
