@@ -32,7 +32,7 @@ def test_every_setting_is_one_that_hugging_face_knows(name: str, monkeypatch: py
     monkeypatch.setattr(AutoConfig, "for_model", lambda kind, **each: given.update(each) or real(kind, **each))
     family_named(name).build(tiny("bert-mlm", {"encoder.embedding": None}).encoder, Special(pad=1, unk=0))
     kind = "deberta-v2" if name.startswith("deberta") else name
-    read_if_present = {"cls_token_id", "sep_token_id"}
+    read_if_present = {"cls_token_id", "sep_token_id", "is_decoder"}
     read_if_present |= {"embedding_size"} if kind == "deberta-v2" else set()
     read_if_present |= {"position_buckets", "share_att_key", "norm_rel_ebd"} if name == "deberta-v3" else set()
     assert given.keys() <= real(kind).to_dict().keys() | read_if_present  # what these do is tested below
