@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -367,11 +368,8 @@ def test_whoever_is_second_keeps_what_is_there(tmp_path: Path):
             (folder / "file").write_text(str(number))
             barrier.wait()
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, range(2)))
     assert [path.name for path in tmp_path.iterdir()] == ["made"] and (tmp_path / "made/file").read_text() in "01"
 
 

@@ -6,15 +6,14 @@ import errno
 import hashlib
 import math
 import os
-import resource
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import files_of_at_most, small_disk
 
 from workbench.errors import InputError
 from workbench.store import atomic
@@ -67,12 +66,7 @@ def test_a_quota_is_told_from_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "tmpfs", disk], capture_output=True)
-    if mount.returncode:
-        pytest.skip("a small disk can be mounted by root alone")
-    try:
+    with small_disk(tmp_path, "size=1m,nr_inodes=8") as disk:
         with pytest.raises(OSError) as caught:
             for number in range(20):
                 write_atomic(disk / f"{number}.json", b"{}")
@@ -87,20 +81,13 @@ def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) ->
             finally:
                 shutil.rmtree(unfinished)
         assert "more than 1 inodes are needed and 1 of 8 are free; delete files" in str(caught.value)
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 def test_files_that_belong_together_are_all_replaced_or_none(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a", "b", "c")]
     write_together({path: b"before" for path in paths})
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        with pytest.raises(OSError, match="1000 bytes are needed"):
-            write_together({path: b"x" * size for path, size in zip(paths, (10, 20, 1000), strict=True)})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with files_of_at_most(100), pytest.raises(OSError, match="1000 bytes are needed"):
+        write_together({path: b"x" * size for path, size in zip(paths, (10, 20, 1000), strict=True)})
     assert [path.read_bytes() for path in paths] == [b"before"] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -399,18 +400,15 @@ def test_a_dead_owner_here_is_replaced_at_once(tmp_path: Path) -> None:
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     inside, most, waited = [0], [0], threading.Event()
 
-    def work() -> None:
+    def work(_: int) -> None:
         with alone(tmp_path / "lock", waited.set):
             inside[0] += 1
             most[0] = max(most[0], inside[0])
             waited.wait(30)  # the first holds it until another has found it held
             inside[0] -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, range(3)))
     assert most == [1] and waited.is_set()
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
 import os
 import pickle
-import resource
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import limits
 import pytest
 import torch
 from drills.disk import some
@@ -116,13 +114,9 @@ def test_leftovers_of_killed_writers_go_with_the_next_save(tmp_path: Path) -> No
     (tmp_path / ".tmp-abc").mkdir()
     (tmp_path / ".tmp-abc" / "model.safetensors").write_bytes(b"half")
     (tmp_path / ".trash-def").mkdir()
-    assert checkpoint.newest(tmp_path) is None
+    assert checkpoint.newest(tmp_path) is None is checkpoint.newest(tmp_path / "checkpoints")
     checkpoint.save(tmp_path, 1, some(1), {})
     assert names(tmp_path) == ["step-00000001"]
-
-
-def test_none_before_the_first(tmp_path: Path) -> None:
-    assert checkpoint.newest(tmp_path / "checkpoints") is None
 
 
 def test_a_step_saved_again_stays_and_a_damaged_one_is_replaced(tmp_path: Path) -> None:
@@ -229,21 +223,10 @@ def test_a_pickle_with_a_true_manifest_is_refused_and_not_run(tmp_path: Path) ->
 # -- disks and owners
 
 
-@contextlib.contextmanager
-def file_limit(size: int) -> Iterator[None]:
-    """No file may grow past `size`: what a full disk looks like to a writer, without one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("limit", [0, 10, 300, 900])
 def test_a_write_that_fails_halfway_leaves_the_old_one(tmp_path: Path, limit: int) -> None:
     checkpoint.save(tmp_path, 1, some(1), {"step": 1})
-    with file_limit(limit), pytest.raises(OSError) as caught:
+    with limits.files_of_at_most(limit), pytest.raises(OSError) as caught:
         checkpoint.save(tmp_path, 2, some(2, size=400), {"step": 2})
     assert caught.value.errno == errno.EFBIG
     for part in (str(tmp_path), "are needed", "(ulimit -f)"):
@@ -255,16 +238,8 @@ def test_a_write_that_fails_halfway_leaves_the_old_one(tmp_path: Path, limit: in
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """One megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
-    )
-    if mount.returncode:
-        pytest.skip(f"no small disk can be mounted here: {mount.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with limits.small_disk(tmp_path, "size=1m") as disk:
+        yield disk
 
 
 @pytest.mark.parametrize("free", [0, 4096, 100_000, 300_000])

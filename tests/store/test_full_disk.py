@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import limits
 import pytest
 import torch
 from drills.small import TINY
+from limits import files_of_at_most
 
 from workbench.data import tokenizer
 from workbench.execution import babylm_export
@@ -30,17 +30,6 @@ from workbench.store.run_store import RunStore
 SPEC: RunSpec = resolve("nano", parse_overrides(list(TINY)))
 
 
-@contextlib.contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """The system refuses to write more than `size` bytes into any one file, as a disk does that is nearly full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def told(error: OSError, path: Path) -> None:
     assert error.errno == errno.EFBIG and error.filename == str(path)
     assert re.search(r"more than (\d+) bytes are needed and a file may have \1 \(ulimit -f\)", str(error))
@@ -49,13 +38,8 @@ def told(error: OSError, path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("a small disk can be mounted by root alone")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
+    with limits.small_disk(tmp_path, "size=64k") as disk:
+        yield disk
 
 
 def test_exporting_an_encoder(tmp_path: Path) -> None:

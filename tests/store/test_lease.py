@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -267,16 +268,13 @@ def test_one_of_many_takers_wins(tmp_path: Path) -> None:
         winners: list[Lease] = []
         barrier = threading.Barrier(8)
 
-        def compete(folder: Path = folder, winners: list[Lease] = winners, barrier: Any = barrier) -> None:
+        def compete(_: int, folder: Path = folder, winners: list[Lease] = winners, barrier: Any = barrier) -> None:
             barrier.wait()
             with contextlib.suppress(LeaseHeld):
                 winners.append(take(folder))
 
-        threads = [threading.Thread(target=compete) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(compete, range(8)))
         assert len(winners) == 1
         winners[0].check()
         winners[0].release()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import files_of_at_most
 from short_runs import SPEC, finish, one_line, rows, score
 from written_runs import begun
 
@@ -227,13 +227,8 @@ print(*sorted(os.listdir(run.path)))
 def test_a_failed_write_names_room_and_leaves_the_old_file(store: RunStore) -> None:
     run = store.open(BoundRun(SPEC))
     run.write_json("plan.json", {"old": 1})
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
-        with pytest.raises(OSError) as caught:
-            run.write_json("plan.json", {"new": "x" * 3000})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with files_of_at_most(1000), pytest.raises(OSError) as caught:
+        run.write_json("plan.json", {"new": "x" * 3000})
     assert "bytes are needed" in one_line(caught) and str(run.path) in str(caught.value)
     assert run.read_json("plan.json") == {"old": 1}
     assert sorted(os.listdir(run.path)) == ["plan.json", "spec.json"]

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +77,14 @@ def test_a_folder_moved_under_another_name_is_damage(store: RunStore) -> None:
 def test_many_make_the_same_run_at_once(store: RunStore) -> None:
     barrier = threading.Barrier(8)
     made: list[RunDir] = []
+
+    def make(seed: int) -> None:
+        barrier.wait()
+        made.append(store.open(BoundRun(SPEC.replace(seed=seed))))
+
     for seed in range(5):
-
-        def make(seed: int = seed) -> None:
-            barrier.wait()
-            made.append(store.open(BoundRun(SPEC.replace(seed=seed))))
-
-        threads = [threading.Thread(target=make) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(make, [seed] * 8))
     assert len(made) == 40 and all(run.state == "new" for run in made)
     assert len(os.listdir(store.root)) == 5 + 1
 
@@ -218,11 +216,8 @@ def test_commands_that_write_at_once_lose_no_run(store: RunStore) -> None:
         for part in range(5):
             store.extend_experiment(record(runs=[f"run-{number}-{part}"]))
 
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(add, range(6)))
     assert sorted(store.experiment("ablation-nano-1").runs) == sorted(
         f"run-{n}-{p}" for n in range(6) for p in range(5)
     )

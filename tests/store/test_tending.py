@@ -244,7 +244,7 @@ def test_commands_killed_at_random_instants_lose_nothing(whole: Path, tmp_path: 
     for number in range(300):
         child = multiprocessing.get_context("fork").Process(target=moved, args=(store,))
         child.start()
-        child.join(draw.uniform(0, 0.005 + 0.002 * number))  # longer each time, so that some are killed and one ends
+        child.join(draw.uniform(0, 0.005 * 1.03**number))  # longer each time, so that some are killed and one ends
         child.kill()
         child.join()
         kills += child.exitcode == -signal.SIGKILL
