@@ -38,7 +38,7 @@ def pointed(run: RunDir, mark: str, step: int, value: float) -> None:
     end = made.scored(run, "pairs", 0, value, suite="pairs", baselines={"chance": 50.0})
     (place / "scores").mkdir()
     sealing = {"encoder": validation.weights_digest(facts, "encoder"), "run_id": run.run_id}
-    score = {key: raw for key, raw in validation.read(run.path, f"scores/{end.name}").items() if key != "encoder"}
+    score = {key: raw for key, raw in run.read_json(f"scores/{end.name}").items() if key != "encoder"}
     (place / "scores" / end.name).write_bytes(sealed(score | sealing))
 
 

@@ -309,7 +309,7 @@ def test_every_score_of_a_point_is_in_the_table_with_its_place(pointed_study: tu
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 4 * (len(SHARES) + 1)
     for row in rows:
-        raw = validation.read(store.root / row["run_id"], row["path"].removeprefix(f"{row['run_id']}/"))
+        raw = validation.Contents(store.root / row["run_id"]).read(row["path"].removeprefix(f"{row['run_id']}/"))
         assert float(row["value"]) == raw["value"] and raw["task"] == row["task"] == "pairs"
         early = row["mark"] != "end"
         assert (row["before_end_of_decay"] == "yes") == early

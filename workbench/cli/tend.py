@@ -157,7 +157,7 @@ def restore(
     store = RunStore.existing(options.runs)
     chosen = tending.chosen_removed(store, names or ())
     rows: list[dict[str, Any]] = [
-        {"run_id": each.run_id, "removed": each.at, "bytes": tending.total(each.path)} for each in chosen
+        {"run_id": each.run_id, "removed": each.at, "bytes": tending.sizes(each.path)["bytes"]} for each in chosen
     ]
     if not (names or all_ or empty):
         emit(rows if as_json else _table(rows), as_json)
@@ -232,7 +232,7 @@ def du(
     measured: list[dict[str, Any]] = of_each(lambda run: {"run_id": run.run_id, **tending.sizes(run.path)}, chosen)
     rows = sorted(measured, key=lambda row: -row["bytes"])
     whole = {key: sum(row[key] for row in rows) for key in rows[0] if key != "run_id"} if rows else {"bytes": 0}
-    others = {"trash": tending.total(store.root / REMOVED), "cache": tending.total(cache_path())}
+    others = {"trash": tending.sizes(store.root / REMOVED)["bytes"], "cache": tending.sizes(cache_path())["bytes"]}
     if as_json:
         emit({"runs": rows, "total": whole, **others}, True)
         return
@@ -402,7 +402,7 @@ def _studies(store: RunStore) -> dict[str, list[str]]:
 def _row(run: RunDir) -> dict[str, Any]:
     from workbench.store import tending
 
-    return {"run_id": run.run_id, "state": run.state, "bytes": tending.total(run.path)}
+    return {"run_id": run.run_id, "state": run.state, "bytes": tending.sizes(run.path)["bytes"]}
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -252,7 +252,8 @@ class _Preparation:
 
         The vocabulary of a text that is not small is trained on the beginnings of slices spread evenly over it.
         """
-        if not preprocessing.is_small(self.found):
+        whole = sum(source.size for source in self.found) <= preprocessing.WHOLE
+        if not whole or any(isinstance(source, sources.Hub) for source in self.found):
             count = min(SPREAD, len(self.slices))
             self.report("reading parts of the text, and training the vocabulary", 0, 0)
             starts = (

@@ -82,11 +82,6 @@ def cut(sources: Sequence[Source]) -> list[Slice]:
     return [Slice(tuple(each)) for each in slices]
 
 
-def is_small(sources: Sequence[Source]) -> bool:
-    """Return whether all of a text may be read once more, for its vocabulary and its hash."""
-    return sum(source.size for source in sources) <= WHOLE and not any(isinstance(each, Hub) for each in sources)
-
-
 def _parts(source: Source) -> Iterator[Source]:
     """Yield the parts of a source between two cuts, or the source itself if it is not cut."""
     if (

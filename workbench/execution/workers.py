@@ -193,7 +193,7 @@ def _tokens_per_step(plan: Mapping[str, Any]) -> float:
 
 def _scores(run: RunDir) -> int:
     """Return how many scores a run has, including those taken during training."""
-    return len(validation.score_names(run.path)) + len(validation.point_names(run.path, "scores"))
+    return len(validation.json_names(run.path, "scores")) + len(validation.point_names(run.path, "scores"))
 
 
 def last_row(run: RunDir) -> dict[str, Any] | None:

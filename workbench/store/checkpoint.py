@@ -80,11 +80,6 @@ def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: each[0] if len(each) == 1 else torch.cat(each) for name, each in pieces.items()}
 
 
-def part_name(group: str, index: int, count: int) -> str:
-    """Return the name under which the process `index` of `count` saves its part of a group."""
-    return f"{group}-{index + 1:05d}-of-{count:05d}"
-
-
 def room(folder: Path, needed: int) -> None:
     """Raise OSError with path, needed and free bytes if the disk of `folder` has fewer than `needed` bytes free."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())

@@ -96,7 +96,7 @@ def _step(run: RunDir, there: RunDir | None) -> Step:
         act = "join" if run.weight_digests() == there.weight_digests() else "other"
     else:
         act = "replace" if _reached(run) > _reached(there) else "keep"
-    return Step(run, act, "", tending.total(run.path) if act in ("copy", "replace") else 0)
+    return Step(run, act, "", tending.sizes(run.path)["bytes"] if act in ("copy", "replace") else 0)
 
 
 def _reached(run: RunDir) -> tuple[bool, int]:

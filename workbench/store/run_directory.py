@@ -79,7 +79,7 @@ class RunDir:
         """Return the object in a JSON file of the run. Raises InputError if it is missing or damaged."""
         try:
             self.file(name)
-            return validation.read(self.path, name)
+            return validation.Contents(self.path).read(name)
         except (ValueError, OSError) as error:
             raise damaged(self.path, validation.reason(error)) from None
 
@@ -252,7 +252,9 @@ class RunDir:
 
     def scores(self, place: str = "") -> dict[str, dict[str, Any]]:
         """Return name and content of every score, of the end or of the point at `place`. Raises InputError."""
-        return {name: self.read_json(f"{place}scores/{name}") for name in validation.score_names(self.path / place)}
+        return {
+            name: self.read_json(f"{place}scores/{name}") for name in validation.json_names(self.path / place, "scores")
+        }
 
     def write_score(self, name: str, score: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
         """Write a score, with its files before it, and return the score, to which their sizes and hashes are added.

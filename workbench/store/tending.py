@@ -347,11 +347,6 @@ def sizes(folder: Path) -> dict[str, int]:
     return parts
 
 
-def total(folder: Path) -> int:
-    """Return how many bytes all files below a folder have; 0 if there is none."""
-    return sizes(folder)["bytes"]
-
-
 def each_run(work: Callable[[RunDir], object], runs: Iterable[RunDir]) -> dict[str, str]:
     """Do `work` for each run, and return by name why it could not be done for some of them: it is used, or gone."""
     failed = {}

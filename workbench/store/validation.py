@@ -48,11 +48,6 @@ def reason(error: Exception) -> str:
     return str(error)
 
 
-def read(folder: Path, name: str) -> dict[str, Any]:
-    """Return the object in a JSON file of a run, after checks. Raises ValueError or OSError as `Contents.read`."""
-    return Contents(folder).read(name)
-
-
 @dataclass
 class Contents:
     """The JSON files of a run that were read to check it: `records` by name, `entries` as a manifest has them."""
@@ -94,11 +89,6 @@ def check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) 
         strings = not isinstance(content, list) or all(isinstance(item, str) for item in content)
         if not isinstance(content, kind) or isinstance(content, bool) or not strings:
             raise ValueError(f"{name} has no usable {key!r}")
-
-
-def score_names(folder: Path) -> list[str]:
-    """Return the file names of a run's scores at the end of training."""
-    return json_names(folder, "scores")
 
 
 def points(folder: Path) -> list[str]:
@@ -247,7 +237,7 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
     done = records.get("done.json")
     if done is not None:
         return None if has_manifest else f"{manifest.NAME} is missing"
-    if score_names(folder) and os.path.lexists(folder / manifest.NAME):
+    if json_names(folder, "scores") and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
     lost = next((name for name in ("plan.json", "env.json") if name not in records), None)
     with contextlib.suppress(OSError):  # a checkpoint is always written after the plan and the environment
@@ -259,7 +249,7 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
 def weights_fault(folder: Path, place: str) -> str | None:
     """Return which file of a point's weights differs from the point's record, and how, or None; never raises."""
     try:
-        point = read(folder, f"{place}point.json")
+        point = Contents(folder).read(f"{place}point.json")
         for part in ("encoder", "heads"):
             for file in sorted({*os.listdir(folder / place / part), *point[part]}):
                 name = f"{place}{part}/{file}"

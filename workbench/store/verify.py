@@ -134,7 +134,7 @@ def _sealed_late(run: RunDir, name: str) -> bool:
     if not {"scores", "failures", "wanted.json"} & set(name.split("/")):
         return False
     try:
-        return name.endswith(".log") or bool(validation.read(run.path, name))
+        return name.endswith(".log") or bool(validation.Contents(run.path).read(name))
     except (ValueError, OSError):
         return False
 

@@ -337,7 +337,7 @@ class Parts:
 
     def _named(self, tensors: Groups) -> Groups:
         """Return the groups under the names of this process's parts."""
-        return {checkpoint.part_name(group, self.index, self.count): tensors[group] for group in tensors}
+        return {f"{group}-{self.index + 1:05d}-of-{self.count:05d}": tensors[group] for group in tensors}
 
     def _told(self, draft: Path) -> Callable[[], Files]:
         """Tell the others the folder; return a function that waits for their files, and raises their OSError."""
