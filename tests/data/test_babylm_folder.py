@@ -6,6 +6,7 @@ import lzma
 from pathlib import Path
 
 import pytest
+from text_files import read
 
 from workbench.data import sources
 from workbench.data.prepare import prepare
@@ -22,10 +23,6 @@ def folder_of(path: Path, **texts: str) -> Path:
         raw = text.encode()
         (path / name).write_bytes(lzma.compress(raw) if name.endswith(".xz") else raw)
     return path
-
-
-def read(path: Path) -> list[str]:
-    return list(sources.documents(DataSpec(corpus=(str(path),))))
 
 
 def test_sources_are_read_packed_or_not_without_dev_and_test(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -38,9 +38,6 @@ def test_windows_line_ends_byte_order_mark_and_blanks(tmp_path: Path):
     assert read(path) == ["first\nline", "second"]
     (tmp_path / "w.csv").write_bytes('\ufefftext,n\r\n"a\r\nb",1\r\n'.encode())
     assert read(tmp_path / "w.csv") == ["a\nb"]
-
-
-def test_a_text_without_blank_lines_is_one_document(tmp_path: Path):
     (tmp_path / "one.txt").write_text("a\nb\nc")
     assert read(tmp_path / "one.txt") == ["a\nb\nc"]
 
@@ -145,14 +142,6 @@ def test_links_in_a_circle(tmp_path: Path):
     (tmp_path / "a.txt").symlink_to("a.txt")
     with pytest.raises(InputError, match="its symbolic links form a circle"):
         sources.resolve(DataSpec(corpus=(str(tmp_path),)))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the super-user may read everything")
-def test_no_permission(tmp_path: Path):
-    path = tmp_path / "t.txt"
-    path.write_text("text")
-    path.chmod(0)
-    assert "no permission" in refused(path)
 
 
 def test_no_permission_is_told_by_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
