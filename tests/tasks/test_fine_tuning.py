@@ -25,7 +25,7 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store import checkpoint
 from workbench.store.run_directory import RunDir
-from workbench.tasks.common.contract import Model, Score, Suite, take
+from workbench.tasks.common.contract import Model, Score, Suite, score_name, take
 from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier
 from workbench.tasks.common.evaluation import evaluate
@@ -324,12 +324,13 @@ def test_evaluation_goes_on_and_deletes_the_state_once_the_score_is_stored(
         monkeypatch.setattr(evaluation.progress, "measuring", lambda name, count: display)
         evaluate(encoder, suite, SPEC_UNFINISHED, "nano", EVERY_STEP, run)
     assert steps_of(run) == [5, 6]
+    run.fail_score(score_name(suite.tasks[0], SPEC_UNFINISHED, 0), "keyword", 0, "diverged", "it diverged")
     display.each = taken = []  # type: ignore[assignment]
     evaluate(encoder, suite, SPEC_UNFINISHED, "nano", EVERY_STEP, run)
     assert taken == [7, 8]
     (file,) = (run.path / "scores").iterdir()
     assert json.loads(file.read_text())["steps"] == 8
-    assert not any((run.path / "unfinished").iterdir())
+    assert not any((run.path / "unfinished").iterdir()) and not run.failures()
 
 
 class Display:

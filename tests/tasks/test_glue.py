@@ -57,10 +57,10 @@ def test_mnli_has_two_test_parts_and_the_gold_label_counts(tmp_path: Path) -> No
 
 
 def test_sts_b_is_a_regression_on_0_to_5(tmp_path: Path) -> None:
-    rows = [f"{i}\tg\tf\ty\to\tn\tn\ta {i}\tb {i}\t{i}.25" for i in range(4)]
+    rows = [f"{i}\tg\tf\ty\to\tn\tn\ta {i}\tb {i}\t{i * 1.25}" for i in range(5)]
     write_both(tmp_path, "STS-B", HEADERS["STS-B"], *rows)
     (task,) = load(tmp_path, "STS-B").tasks
-    assert task.regression and task.span == (0.0, 5.0) and task.train.targets == [0.25, 1.25, 2.25, 3.25]
+    assert task.regression and task.span == (0.0, 5.0) and task.train.targets == [0.0, 1.25, 2.5, 3.75, 5.0]
     assert (task.metric, task.epochs, task.symmetric) == ("spearman", 10.0, True)
 
 
