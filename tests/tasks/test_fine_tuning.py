@@ -34,8 +34,7 @@ from workbench.tasks.common.fine_tuning import (
     Unfinished,
     layer_factor,
     layerwise_optimizer,
-    optim_spec,
-    schedule_spec,
+    recipe,
     setting,
 )
 from workbench.training.optimizer import lr_factor, set_rate
@@ -147,7 +146,7 @@ def test_depth_of_every_weight_of_a_family(family: str) -> None:
 
 
 def factors(spec: TasksSpec, steps: int) -> list[float]:
-    schedule = schedule_spec(spec)
+    schedule = recipe(spec)[1]
     return [lr_factor(step, steps, warmup_steps(schedule, steps), schedule) for step in range(steps)]
 
 
@@ -195,7 +194,7 @@ def test_adam_is_the_textbooks(bias_correction: bool, weight_decay: float) -> No
     random = np.random.default_rng(0)
     for step in range(1, 13):
         factor = factors(spec, 12)[step - 1]
-        set_rate(optimizer, optim_spec(spec), 0.1 * factor, step)
+        set_rate(optimizer, recipe(spec)[0], 0.1 * factor, step)
         for name, parameter in model.named_parameters():
             gradient = random.normal(size=parameter.shape) * 1e-5
             parameter.grad = torch.tensor(gradient, dtype=torch.float32)

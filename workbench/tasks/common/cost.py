@@ -124,19 +124,13 @@ SERIES = (6, 3, 2)  # numbers of points that `auto` tries; the points of each ar
 
 @dataclass(frozen=True)
 class Series:
-    """Measures of one suite and their points.
-
-    `each` is the cost of one point, `share` the cost of all points, as shares of the run's training FLOPs.
-    """
+    """Measures of one suite and their points, with their cost as shares of the run's training FLOPs."""
 
     suite: str
     measures: tuple[Measure, ...]
     points: tuple[Point, ...]
-    each: float
-
-    @property
-    def share(self) -> float:
-        return self.each * len(self.points)
+    each: float  # cost of one point
+    share: float  # cost of all points
 
 
 def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer: Path) -> list[Series]:
@@ -167,7 +161,7 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
         else:
             chosen = snapshots.log_points(plan, snapshots.count_of(tasks.at), convention)
         spent += each[name] * len(chosen)
-        made.append(Series(name, tuple(suites[name]), tuple(chosen), each[name]))
+        made.append(Series(name, tuple(suites[name]), tuple(chosen), each[name], each[name] * len(chosen)))
     return made
 
 

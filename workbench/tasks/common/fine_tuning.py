@@ -97,7 +97,7 @@ def fit(
     whose state is restored if there is one. Raises Diverged if the loss is NaN or infinite, and Interrupted after a
     signal, once the state is saved.
     """
-    optim, schedule, state = optim_spec(spec), schedule_spec(spec), where.unfinished
+    (optim, schedule), state = recipe(spec), where.unfinished
     optimizer, warmup = layerwise_optimizer(model, spec), warmup_steps(schedule, steps)
     done, earlier = state.restore(model, optimizer, where.device) if state is not None else (0, 0.0)
     for _ in range(done):
@@ -139,14 +139,10 @@ LAYER = re.compile(r"(?:^|\.)(?:layer|layers|h|block|blocks)\.(\d+)\.")
 EMBEDDING = re.compile(r"embed|(?:^|\.)(?:wte|wpe)\.")
 
 
-def optim_spec(spec: TasksSpec) -> OptimSpec:
-    """Return the settings of AdamW; with the betas and epsilon of pre-training (table 7)."""
-    return OptimSpec(lr=spec.lr, weight_decay=spec.weight_decay, clip=spec.clip, bias_correction=spec.bias_correction)
-
-
-def schedule_spec(spec: TasksSpec) -> ScheduleSpec:
-    """Return the settings of the learning-rate schedule, linear warm-up and linear decay to 0."""
-    return ScheduleSpec(warmup=spec.warmup, overlap=spec.overlap)
+def recipe(spec: TasksSpec) -> tuple[OptimSpec, ScheduleSpec]:
+    """Return the settings of AdamW, with pre-training's betas and epsilon (table 7), and of the linear schedule."""
+    optim = OptimSpec(lr=spec.lr, weight_decay=spec.weight_decay, clip=spec.clip, bias_correction=spec.bias_correction)
+    return optim, ScheduleSpec(warmup=spec.warmup, overlap=spec.overlap)
 
 
 def layer_factor(name: str, layers: int, spec: TasksSpec) -> float:
@@ -174,7 +170,7 @@ def layerwise_optimizer(model: Any, spec: TasksSpec) -> torch.optim.AdamW:
         ratio = layer_factor(name.removeprefix("encoder."), layers, spec) if inside else 1.0
         return Group(not is_vector(weight), ratio)
 
-    return adamw(model, optim_spec(spec), group_of)
+    return adamw(model, recipe(spec)[0], group_of)
 
 
 # ---- the state of a fine-tuning that has not ended ----
