@@ -301,7 +301,7 @@ def _curve(arm: str, title: str, x: Mapping[str, tuple[float, ...]], rows: Mappi
 
 def sparkline(results: Results, run_id: str, most: int = 24) -> list[tuple[float, float]]:
     """Return about `most` points (step, total loss) of the curve of one run."""
-    rows = results.frames.logged.get(run_id, [])
+    rows = results.frames.logged(run_id)
     metric = next((m for m in ("loss", *FIRST) if rows and m in rows[-1]), "")
     points = [(float(row["step"]), float(row[metric])) for row in rows if metric in row] if metric else []
     return points[:: max(1, math.ceil(len(points) / most))]

@@ -17,19 +17,8 @@ import workbench
 from workbench.errors import InputError
 from workbench.report.comparison import leaderboards
 from workbench.report.load import study_tables
-from workbench.report.load.run_files import LoggedRows
-from workbench.report.load.study_tables import (
-    BASELINE,
-    FLOPS,
-    OTHER,
-    POINT,
-    RUN,
-    SCORE,
-    Frames,
-    PublishedRun,
-    frame_of,
-)  # fmt: skip
-from workbench.report.results import SPENT, Cell, Leaderboard, Pair, ReportOptions, Results, Verdict
+from workbench.report.load.study_tables import BASELINE, FLOPS, RUN, Frames, PublishedRun, frame_of
+from workbench.report.results import SPENT, Leaderboard, ReportOptions, Results, Verdict
 from workbench.report.statistics.intervals import Estimate
 from workbench.report.statistics.paired_comparison import Compared
 from workbench.report.verdict import verdicts
@@ -45,8 +34,15 @@ Row = dict[str, Any]
 FORMAT = 1
 FACTS = "report.json"
 DERIVED = ("table.csv", "pairs.csv", "tasks.csv", "noise.csv", "verdict.csv")  # made again whenever a report is drawn
-REQUIRED = ("runs", "scores")
-OPTIONAL = ("metrics", "baselines", "curves", "points", "published")
+MEASURED = (
+    "runs",
+    "scores",
+    "metrics",
+    "baselines",
+    "curves",
+    "points",
+    "published",
+)  # tables that a page is made from
 MOST_ITEMS = 2_000_000  # characters of the results of single test items; more are left out of report.json
 
 # Names of columns in files where they are others than in `Frames`.
@@ -64,7 +60,7 @@ WORDS = (
     "code_version", "path", "suite", "task", "metric", "fine_tuning_settings_hash", "scorer", "split", "baseline",
     "mark", "before_end_of_decay", "model", "flops_source",
 )  # fmt: skip
-TEXTS = dict.fromkeys(("scorer", "digest", "path"), object)  # of scores; an older report may lack them
+TEXTS = ("scorer", "digest", "path")  # columns of scores whose missing values are ""
 _GUARDED = re.compile(r"^'(?=[=+\-@\t\r])")  # the apostrophe before a text that a spreadsheet would take for a formula
 
 GAIN = ("gain_seeds", "gain", "gain_low", "gain_high", "gain_df", "gain_p", "gain_p_adjusted")
@@ -124,13 +120,27 @@ def from_store(
 def from_folder(folder: Path, options: ReportOptions | None = None, prefix: str = "") -> Results:
     """Return the results that the data files of a report hold, whose names begin with `prefix`.
 
-    Raises InputError if they cannot be used.
+    Raises InputError if there is no report, or a file of it cannot be used.
     """
-    loaded, missing, left_out = read_data_files(folder, prefix)
-    names = (FACTS, *(f"{name}.csv" for name in (*REQUIRED, *OPTIONAL)))
-    paths = {name: folder / f"{prefix}{name}" for name in names}
-    kept = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
-    return replace(results_of(loaded, missing, options or ReportOptions()), left_out=left_out, kept=kept)
+    paths = {name: folder / f"{prefix}{name}" for name in (FACTS, *(f"{name}.csv" for name in MEASURED))}
+    for path in paths.values():
+        if not path.is_file():
+            raise InputError(
+                f"{folder} holds no report that can be drawn again: there is no {path.name}; write the report again "
+                f"from its runs (`workbench report NAME --runs RUNS`)"
+            )
+    facts = _read_json(paths[FACTS])
+    tables = {name: _read_csv(paths[f"{name}.csv"]) for name in MEASURED}
+    try:
+        frames = _frames(facts, tables)
+        missing = {str(name): str(why) for name, why in facts["missing"].items()}
+        left_out = tuple(map(str, facts["left_out"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"the report in {folder} cannot be drawn again: its data files lack or damage {error}"
+        ) from None
+    kept = {name: path.read_bytes() for name, path in paths.items()}
+    return replace(results_of(frames, missing, options or ReportOptions()), left_out=left_out, kept=kept)
 
 
 def data_files(results: Results) -> dict[str, bytes]:
@@ -242,25 +252,25 @@ def csv_tables(frames: Frames, boards: Iterable[Leaderboard], verdicts: Sequence
 
 def arm_rows(board: Leaderboard) -> list[Row]:
     """Return the rows of table.csv: each arm at each budget, the largest budget first, then the untrained encoder."""
-    cells = [cell for budget in reversed(board.budgets) for cell in board.at(budget)]
     # As in published results: medians over fine-tuning seeds, averaged over tasks.
     medians = {(cell.budget, cell.arm, cell.task): cell.median for cell in board.task_cells}
-    return [_arm_row(board, cell, medians) for cell in [*cells, *([board.untrained] if board.untrained else [])]]
-
-
-def _arm_row(board: Leaderboard, cell: Cell, medians: Mapping[tuple[str, str, str], float]) -> Row:
-    published = board.published.scores.get(cell.arm) if board.published else None
-    beside = board.beside.get(cell.arm, {}) if cell.budget == board.budget else {}
-    return {
-        "suite": board.suite, "label": board.label, "budget": cell.budget, "arm": cell.arm,
-        "statistic": board.statistic, **_estimate("score", cell.estimate),
-        "median": sum(medians[cell.budget, cell.arm, task] for task in board.tasks) / len(board.tasks),
-        "scorer": ", ".join(sorted({name for _, name in board.scorers.get(cell.arm, ())})),
-        "other_scorers": "; ".join(f"{name} {e.mean:.2f}" for name, e in beside.items()),
-        **_gain(cell.gain), **cell.spent, "published": published,
-        "published_source": board.published.source if board.published and published is not None else "",
-        "runs": " ".join(cell.runs),
-    }  # fmt: skip
+    rows = []
+    for cell in (*(c for b in reversed(board.budgets) for c in board.at(b)), board.untrained):
+        if cell is None:
+            continue
+        published = board.published.scores.get(cell.arm) if board.published else None
+        beside = board.beside.get(cell.arm, {}) if cell.budget == board.budget else {}
+        rows.append({
+            "suite": board.suite, "label": board.label, "budget": cell.budget, "arm": cell.arm,
+            "statistic": board.statistic, **_estimate("score", cell.estimate),
+            "median": sum(medians[cell.budget, cell.arm, task] for task in board.tasks) / len(board.tasks),
+            "scorer": ", ".join(sorted({name for _, name in board.scorers.get(cell.arm, ())})),
+            "other_scorers": "; ".join(f"{name} {e.mean:.2f}" for name, e in beside.items()),
+            **_gain(cell.gain), **cell.spent, "published": published,
+            "published_source": board.published.source if board.published and published is not None else "",
+            "runs": " ".join(cell.runs),
+        })  # fmt: skip
+    return rows
 
 
 def _estimate(name: str, e: Estimate) -> Row:
@@ -280,28 +290,26 @@ def pair_rows(board: Leaderboard) -> list[Row]:
     for budget in reversed(board.budgets):
         runs = {cell.arm: dict(zip(sorted(cell.scores), cell.runs, strict=True)) for cell in board.at(budget)}
         for pair in board.pairs[budget]:
-            d, items = pair.difference, board.items.get(budget, {}).get(frozenset((pair.a, pair.b)))
+            d, items, verdict = (
+                pair.difference,
+                board.items.get(budget, {}).get(frozenset((pair.a, pair.b))),
+                "exploratory",
+            )
+            if pair.compared.declared:
+                ahead = "ahead" if board.alike(pair.a, pair.b) else "higher by own scores"
+                verdict = ahead if pair.compared.claimed else "not told apart"
             of_items = {"items": items.items, "low_items": items.low, "high_items": items.high} if items else {}
             rows.append({
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
                 "statistic": board.statistic, **_estimate("difference", d.estimate), "df": d.estimate.df, **of_items,
                 "p": d.p, "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
-                "verdict": pair_verdict(board, pair), "order": pair.compared.order,
+                "verdict": verdict, "order": pair.compared.order,
                 "declared": "yes" if pair.compared.declared and budget in board.families else "no",
                 "contrast": board.labels.get(frozenset((pair.a, pair.b)), ""),
                 "runs_a": " ".join(runs[pair.a][seed] for seed in d.seeds),
                 "runs_b": " ".join(runs[pair.b][seed] for seed in d.seeds),
             })  # fmt: skip
     return rows
-
-
-def pair_verdict(board: Leaderboard, pair: Pair) -> str:
-    """Return what can be said of the first arm of a pair, as a value of the column `verdict`."""
-    if not pair.compared.declared:
-        return "exploratory"
-    if not pair.compared.claimed:
-        return "not told apart"
-    return "ahead" if board.alike(pair.a, pair.b) else "higher by own scores"
 
 
 def verdict_row(verdict: Verdict, decides: bool) -> Row:
@@ -390,41 +398,20 @@ def _unpacked(packed: Any) -> dict[str, dict[str, Any]]:
     return tables
 
 
-def read_data_files(folder: Path, prefix: str = "") -> tuple[Frames, dict[str, str], tuple[str, ...]]:
-    """Return what the data files of a report hold, its missing tasks, and what they cannot say.
-
-    Raises InputError if the folder has no report, or if a file of it cannot be used.
-    """
-    paths = {name: folder / f"{prefix}{name}.csv" for name in (*REQUIRED, *OPTIONAL)}
-    for path in (folder / f"{prefix}{FACTS}", *(paths[name] for name in REQUIRED)):
-        if not path.is_file():
-            raise InputError(
-                f"{folder} holds no report that can be drawn again: there is no {path.name}; reports that were "
-                f"written before {FACTS} existed need their runs (`workbench report NAME --runs RUNS`)"
-            )
-    facts = _read_json(folder / f"{prefix}{FACTS}")
-    tables = {name: _read_csv(path) for name, path in paths.items() if path.is_file()}
-    try:
-        settings = _unpacked(facts["settings"])
-        runs = _with_columns(tables["runs"], RUN).astype({"seed": int})
-        runs["reason"] = runs["reason"].astype(object).fillna("")
-        scores = _with_columns(tables["scores"], SCORE).astype({"seed": int, **TEXTS})
-        baselines = tables.get("baselines", frame_of((), BASELINE[1:]))
-        logged = _logged(tables["curves"]) if "curves" in tables else LoggedRows()
-        frames = Frames(
-            dict(facts["record"]), runs, scores.fillna(dict.fromkeys(TEXTS, "")),
-            tables.get("metrics", frame_of((), OTHER)), baselines[baselines["task"] != "mean"].assign(run_id=""),
-            logged.frame(), {run: settings.get(run, {}) for run in runs["run_id"]}, _unpacked(facts["environments"]),
-            tuple(map(str, facts["notes"])), logged=logged, floors=facts["floors"], items=facts.get("items") or {},
-            points=_with_columns(tables["points"], POINT) if "points" in tables else frame_of((), POINT),
-            published=_read_published(tables["published"]) if "published" in tables else (),
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"the report in {folder} cannot be drawn again: its data files lack or damage {error}"
-        ) from None
-    missing = {str(name): str(why) for name, why in dict(facts.get("missing") or {}).items()}
-    return frames, missing, tuple(map(str, facts.get("left_out") or ()))
+def _frames(facts: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> Frames:
+    """Return the tables of a study from report.json and the CSV files; columns that a kept report lacks are empty."""
+    settings, curves, baselines = _unpacked(facts["settings"]), tables["curves"], tables["baselines"]
+    runs = tables["runs"].reindex(columns=list(dict.fromkeys([*tables["runs"].columns, *RUN]))).astype({"seed": int})
+    runs["reason"] = runs["reason"].astype(object).fillna("")
+    scores = tables["scores"].astype({"seed": int, **dict.fromkeys(TEXTS, object)}).fillna(dict.fromkeys(TEXTS, ""))
+    curves = curves.rename(columns={name: name.replace("flops_", "flops.", 1) for name in FLOPS})
+    return Frames(
+        dict(facts["record"]), runs, scores, tables["metrics"],
+        baselines[baselines["task"] != "mean"].assign(run_id=""), curves,
+        {run: settings.get(run, {}) for run in runs["run_id"]}, _unpacked(facts["environments"]),
+        tuple(map(str, facts["notes"])), facts["floors"], tables["points"], facts["items"],
+        _read_published(tables["published"]),
+    )  # fmt: skip
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -460,40 +447,14 @@ def from_files(table: pd.DataFrame) -> pd.DataFrame:
     return renamed.assign(role=renamed["role"].replace({"pre-training": "arm"})) if "role" in renamed else renamed
 
 
-def _with_columns(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return the table with every column of today, without values where an older report had none."""
-    return table.reindex(columns=list(dict.fromkeys([*table.columns, *names])))
-
-
-def _logged(curves: pd.DataFrame) -> LoggedRows:
-    """Return the rows of curves.csv by run."""
-    logged = LoggedRows()
-    if curves.empty:
-        return logged
-    table = curves.rename(columns={name: name.replace("flops_", "flops.", 1) for name in FLOPS})
-    columns = [str(name) for name in table.columns if name != "run_id"]
-    numbers = table[columns].to_numpy(dtype=float)
-    for run_id, places in table.groupby("run_id", sort=False).indices.items():
-        rows = [
-            {name: value for name, value in zip(columns, row, strict=True) if value == value}
-            for row in numbers[places].tolist()
-        ]
-        logged.add(str(run_id), rows)
-    return logged
-
-
 def _read_published(table: pd.DataFrame) -> tuple[PublishedRun, ...]:
     """Return the models of published.csv, in its order."""
     models = []
-    for run_id, part in table.groupby("run_id", sort=False):
-        rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in part.to_dict("records")]
+    for run_id, part in table.fillna({"flops_source": ""}).groupby("run_id", sort=False):
         scores: dict[str, dict[int, float]] = {}
-        for row in rows:
-            scores.setdefault(row["task"], {})[int(row["seed"])] = float(row["value"])
-        first = rows[0]
-        source = first["flops_source"] if isinstance(first["flops_source"], str) else ""
-        suites = {row["task"]: row["suite"] for row in rows}
-        models.append(
-            PublishedRun(str(run_id), str(first["model"]), float(first["flops_stated"]), source, scores, suites)
-        )
+        for task, seed, value in zip(part["task"], part["seed"], part["value"], strict=True):
+            scores.setdefault(task, {})[int(seed)] = float(value)
+        name, flops, source = part[["model", "flops_stated", "flops_source"]].iloc[0]
+        suites = dict(zip(part["task"], part["suite"], strict=True))
+        models.append(PublishedRun(str(run_id), str(name), float(flops), source, scores, suites))
     return tuple(models)

@@ -28,7 +28,6 @@ from workbench.report.statistics.group_sequential import (
     schedule,
     status_of,
     still_shown,
-    unseen,
 )
 from workbench.report.statistics.intervals import ALPHA, Difference, Estimate
 from workbench.report.statistics.paired_comparison import Compared, pairwise
@@ -78,8 +77,9 @@ def test_a_look_is_about_the_seeds_of_its_plan_alone() -> None:
 
 
 def test_before_the_first_look_nothing_is_known() -> None:
-    [found] = compare(experiment(50, 12), Family((("a", "b"),), Plan(schedule(12)))).values()
-    assert not found.claimed and found.adjusted is None and found.estimate.n == 0
+    [found] = compare(experiment(50, 12), Family((("a", "b"),), Plan(schedule(12))), order=True).values()
+    assert (found.adjusted, found.flip, found.order, found.difference.p, found.estimate.half) == (None,) * 5
+    assert not found.claimed and math.isnan(found.estimate.mean) and found.estimate.n == 0
 
 
 def test_what_is_out_of_reach_is_hardly_ever_shown_after_all() -> None:
@@ -96,7 +96,7 @@ def test_what_is_out_of_reach_is_hardly_ever_shown_after_all() -> None:
 
 def test_the_scores_of_a_look_are_those_of_its_seeds_from_the_first_on() -> None:
     plan, scores = Plan((4, 6), first=10), dict.fromkeys((0, 9, 10, 13, 14, 15, 16), 1.0)
-    assert [sorted(plan.upto(look, scores)) for look in (-1, 0, 1)] == [[], [10, 13], [10, 13, 14, 15]]
+    assert [sorted(plan.so_far(scores, taken)) for taken in (0, 1, 2)] == [[], [10, 13], [10, 13, 14, 15]]
 
 
 def test_the_probability_of_being_shown_follows_from_a_normal_prediction_of_the_last_mean() -> None:
@@ -125,7 +125,7 @@ def test_a_comparison_without_interval_or_noise_stays_open_until_the_last_look()
 
 
 def finally_of(*found: Compared) -> Compared:
-    [last] = final([Look(n, 0.5, {("a", "b"): one}, {}) for n, one in zip((4, 6, 12), found, strict=False)]).values()
+    [last] = final([Look(n, {("a", "b"): one}, {}) for n, one in zip((4, 6, 12), found, strict=False)]).values()
     return last
 
 
@@ -148,17 +148,6 @@ def test_looks_that_decided_nothing_leave_the_last_as_it_is() -> None:
     last = made_up(0.8, 0.3)
     assert finally_of(made_up(0.9, 0.001, flip=0.2), made_up(0.9, None), last) == last
     assert finally_of(made_up(0.9, 0.3), made_up(0.9, None), made_up(0.8, None)) == made_up(0.8, None)
-
-
-def test_each_look_knows_its_share_of_the_error_rate() -> None:
-    plan = Plan((4, 6, 12), taken=2)
-    assert [look.share for look in looks(plan, experiment(0.8, 12), [("a", "b")])] == list(plan.shares[:2])
-
-
-def test_what_is_unseen_has_no_result() -> None:
-    found = unseen(replace(made_up(0.9, 0.01, flip=0.01), order=0.1))
-    assert (found.adjusted, found.flip, found.order, found.difference.p, found.estimate.half) == (None,) * 5
-    assert math.isnan(found.estimate.mean) and found.difference.seeds == () and found.estimate.n == 0
 
 
 # -- in a report

@@ -122,7 +122,7 @@ def test_a_noisy_pair_is_shown_four_times_in_five_at_the_gap_of_its_own_noise(
     arms = len(sd)
     variance = sd[pair[0]] ** 2 + sd[pair[1]] ** 2
     welch = (seeds - 1) * variance**2 / (sd[pair[0]] ** 4 + sd[pair[1]] ** 4) * (arms - 2) / (arms - 1)
-    own = OwnNoise(math.sqrt(variance), max(seeds - 1, welch if arms > 3 else 0), seeds)
+    own = OwnNoise(math.sqrt(variance), max(seeds - 1, welch if arms > 3 else 0) / (seeds - 1))
     alike = unit_gap(arms, seeds)
     assert alike is not None
     gap = gap_by_own_noise(own, seeds, arms - 1)
@@ -131,9 +131,9 @@ def test_a_noisy_pair_is_shown_four_times_in_five_at_the_gap_of_its_own_noise(
 
 
 def test_a_gap_by_own_noise_is_that_of_the_noncentral_t_distribution() -> None:
-    own = OwnNoise(2.0, 4.5, 4)
+    own = OwnNoise(2.0, 1.5)
     for seeds, reach, share in ((4, 1, 1.0), (4, 4, 1.0), (9, 4, 0.3)):
-        df = 4.5 * (seeds - 1) / 3
+        df = 1.5 * (seeds - 1)
         least = stats.t.isf(ALPHA * share / reach / 2, df)
         gap = gap_by_own_noise(own, seeds, reach, share)
         assert stats.nct.sf(least, df, gap / 2.0 * math.sqrt(seeds)) == pytest.approx(0.8, abs=0.005)
@@ -141,19 +141,19 @@ def test_a_gap_by_own_noise_is_that_of_the_noncentral_t_distribution() -> None:
 
 def test_a_noisy_pair_needs_more_seeds_than_arms_that_are_alike() -> None:
     sd = (1.0, 1.0, 1.0, 1.0, 5.0)
-    own = OwnNoise(math.hypot(1, 5), 4.0, 5)
+    own = OwnNoise(math.hypot(1, 5), 1.0)
     alike, needed = (needed_seeds(8.0, paired_sd(sd), 5, own=noise) for noise in (None, own))
     assert alike is not None and needed is not None and needed > alike
     assert gap_by_own_noise(own, needed, 4) <= 8.0 < gap_by_own_noise(own, needed - 1, 4)
     assert claimed(sd, needed, 8.0, (4, 0)) > 0.73
-    quiet = OwnNoise(math.sqrt(2), 12.0, 5)
+    quiet = OwnNoise(math.sqrt(2), 3.0)
     assert needed_seeds(8.0, paired_sd(sd), 5, own=quiet) == alike
-    assert needed_seeds(0.5, 1.0, 5, own=OwnNoise(100.0, 4.0, 5)) is None
+    assert needed_seeds(0.5, 1.0, 5, own=OwnNoise(100.0, 1.0)) is None
     assert needed_seeds(0.0, 1.0, 5, own=own) is None
 
 
 def test_seeds_that_own_noise_needs_count_the_comparisons_and_end_at_a_thousand() -> None:
-    own = OwnNoise(5.0, 4.0, 5)
+    own = OwnNoise(5.0, 1.0)
     one, every = needed_seeds(6.0, 1.0, 5, 1, own), needed_seeds(6.0, 1.0, 5, None, own)
     assert one is not None and every is not None and one < every
     assert gap_by_own_noise(own, one, 1) <= 6.0 < gap_by_own_noise(own, one - 1, 1)
@@ -167,11 +167,11 @@ def test_own_noise_of_two_arms_is_that_of_their_pair() -> None:
     noises = own_noises(scores)
     assert noises.keys() == {frozenset("ab")}
     found = noises[frozenset("ab")]
-    assert (found.sd, found.df, found.seeds) == (pytest.approx(np.std([-1.0, 2.5, 2.0], ddof=1)), 2.0, 3)
+    assert (found.sd, found.df_of_seed) == (pytest.approx(np.std([-1.0, 2.5, 2.0], ddof=1)), 1.0)
     more = own_noises(scores | {"d": {0: 4.0, 1: 1.0, 2: 2.0}})  # one arm of four shares no seeds with the others
     assert len(more) == 3 and more[frozenset("ab")] == found
     [two] = own_noises({"a": {0: 1.0, 1: 5.0}, "b": {0: 2.0, 1: 2.5}}).values()
-    assert (two.sd, two.df, two.seeds) == (pytest.approx(np.std([-1.0, 2.5], ddof=1)), 1.0, 2)
+    assert (two.sd, two.df_of_seed) == (pytest.approx(np.std([-1.0, 2.5], ddof=1)), 1.0)
 
 
 def every_pair_of(arms: int) -> Numbers:

@@ -12,12 +12,12 @@ import json
 import math
 import os
 import sys
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError
 from workbench.spec.parts import CONVENTIONS, UNITS, DataSpec
@@ -84,7 +84,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a report has read of one run: its state with a remark, its JSON files by name, and its training curve."""
+    """The files of one run: its state with a remark, its JSON files by name, and its training curve."""
 
     run_id: str
     state: str
@@ -94,23 +94,24 @@ class RunFiles:
     fault: str  # of the curve
 
 
-def every_run(store: RunStore, run_ids: Iterable[str], verify: bool, most_rows: int = 0) -> Iterator[RunFiles]:
-    """Yield the files of each of these runs that exists, in order; with `verify`, each is compared with its hash.
+def every_run(store: RunStore, run_ids: Iterable[str], verify: bool, most_rows: int = 0) -> Iterator[RunFiles | None]:
+    """Yield the files of each of these runs, in order; None for a run without a folder.
 
-    About `most_rows` rows of each log are read. Several runs are read at the same time, and few are in memory.
+    With `verify`, each file is compared with its hash. About `most_rows` rows of each log are read. Several runs are
+    read at the same time, and few are in memory.
     """
     runs = (RunDir(store.root / run_id) for run_id in run_ids)
-    existing = (run for run in runs if os.path.lexists(run.path))
     read = partial(_files, verify=verify, most_rows=most_rows)
-    while some := list(itertools.islice(existing, AT_A_TIME)):
+    while some := list(itertools.islice(runs, AT_A_TIME)):
         yield from of_each(read, some)
 
 
-def _files(run: RunDir, verify: bool, most_rows: int) -> RunFiles:
-    """Return the files of a run, which may change while they are read."""
+def _files(run: RunDir, verify: bool, most_rows: int) -> RunFiles | None:
+    if not os.path.lexists(run.path):
+        return None
     try:
         state, note, records = run.examine(verify)
-    except (InputError, OSError) as error:
+    except (InputError, OSError) as error:  # a run may change while it is read
         state, note, records = "damaged", str(error), {}
     curve, fault = curve_of(run.path, most_rows) if most_rows and state != "damaged" else (NO_CURVE, "")
     return RunFiles(run.run_id, state, note, records, curve, fault)
@@ -123,8 +124,7 @@ def spec_of(folder: Path, records: Records = NO_RECORDS) -> tuple[dict[str, Any]
     except OSError:
         raise ValueError("spec.json cannot be read") from None
     spec = part(raw, "spec")
-    budget = part(spec, "budget")
-    given = [k for k in UNITS if not math.isnan(number(budget.get(k)))]
+    given = [k for k in UNITS if not math.isnan(number(part(spec, "budget").get(k)))]
     if len(given) != 1 or not isinstance(spec.get("seed"), int):
         raise ValueError("spec.json holds no usable spec")
     return spec, str(raw.get("identity_sha") or "")
@@ -138,9 +138,9 @@ def totals(folder: Path, last: Mapping[str, float], records: Records = NO_RECORD
     try:
         done = content(folder, "done.json", records)
     except FileNotFoundError:
-        spent = {k: last.get(k, math.nan) for k in ("steps", "tokens", "seconds")}
-        flops = {f"flops_{c}": last.get(f"flops.{c}", math.nan) for c in CONVENTIONS}
-        return spent | flops | {"steps": last.get("step", math.nan)}
+        names = {"steps": "step", "tokens": "tokens", "seconds": "seconds"}
+        names |= {f"flops_{c}": f"flops.{c}" for c in CONVENTIONS}
+        return {name: last.get(logged, math.nan) for name, logged in names.items()}
     recorded = {k: number(done.get(k)) for k in ("steps", "tokens", "seconds")}
     recorded |= {f"flops_{c}": number(part(done, "flops").get(c)) for c in CONVENTIONS}
     missing = [k for k, v in recorded.items() if math.isnan(v)]
@@ -150,10 +150,7 @@ def totals(folder: Path, last: Mapping[str, float], records: Records = NO_RECORD
 
 
 def words_and_epochs(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
-    """Return how many words `tokens` tokens of a run's text contain, rounded, and how many epochs of the text they are.
-
-    Both are NaN if the words of the text were not counted.
-    """
+    """Return the words in this number of tokens of a run, and their epochs; NaN if words were not counted."""
     try:
         data = DataSpec.model_validate(part(spec, "data"))
         words = words_of_tokens(tokens, data)
@@ -184,7 +181,7 @@ def curve_of(folder: Path, most: int) -> tuple[Curve, str]:
 def scores_of(folder: Path, records: Records = NO_RECORDS, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each score file as a checked mapping and "", or an empty mapping and the fault.
 
-    They are those of the end of training, or of the point at `place`, such as "points/00000100/".
+    The scores are of the end of training, or of the point at `place`, such as "points/00000100/".
     """
     names: list[str] = []
     with contextlib.suppress(OSError):  # there is no folder
@@ -258,36 +255,30 @@ class Bin:
     `peak` is the largest value of the metric PEAK, 0 if no row has it.
     """
 
-    rows: int = 0
-    first: int = 0
+    first: float = math.inf
     last: int = 0
-    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    rows: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     peak: float = 0.0
 
-    def add(self, row: dict[str, float], step: int) -> None:
-        """Add one logged row."""
-        self.first, self.last = min(self.first, step) if self.rows else step, max(self.last, step)
-        self.rows += 1
-        for name, value in row.items():
-            self.sums[name] += value
-            self.counts[name] += 1
-        self.peak = max(self.peak, row.get(PEAK, 0.0))
-
-    def join(self, other: Bin) -> None:
+    def add(self, other: Bin) -> None:
         """Add the rows of another bin."""
-        self.first = min(self.first, other.first) if self.rows else other.first
-        self.last = max(self.last, other.last)
-        self.rows += other.rows
+        self.first, self.last, self.rows = (
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.rows + other.rows,
+        )
         for name, value in other.sums.items():
-            self.sums[name] += value
+            self.sums[name] = self.sums.get(name, 0.0) + value
             self.counts[name] += other.counts[name]
         self.peak = max(self.peak, other.peak)
 
-    def mean(self) -> dict[str, float]:
-        """Return the mean of each metric over the rows that have it, and of PEAK the largest value."""
+    def row(self) -> dict[str, float]:
+        """Return the mean of each metric over the rows that have it, the largest value of PEAK, and the steps."""
         means = {name: total / self.counts[name] for name, total in self.sums.items()}
-        return means | ({PEAK: self.peak} if PEAK in means else {})
+        means |= {PEAK: self.peak} if PEAK in means else {}
+        return means | {"first_step": self.first, "last_step": self.last, "rows": self.rows}
 
 
 @dataclass(frozen=True)
@@ -350,41 +341,37 @@ def read_curve(path: Path, most: int = MOST_ROWS) -> Curve:
             if row is None:
                 continue
             last, step = row, int(row["step"])
-            bins.setdefault(max(0, step - 1) // width, Bin()).add(row, step)
+            one = Bin(step, step, 1, row, Counter(row.keys()), row.get(PEAK, 0.0))
+            bins.setdefault(max(0, step - 1) // width, Bin()).add(one)
             while len(bins) > MOST_BINS:
                 width *= 2
                 halved: dict[int, Bin] = {}
                 for key in sorted(bins):
-                    halved.setdefault(key // 2, Bin()).join(bins[key])
+                    halved.setdefault(key // 2, Bin()).add(bins[key])
                 bins = halved
-    ordered = [bins[key] for key in sorted(bins)]
-    rows = [b.mean() | {"first_step": b.first, "last_step": b.last, "rows": b.rows} for b in ordered]
-    return Curve(rows, last, width, every, skipped)
+    return Curve([bins[key].row() for key in sorted(bins)], last, width, every, skipped)
 
 
 def _thinned(path: Path, most: int) -> Curve:
-    """Return a curve of single rows, found at places in the file of which only their lines are read."""
+    """Return a curve of single rows; only the lines at some places of the file are read."""
     size = path.stat().st_size
     end = int((1 - END_SHARE) * size)
     before = most - END_ROWS
     places = [end * number // before for number in range(before)]
     places += [end + (size - end) * number // END_ROWS for number in range(END_ROWS - 1)]
+    lines = []
     with path.open("rb") as file:
-        lines = [line for line in (_line_at(file, place) for place in places) if line.endswith(b"\n")]
-        lines += filter(None, [last_line(file)[0]])
+        for place in places:  # the first line that begins there or later
+            file.seek(max(0, place - 1))
+            if place:
+                file.readline(LONGEST_LINE)
+            lines.append(file.readline(LONGEST_LINE))
+        lines = [*(line for line in lines if line.endswith(b"\n")), *filter(None, [last_line(file)[0]])]
     parsed = [_parse(line) for line in lines]
     by_step = {int(row["step"]): row for row in parsed if row is not None}
     rows = [by_step[step] | {"first_step": step, "last_step": step, "rows": 1} for step in sorted(by_step)]
     last = by_step[max(by_step)] if by_step else {}
     return Curve(rows, last, 1, 1, sum(row is None for row in parsed))
-
-
-def _line_at(file: BinaryIO, place: int) -> bytes:
-    """Return the first line of a file that begins at a place or after it."""
-    file.seek(max(0, place - 1))
-    if place:
-        file.readline(LONGEST_LINE)
-    return file.readline(LONGEST_LINE)
 
 
 def _parse(line: bytes) -> dict[str, float] | None:
@@ -398,59 +385,23 @@ STEP_COLUMNS = ("first_step", "last_step", "rows")  # columns of integers, which
 STRETCH = ("run_id", "step", *STEP_COLUMNS)
 
 
-class LoggedRows(Mapping[str, list[dict[str, Any]]]):
-    """A mapping from a run id to the rows of its training curve; the dictionaries are made when they are asked for.
+Packed = tuple[tuple[str, ...], "npt.NDArray[np.float64]"]  # columns, and values (rows, columns), NaN for none
 
-    Every row has the columns STRETCH, and those metrics that the run logged there.
-    """
 
-    def __init__(self) -> None:
-        self._names: dict[str, tuple[str, ...]] = {}  # run id -> columns of its array
-        self._values: dict[str, npt.NDArray[np.float64]] = {}  # run id -> (rows, columns), NaN where there is none
-        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+def packed(rows: Sequence[Mapping[str, float]]) -> Packed:
+    """Return rows of numbers as their columns and an array, which takes an eighth of their memory."""
+    import numpy as np
 
-    def add(self, run_id: str, rows: Sequence[Mapping[str, float]]) -> None:
-        """Keep the rows of a run, of finite numbers; a run without rows is not kept."""
-        import numpy as np
+    names = tuple(dict.fromkeys(name for row in rows for name in row))
+    return names, np.array([[row.get(name, math.nan) for name in names] for row in rows])
 
-        if not rows:
-            return
-        names = tuple(dict.fromkeys(name for row in rows for name in row))
-        self._names[run_id] = self._shared.setdefault(names, names)
-        self._values[run_id] = np.array([[row.get(name, math.nan) for name in names] for row in rows])
 
-    def __getitem__(self, run_id: str) -> list[dict[str, Any]]:
-        names = self._names[run_id]
-        return [
-            {
-                "run_id": run_id,
-                **{n: int(v) if n in STEP_COLUMNS else v for n, v in zip(names, row, strict=True) if v == v},
-            }
-            for row in self._values[run_id].tolist()
-        ]
+def curve_table(logged: Mapping[str, Packed]) -> pd.DataFrame:
+    """Return the rows of all runs as one table, with a column for each metric that any run logged."""
+    import pandas as pd
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def frame(self) -> pd.DataFrame:
-        """Return all rows as one table, with a column for each metric that any run logged."""
-        import numpy as np
-        import pandas as pd
-
-        if not self._names:
-            return pd.DataFrame(columns=list(STRETCH))
-        names = list(dict.fromkeys(name for columns in self._shared for name in columns))
-        place = {name: number for number, name in enumerate(names)}
-        at = {columns: [place[name] for name in columns] for columns in self._shared}
-        table = np.full((sum(map(len, self._values.values())), len(names)), math.nan)
-        start = 0
-        for run_id, values in self._values.items():
-            table[start : start + len(values), at[self._names[run_id]]] = values
-            start += len(values)
-        run_ids = [run_id for run_id, values in self._values.items() for _ in range(len(values))]
-        columns = {name: table[:, number] for name, number in place.items()}
-        columns |= {name: columns[name].astype(np.int64) for name in STEP_COLUMNS}
-        return pd.DataFrame({"run_id": run_ids, **columns})
+    if not logged:
+        return pd.DataFrame(columns=list(STRETCH))
+    tables = {run_id: pd.DataFrame(values, columns=list(names)) for run_id, (names, values) in logged.items()}
+    table = pd.concat(tables, names=["run_id", None]).reset_index("run_id").reset_index(drop=True)
+    return table.astype(dict.fromkeys(STEP_COLUMNS, "int64"))

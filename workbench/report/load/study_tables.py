@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from workbench.errors import DAMAGE, plural, remedy
 from workbench.report.load import run_files
 from workbench.report.load.arm_names import PUBLISHED, arm_names, budget_of, code_of, kind_of
-from workbench.report.load.run_files import FINISHED, LoggedRows, RunFiles, number
+from workbench.report.load.run_files import FINISHED, Packed, RunFiles, number
 from workbench.spec.parts import CONVENTIONS, COUNTS
 from workbench.spec.run_spec import PLACES
 from workbench.spec.scoring import EMBEDDINGS, FROM_PATHS, PATH_PREFIXES, place_of
@@ -52,7 +52,10 @@ POINT = (
     "run_id", "arm", "budget", "seed", "mark", "before_end_of_decay", *AMOUNTS,
     "suite", "task", "metric", "value", "scorer", "digest", "path",
 )  # fmt: skip
-STRETCH = run_files.STRETCH
+RECORD = (
+    "name", "experiment", "question", "axis", "command", "updated", "first_score", "tasks", "design", "text", "match",
+    "tuning", "contrasts", "measures", "looks", "reported", "runs", "untrained",
+)  # fmt: skip
 # Schedules by which a shorter run has the same learning rates as the beginning of a longer one.
 ANY_LENGTH = ("constant", "inverse-sqrt")
 
@@ -62,10 +65,10 @@ class Frames:
     """One experiment, read from its record and its run directories.
 
     `runs` has the columns RUN, `scores` SCORE, `other` OTHER (every metric on every split), `baselines` BASELINE,
-    `points` POINT, and `curves` STRETCH and a column for each metric that any run logged. `settings` and
-    `environments` map a run id to the values of its spec and of its env.json, by dotted key. `record` is the
-    experiment's record as plain data, and `notes` are sentences that a reader must see. `floors` are the values of
-    losses that token frequencies alone reach.
+    `points` POINT (scores at points of training and at its end), and `curves` STRETCH and a column for each logged
+    metric. `settings` and `environments` map a run id to the values of its spec and of its env.json, by dotted key.
+    `record` is the experiment's record as plain data, and `notes` are sentences that a reader must see. `floors` are
+    the values of losses that token frequencies alone reach, by run id and metric.
     """
 
     record: Mapping[str, Any]
@@ -77,23 +80,20 @@ class Frames:
     settings: Mapping[str, Mapping[str, Any]]
     environments: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
-    logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
-    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> value
-    points: pd.DataFrame = field(
-        default_factory=lambda: frame_of((), POINT)
-    )  # scores at points of training and at its end
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    points: pd.DataFrame = field(default_factory=lambda: frame_of((), POINT))
     # run id -> task -> for each fine-tuning seed a sign for each test item: "+" right, "-" wrong, "=" half
     items: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     published: tuple[PublishedRun, ...] = ()  # models that others trained, with scores on the same tasks
 
     @property
     def axis(self) -> str:
-        """Return the axis of the experiment: the settings in which its runs differ, as keys separated by commas."""
+        """The settings in which the runs differ, as keys separated by commas."""
         return str(self.record["axis"])
 
     @property
     def statistic(self) -> str:
-        """Return what of a run's scores with several fine-tuning seeds is its score, "mean" or "median"."""
+        """How the scores of a run with several fine-tuning seeds are averaged: "mean" or "median"."""
         return "median" if run_files.part(self.record, "tasks").get("statistic") == "median" else "mean"
 
     def rows(self, table: Literal["runs", "scores", "other", "baselines"]) -> list[dict[str, Any]]:
@@ -104,9 +104,21 @@ class Frames:
         """Return the row of `runs` for each run id."""
         return {str(row["run_id"]): row for row in self._runs}
 
+    def logged(self, run_id: str) -> list[dict[str, float]]:
+        """Return the rows of `curves` of one run, without the metrics that it did not log."""
+        names, values, places = self._curves
+        rows = values[places[run_id]].tolist() if run_id in places else ()
+        return [{name: v for name, v in zip(names, row, strict=True) if v == v} for row in rows]
+
     @functools.cached_property
     def _runs(self) -> list[dict[str, Any]]:
         return _rows(self.runs)
+
+    @functools.cached_property
+    def _curves(self) -> tuple[list[str], Any, Any]:
+        names = [str(name) for name in self.curves if name != "run_id"]
+        values = self.curves[names].to_numpy(dtype=float)
+        return names, values, self.curves.groupby("run_id", sort=False).indices
 
 
 def frame_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
@@ -128,7 +140,7 @@ class _Read:
 
     runs: list[dict[str, Any]] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
-    logged: LoggedRows = field(default_factory=LoggedRows)
+    logged: dict[str, Packed] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -156,8 +168,12 @@ def read_study(store: RunStore, name: str, verify: bool = True) -> Frames:
 
 def read_record(store: RunStore, experiment: ExperimentRecord, verify: bool = True) -> Frames:
     """Return the tables of a record, which need not be in the store: any of its runs can be read as one study."""
-    record = _plain(experiment)
-    read = _read_runs(store, record, verify)
+    record = {key: getattr(experiment, key) for key in RECORD}
+    read, roles = _Read(), dict.fromkeys(record["untrained"], "untrained") | dict.fromkeys(record["runs"], "arm")
+    order = dict.fromkeys([*record["runs"], *record["untrained"]])
+    every_run = run_files.every_run(store, order, verify, run_files.rows_of_each(len(order)))
+    for run_id, files in zip(order, every_run, strict=True):
+        _add_run(read, store, run_id, roles[run_id], files)
     read.notes += [] if verify else ["Files were not compared with their hashes (--no-verify)."]
     _in_one_place(read.settings)
     arms = arm_names(record["axis"], read.runs, read.settings)
@@ -181,38 +197,10 @@ def read_record(store: RunStore, experiment: ExperimentRecord, verify: bool = Tr
         items.setdefault(score["run_id"], {}).setdefault(score["task"], []).append(score["items"])
     return Frames(
         record, frame_of(read.runs, RUN), frame_of(scores, SCORE), frame_of(other, OTHER),
-        frame_of(baselines, BASELINE), read.logged.frame(), read.settings, read.environments,
-        tuple(dict.fromkeys(read.notes)), read.logged, read.floors,
+        frame_of(baselines, BASELINE), run_files.curve_table(read.logged), read.settings, read.environments,
+        tuple(dict.fromkeys(read.notes)), read.floors,
         frame_of(_along(read, scores), POINT), items, published,
     )  # fmt: skip
-
-
-def _plain(experiment: ExperimentRecord) -> dict[str, Any]:
-    """Return what a report uses of an experiment's record, as plain data."""
-    texts = {
-        k: str(getattr(experiment, k))
-        for k in ("name", "experiment", "question", "axis", "command", "updated", "first_score")
-    }
-    tables = {k: dict(getattr(experiment, k)) for k in ("tasks", "design", "text")}
-    lists = {
-        k: list(getattr(experiment, k))
-        for k in ("match", "tuning", "contrasts", "measures", "looks", "reported", "runs", "untrained")
-    }
-    return texts | tables | lists
-
-
-def _read_runs(store: RunStore, record: Mapping[str, Any], verify: bool) -> _Read:
-    """Return what is read of all runs of a record, in its order, also of runs that have no folder."""
-    read = _Read()
-    roles = dict.fromkeys(record["untrained"], "untrained") | dict.fromkeys(record["runs"], "arm")
-    order = dict.fromkeys([*record["runs"], *record["untrained"]])
-    files_of_runs = run_files.every_run(store, order, verify, run_files.rows_of_each(len(order)))
-    files = next(files_of_runs, None)  # of the next run that has a folder
-    for run_id in order:
-        found = files if files is not None and files.run_id == run_id else None
-        _add_run(read, store, run_id, roles[run_id], found)
-        files = next(files_of_runs, None) if found is not None else files
-    return read
 
 
 def read_and_warn(store: RunStore, name: str, verify: bool = True) -> Frames:
@@ -276,7 +264,9 @@ def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFil
     row["arithmetic"] = read.once(SWITCH.join(kinds_of_arithmetic(env)))
     read.notes += [f"{run_id}: {files.fault}"] if files.fault else []
     read.floors[run_id] = run_files.floors(folder, files.records)
-    read.logged.add(run_id, files.curve.rows)
+    if files.curve.rows:
+        names, values = run_files.packed(files.curve.rows)
+        read.logged[run_id] = read.once(names), values
     _add_scores(read, folder, row, files)
 
 
@@ -309,10 +299,9 @@ def _in_one_place(settings: Mapping[str, dict[str, Any]]) -> None:
 
 
 def _along(read: _Read, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the scores along training: those of points, and those at the end of training.
+    """Return the scores at points of training and at its end, of the tasks that were also measured before the end.
 
-    A score of a point counts if the same run, task and digest is among the scores that were `chosen` at the end. Only
-    tasks that some run was scored on before its end have rows.
+    A score of a point counts if the same run, task and digest is among the scores that were `chosen` at the end.
     """
     same = {(row["run_id"], row["task"], row["digest"]) for row in chosen}
     of_points = [row for row in read.points if (row["run_id"], row["task"], row["digest"]) in same]
@@ -349,13 +338,13 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
         for score in sorted((s for s in selected if s["task"] == task), key=lambda s: s["digest"]):
             groups.setdefault(score["digest"], []).append(score)
         best = max(groups, key=lambda digest: (_agrees(groups[digest][0], tasks), len(groups[digest])))
-        others = [digest for digest in groups if digest != best]
-        count = sum(len(groups[digest]) for digest in others)
-        left_out = f"{plural(count, 'score')} under other fine-tuning settings or data {'is' if count == 1 else 'are'}"
-        notes += [
-            f"{task}: {left_out} left out (digest {', '.join(digest or 'unnamed' for digest in others)}; "
-            f"shown: {best or 'unnamed'})"
-        ] * bool(others)
+        if others := [digest for digest in groups if digest != best]:
+            count = sum(len(groups[digest]) for digest in others)
+            notes.append(
+                f"{task}: {plural(count, 'score')} under other fine-tuning settings or data "
+                f"{'is' if count == 1 else 'are'} left out (digest "
+                f"{', '.join(digest or 'unnamed' for digest in others)}; shown: {best or 'unnamed'})"
+            )
         for score in groups[best]:
             if math.isnan(score["value"]):
                 notes.append(f"{score['path']}: the score is not a number and is left out")
@@ -407,18 +396,18 @@ class PublishedRun:
 def read_published(
     store: RunStore, chosen: Iterable[PlainRow], verify: bool
 ) -> tuple[tuple[PublishedRun, ...], list[str]]:
-    """Return the published models of a store, and sentences on what of them is left out.
+    """Return the published models of a store, and sentences on what is left out.
 
     A score counts if one of the `chosen` scores is of the same task, metric and data. Settings of fine-tuning may
-    differ, since each model has those for its size.
+    differ, since they depend on the size of a model.
     """
     same = {(row["task"], row["metric"], row["data"]) for row in chosen}
     names = [run.run_id for run in store.runs() if run.run_id.startswith(f"{PUBLISHED}-")] if same else []
     models, notes = [], []
-    for files in run_files.every_run(store, names, verify):
+    for files in filter(None, run_files.every_run(store, names, verify)):
         spec = run_files.part(run_files.optional(store.root / files.run_id / "spec.json", files.records), "spec")
         if files.state == "damaged":
-            notes.append(f"{_shown(files.run_id, spec)} is damaged and is left out: {files.note}")
+            notes.append(f"{_name(files.run_id, spec)} is damaged and is left out: {files.note}")
             warn_of_damaged_run(store.root / files.run_id, files.note, "the command that measured it")
         elif kind_of(spec) == PUBLISHED:
             model, left_out = _model(files, spec, store.root / files.run_id, same)
@@ -433,7 +422,7 @@ def _model(
     """Return a published model with its comparable scores, and sentences on those that are left out."""
     run_id, done = files.run_id, run_files.optional(folder / "done.json", files.records)
     read_scores = list(run_files.scores_of(folder, files.records))
-    shown = _shown(run_id, spec)
+    shown = _name(run_id, spec)
     notes = [f"{shown}: {fault}" for _, fault in read_scores if fault]
     usable = [row for row, _ in read_scores if row and not math.isnan(row["value"])]
     rows = [row for row in usable if (row["task"], row["metric"], row["data"]) in same]
@@ -441,7 +430,11 @@ def _model(
     notes += [f"{shown}: its scores on {task} are of other data and are left out" for task in others]
     suites = {row["task"]: row["suite"] for row in reversed(rows)}
     tasks = sorted(suites, key=lambda task: (place_of(str(suites[task])), task))
-    by_task = {task: _largest([row for row in rows if row["task"] == task]) for task in tasks}
+    by_task = {}
+    for task in tasks:  # under the setting of fine-tuning that has most scores
+        digests = sorted({row["digest"] for row in rows if row["task"] == task})
+        groups = [[row for row in rows if (row["task"], row["digest"]) == (task, digest)] for digest in digests]
+        by_task[task] = max(groups, key=len)
     return PublishedRun(
         run_id, str(run_files.part(spec, "published").get("name")),
         run_files.number(run_files.part(done, "flops").get("paper")), str(done.get("flops_source") or ""),
@@ -450,13 +443,7 @@ def _model(
     ), notes  # fmt: skip
 
 
-def _shown(run_id: str, spec: PlainRow) -> str:
-    """Return a model's name, which its run's id does not have, and the id; the id alone if the spec cannot be read."""
+def _name(run_id: str, spec: PlainRow) -> str:
+    """Return a model's name and the id of its run; the id alone if the spec cannot be read."""
     name = run_files.part(spec, "published").get("name")
     return f"{name} ({run_id})" if name else run_id
-
-
-def _largest(rows: Sequence[PlainRow]) -> list[PlainRow]:
-    """Return the scores under the setting of fine-tuning that has most of them."""
-    digests = sorted({row["digest"] for row in rows})
-    return max(([row for row in rows if row["digest"] == digest] for digest in digests), key=len)

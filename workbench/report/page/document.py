@@ -458,7 +458,7 @@ class Page:
     def _section(self, run: Row, scores: Sequence[Row]) -> Row:
         run_id = run["run_id"]
         own = self.frames.settings.get(run_id, {})
-        logged = self.frames.logged.get(run_id) or []
+        logged = self.frames.logged(run_id)
         last = {key: logged[-1][key] for key in ("step", *charts.METRICS) if logged and key in logged[-1]}
         siblings = [
             other["run_id"] for other in self.runs

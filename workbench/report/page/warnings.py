@@ -371,9 +371,9 @@ def collapsed(frames: Frames) -> list[Caution]:
     texts = [
         text for (arm, budget), checks in loss_checks(frames).items() if (text := _at_the_floor(arm, budget, checks))
     ]
-    finished = {row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED}
+    finished = [row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED]
     for metric, bad, sentence in COLLAPSES:
-        ends = {run_id: at_end(rows, metric) for run_id, rows in frames.logged.items() if run_id in finished}
+        ends = {run_id: at_end(frames.logged(run_id), metric) for run_id in finished}
         runs = [run_id for run_id, end in ends.items() if end is not None and bad(end)]
         texts += [f"At the end of training, {sentence} in {listing(runs)}."] if runs else []
     return [by_first_clause(text) for text in texts]
@@ -394,8 +394,8 @@ def loss_checks(frames: Frames) -> dict[tuple[str, str], dict[str, list[FloorChe
     """
     checks: dict[tuple[str, str], dict[str, list[FloorCheck]]] = {}
     for run in frames.rows("runs"):
-        if run["state"] in (*FINISHED, "damaged") and run["run_id"] in frames.logged:
-            logged, floors = frames.logged[run["run_id"]], frames.floors.get(run["run_id"], {})
+        if run["state"] in (*FINISHED, "damaged") and (logged := frames.logged(run["run_id"])):
+            floors = frames.floors.get(run["run_id"], {})
             for check in loss_floors.floor_checks(logged, floors):
                 checks.setdefault((run["arm"], run["budget"]), {}).setdefault(check.metric, []).append(check)
     return checks

@@ -19,19 +19,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from workbench.report.statistics.intervals import ALPHA, Difference, Estimate, Scores
+import numpy as np
+
+from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores
 from workbench.report.statistics.paired_comparison import Compared, pairwise, reach_of
-
-if TYPE_CHECKING:
-    from workbench.report.statistics.intervals import Array
 
 FIRST = 4  # seeds of the first look; fewer leave hardly any degrees of freedom
 GROWTH = 1.5  # each look has 1.5 times as many seeds as the one before
 SPENDING = 2.0  # exponent of n / N in the share of the error rate that is spent
-OPTIMISTIC = 0.9  # level of the one-sided upper bound that stands for the effect in `still_shown`
+OPTIMISTIC = 0.9  # one-sided level of the upper bound of the effect size that `still_shown` assumes
 NEGLIGIBLE = 0.05  # a comparison is out of reach if that probability is smaller
 
 Pair = tuple[str, str]
@@ -41,35 +40,27 @@ Status = Literal["decided", "open", "out of reach", "not decided"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of looks: the rising numbers of `seeds`, the `first` seed, and how many looks have been `taken`."""
+    """A plan of looks: the rising numbers of `seeds`, the `first` seed, and how many looks have been `taken`.
+
+    `most` is the largest number of seeds, and `shares` are the shares of the error rate that each look may spend, which
+    add up to one.
+    """
 
     seeds: tuple[int, ...]
     first: int = 0
     taken: int = 0
+    most: int = field(init=False)
+    shares: tuple[float, ...] = field(init=False)
 
-    @property
-    def most(self) -> int:
-        """Return the largest number of seeds that the plan allows."""
-        return self.seeds[-1]
+    def __post_init__(self) -> None:
+        spent = [0.0, *((count / self.seeds[-1]) ** SPENDING for count in self.seeds)]
+        object.__setattr__(self, "most", self.seeds[-1])
+        object.__setattr__(self, "shares", tuple(after - before for before, after in itertools.pairwise(spent)))
 
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Return the share of the error rate that each look may spend; the shares add up to one."""
-        spent = [0.0, *((count / self.most) ** SPENDING for count in self.seeds)]
-        return tuple(after - before for before, after in itertools.pairwise(spent))
-
-    @property
-    def level(self) -> float:
-        """Return the level in % of intervals at the last look that was taken, or at the first one before it."""
-        return 100 * (1 - ALPHA * self.shares[max(0, self.taken - 1)])
-
-    def so_far(self, scores: Scores) -> Scores:
-        """Return the scores of the seeds that count at the last look that was taken; none before the first look."""
-        return self.upto(self.taken - 1, scores)
-
-    def upto(self, look: int, scores: Scores) -> Scores:
-        """Return the scores of the seeds that count at the look of this index; none for index -1, before any look."""
-        count = self.seeds[look] if look >= 0 else 0
+    def so_far(self, scores: Scores, taken: int | None = None) -> Scores:
+        """Return the scores of the seeds that count after a number of looks, by default those taken; none before."""
+        taken = self.taken if taken is None else taken
+        count = self.seeds[taken - 1] if taken else 0
         return {seed: score for seed, score in scores.items() if 0 <= seed - self.first < count}
 
 
@@ -100,13 +91,12 @@ class Look:
     """One look at a family of comparisons: the result of each comparison, and its status after the look."""
 
     seeds: int
-    share: float
     compared: Mapping[Pair, Compared]
     status: Mapping[Pair, Status]
 
     @property
     def goes_on(self) -> bool:
-        """Return whether some comparison is still open, so that more seeds may decide it."""
+        """Whether some comparison is still open, so that more seeds may decide it."""
         return "open" in self.status.values()
 
 
@@ -114,21 +104,18 @@ def looks(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -> lis
     """Return the looks of a plan that have been taken. A comparison that was decided once stays decided."""
     results: list[Look] = []
     for index in range(plan.taken):
-        scores_so_far = {arm: plan.upto(index, scores) for arm, scores in arms.items()}
+        scores_so_far = {arm: plan.so_far(scores, index + 1) for arm, scores in arms.items()}
         compared = pairwise(scores_so_far, family=family, share=plan.shares[index])
         reach = reach_of(family)
         status = {pair: status_of(plan, index, comparison, len(arms), reach) for pair, comparison in compared.items()}
         if results:
             status |= {pair: "decided" for pair, before in results[-1].status.items() if before == "decided"}
-        results.append(Look(plan.seeds[index], plan.shares[index], compared, status))
+        results.append(Look(plan.seeds[index], compared, status))
     return results
 
 
 def status_of(plan: Plan, index: int, compared: Compared, arms: int, reach: int) -> Status:
-    """Return the status of a comparison after the look with this index.
-
-    `arms` is the number of arms, and `reach` the factor of the correction (`reach_of`).
-    """
+    """Return the status of a comparison of `arms` arms after the look with this index; `reach` is by `reach_of`."""
     if compared.verdict != "open":
         return "decided"
     if plan.seeds[index] == plan.most:
@@ -145,11 +132,9 @@ def still_shown(
 ) -> Array:
     """Return the probability that the last look shows an optimistic effect, given the mean difference at this look.
 
-    The effect is the upper end of a one-sided interval of 90 % for the size of the difference, and `noise` is the
-    standard deviation of paired differences. The correction is the one for a comparison that is the last one open:
-    the factor `reach`.
+    The effect is the upper end of a one-sided interval of 90 % for the size of the difference, `noise` the standard
+    deviation of paired differences, and `reach` the correction for a comparison that alone is still open.
     """
-    import numpy as np
     from scipy import stats
 
     now, most = plan.seeds[index], plan.most
@@ -165,12 +150,6 @@ def results_of(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -
     """Return the results of comparisons by the looks that have been taken (`final`); none before the first look."""
     taken = looks(plan, arms, family)
     return final(taken) if taken else {}
-
-
-def unseen(compared: Compared) -> Compared:
-    """Return a comparison without any result, as it is before the first look."""
-    blank = Difference(Estimate(math.nan, None, None, 0), (), None)
-    return replace(compared, difference=blank, adjusted=None, flip=None, order=None)
 
 
 def final(taken: Sequence[Look]) -> dict[Pair, Compared]:
@@ -203,12 +182,8 @@ class Family:
 
     @property
     def level(self) -> float:
-        """Return the level in % of the intervals of these comparisons: 95, or that of the last look of a plan."""
-        return 95.0 if self.plan is None else self.plan.level
-
-    def renamed(self, names: Mapping[str, str]) -> Family:
-        """Return the family with other names for its arms."""
-        return replace(self, pairs=tuple((names.get(a, a), names.get(b, b)) for a, b in self.pairs))
+        """The level in % of the intervals: 95, or by a plan the level of the last look, or of the first if none."""
+        return 95.0 if self.plan is None else 100 * (1 - ALPHA * self.plan.shares[max(0, self.plan.taken - 1)])
 
 
 NOTHING = Family()
@@ -234,7 +209,10 @@ def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> 
     if family.plan is None:
         of_family = pairwise(arms, order, pairs)
     else:
-        of_family = results_of(family.plan, arms, pairs) or {pair: unseen(all_pairs[pair]) for pair in pairs}
+        nothing = Estimate(math.nan, None, None, 0)
+        of_family = results_of(family.plan, arms, pairs) or {
+            pair: _untested(all_pairs[pair], nothing) for pair in pairs
+        }
     return {pair: of_family.get(pair) or replace(compared, declared=False) for pair, compared in all_pairs.items()}
 
 
@@ -269,12 +247,13 @@ def gains_over_untrained(
         plan = (plans or {}).get(budget)
         compared = pairwise(arms, family=family)
         if plan is not None:
-            compared = results_of(plan, arms, family) or {pair: _untested(one) for pair, one in compared.items()}
+            compared = results_of(plan, arms, family) or {
+                pair: _untested(one, replace(one.estimate, half=None, df=None)) for pair, one in compared.items()
+            }
         comparisons |= {(budget, arm): one for (arm, _), one in compared.items()}
     return comparisons
 
 
-def _untested(compared: Compared) -> Compared:
-    """Return a comparison with its mean difference, and without interval and p."""
-    difference = replace(compared.difference, estimate=replace(compared.estimate, half=None, df=None), p=None)
-    return replace(compared, difference=difference, adjusted=None, flip=None)
+def _untested(compared: Compared, estimate: Estimate) -> Compared:
+    """Return a comparison as it is before the first look, with this estimate and without any p."""
+    return replace(compared, difference=Difference(estimate, (), None), adjusted=None, flip=None, order=None)

@@ -14,14 +14,11 @@ import math
 import statistics as plain
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
-    Array = npt.NDArray[np.float64]
-
+Array = npt.NDArray[np.float64]
 LEVEL = 0.95
 ALPHA = 0.05
 Scores = Mapping[int, float]  # pre-training seed -> score
@@ -29,9 +26,9 @@ Scores = Mapping[int, float]  # pre-training seed -> score
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of `n` values with their sample standard deviation `sd` and the interval `mean` +/- `half`.
+    """The mean of `n` values, their sample standard deviation, and the interval `mean` +/- `half` if there is one.
 
-    `df` are the degrees of freedom of the interval; `half` and `df` are None if there is no interval.
+    `df` are the degrees of freedom of the interval.
     """
 
     mean: float
@@ -42,12 +39,12 @@ class Estimate:
 
     @property
     def low(self) -> float | None:
-        """Return the lower end of the interval; None if there is no interval."""
+        """The lower end of the interval; None without one."""
         return None if self.half is None else self.mean - self.half
 
     @property
     def high(self) -> float | None:
-        """Return the upper end of the interval; None if there is no interval."""
+        """The upper end of the interval; None without one."""
         return None if self.half is None else self.mean + self.half
 
 
@@ -65,13 +62,12 @@ class Difference:
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and the sample standard deviation (divided by n - 1); None for that of fewer than two values."""
+    """Return the mean and the sample standard deviation (divided by n - 1); NaN and None of too few values."""
     if not values:
         return math.nan, None
     mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    sd = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else None
+    return mean, sd
 
 
 @functools.cache
@@ -94,16 +90,12 @@ def t_interval(values: Iterable[float], level: float = LEVEL) -> Estimate:
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> float | None:
     """Return the standard deviation within groups, each around its own mean; None if no group has two values."""
-    squares, freedom = 0.0, 0
-    for group in groups:
-        _, sd = mean_and_sd(group)
-        if sd is not None:
-            squares += sd**2 * (len(group) - 1)
-            freedom += len(group) - 1
-    return math.sqrt(squares / freedom) if freedom else None
+    sds = [(sd, len(group) - 1) for group in groups if (sd := mean_and_sd(group)[1]) is not None]
+    freedom = sum(df for _, df in sds)
+    return math.sqrt(sum(sd**2 * df for sd, df in sds) / freedom) if freedom else None
 
 
-# Of a run's scores with several fine-tuning seeds: `tasks.statistic`. Published scores of GLUE are medians.
+# How the scores of a run with several fine-tuning seeds are averaged (`tasks.statistic`); GLUE publishes medians.
 STATISTICS: Mapping[str, Callable[[Iterable[float]], float]] = {"mean": plain.fmean, "median": plain.median}
 Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
 
@@ -114,25 +106,18 @@ def score_of(tuned: Tuned, run_id: str, task: str, statistic: str) -> float:
 
 
 def drawn_again(differences: Array) -> float:
-    """Return the standard deviation of the mean of differences (items,) if the items were drawn again.
-
-    This is the standard deviation of a bootstrap over the items in closed form. NaN without items.
-    """
-    import numpy as np
-
-    return float(np.std(differences)) / math.sqrt(len(differences)) if len(differences) else math.nan
+    """Return the standard deviation of a mean of differences (items,) in a bootstrap over items, in closed form."""
+    return float(np.std(differences)) / math.sqrt(len(differences))
 
 
 def example_sd(accuracy: float, rows: float) -> float | None:
     """Return the standard deviation of an accuracy over other test sets of this size, both in points.
 
-    This is the standard deviation of a bootstrap over the examples in closed form, since each is either right or
-    wrong. Returns None if there are no rows or the accuracy is not between 0 and 100.
+    Each example is right or wrong, so this is a bootstrap over the examples in closed form. None without rows, or if
+    the accuracy is not between 0 and 100.
     """
     share = accuracy / 100
-    if not (rows > 0 and 0 <= share <= 1):
-        return None
-    return 100 * math.sqrt(share * (1 - share) / rows)
+    return 100 * math.sqrt(share * (1 - share) / rows) if rows > 0 and 0 <= share <= 1 else None
 
 
 FEW_ITEMS = 2000  # items below which their choice may matter as much as the seeds
@@ -152,11 +137,8 @@ class ItemInterval:
 def points_of_items(signs: Signs, run_id: str, tasks: Sequence[str], scores: Mapping[str, float]) -> list[Array] | None:
     """Return for each task the points (items,) of a run, the mean over its fine-tuning seeds.
 
-    None if a task has no items, or if their mean is not the score of the run on the task, such as a mean over groups of
-    unequal size.
+    None if a task has no items, or if their mean is not the run's score, as for a mean over groups of unequal size.
     """
-    import numpy as np
-
     each = []
     for task in tasks:
         rows = list(signs.get(run_id, {}).get(task, ()))
@@ -173,9 +155,10 @@ def item_interval(
     difference: Difference, runs: tuple[Mapping[int, str], Mapping[int, str]], points: Mapping[str, Sequence[Array]],
     level: float,
 ) -> ItemInterval | None:  # fmt: skip
-    """Return the interval of one difference whose own has this level in %; None without an interval or items.
+    """Return the interval of a difference for new seeds and new items; None without an interval over seeds or items.
 
-    `runs` are the runs of both arms by seed, and `points` the points of the items by run (`points_of_items`).
+    `runs` are the runs of both arms by seed, `points` the points of the items by run (`points_of_items`), and `level`
+    is in %.
     """
     e = difference.estimate
     pairs = [(runs[0][seed], runs[1][seed]) for seed in difference.seeds]

@@ -28,17 +28,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
-from workbench.report.statistics.intervals import ALPHA, Difference, Estimate, Scores, mean_and_sd
+import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.float64]
+from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores, mean_and_sd
 
 # The part of a run's variance, beside arm and seed, that rounding alone makes: 1.10, 1.07 and 1.03 by three measures of
 # two studies that were run twice with the same seeds and other rounding (docs/log.md, 2026-11-28).
@@ -64,11 +62,8 @@ class PairNoise:
 def pair_noise(variances: Array, seeds: Array, arms: int, residual_df: int) -> PairNoise:
     """Return both kinds of noise, from the sample variance of the differences of every pair (draws, pairs).
 
-    `seeds` (pairs,) is the number of seeds that both arms of a pair have. The variance of a pair with fewer than two
-    is NaN.
+    `seeds` (pairs,) counts the seeds that both arms of a pair have; with fewer than two, the variance is NaN.
     """
-    import numpy as np
-
     weights = np.maximum(seeds - 1, 0)
     shared = np.nansum(variances * weights, axis=1, keepdims=True) / max(1, weights.sum())
     own, own_df = _own(variances, weights, arms)
@@ -86,8 +81,6 @@ def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
     effects of the seeds, and never below those of the pair alone. With fewer arms, or if some two arms share fewer
     than two seeds, the variance is the pair's own sample variance.
     """
-    import numpy as np
-
     if arms < 4 or (df < 1).any():
         return variances, np.broadcast_to(np.maximum(df, 1.0), variances.shape)
     first, second = np.triu_indices(arms, 1)
@@ -103,31 +96,21 @@ def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class OwnNoise:
-    """The noise of two arms alone: the standard deviation `sd` of their differences, and its degrees of freedom `df`.
+    """The noise of two arms alone: the standard deviation of their differences.
 
-    `seeds` is the number of seeds that both arms have.
+    `df_of_seed` are the degrees of freedom that each seed after the first one adds to it.
     """
 
     sd: float
-    df: float
-    seeds: int
-
-    @property
-    def df_of_seed(self) -> float:
-        """Return the degrees of freedom that each seed after the first one adds."""
-        return self.df / (self.seeds - 1)
+    df_of_seed: float
 
 
 def own_noises(arms: Mapping[str, Mapping[int, float]]) -> dict[frozenset[str], OwnNoise]:
     """Return the own noise of every two arms that share two seeds; `arms` maps an arm to its scores by seed."""
-    import itertools
-
-    import numpy as np
-
     _, variances, counts = variances_of(list(arms.values()))
     own, own_df = _own(variances, np.maximum(counts - 1, 0), len(arms))
     return {
-        frozenset(pair): OwnNoise(float(own[0, i]) ** 0.5, float(own_df[0, i]), int(counts[i]))
+        frozenset(pair): OwnNoise(float(own[0, i]) ** 0.5, float(own_df[0, i] / (counts[i] - 1)))
         for i, pair in enumerate(itertools.combinations(arms, 2))
         if counts[i] > 1
     }
@@ -139,39 +122,27 @@ def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
     This is (arms - 1) * (seeds - 1) if every arm has every seed. A seed that only one arm has adds none.
     """
     present = [own_seeds for own_seeds in seeds_of_arms if own_seeds]
-    seeds = frozenset().union(*present)
     # The rank of the design is the number of effects less one for each group of arms that share no seed with others:
     # it is the incidence matrix of a bipartite graph. Computing it by linear algebra takes the cube of their number.
-    rank = len(present) + len(seeds) - _groups(present)
-    return sum(map(len, present)) - rank
-
-
-def _groups(seeds_of_arms: Sequence[frozenset[int]]) -> int:
-    """Return the number of groups of arms between which no seed is shared."""
-    groups: list[set[int]] = []
-    for own_seeds in seeds_of_arms:
-        joined = set(own_seeds).union(*(group for group in groups if group & own_seeds))
-        groups = [group for group in groups if not group & own_seeds] + [joined]
-    return len(groups)
+    groups: list[frozenset[int]] = []
+    for own_seeds in present:
+        joined = own_seeds.union(*(group for group in groups if group & own_seeds))
+        groups = [*(group for group in groups if not group & own_seeds), joined]
+    return sum(map(len, present)) - len(present) - sum(map(len, groups)) + len(groups)
 
 
 def adjusted(p_shared: Array, p_own: Array, reach: int) -> Array:
     """Return p values (draws, comparisons) that control the family-wise error rate, also if variances differ by arm.
 
-    Each is the larger of two: Holm's adjustment of the test with shared noise over all comparisons, and Bonferroni's
-    adjustment of the test with the pair's own noise over the `reach` comparisons that one arm takes part in. The
-    second is needed if one arm is much noisier than the others, because then the false claims are among its
-    comparisons.
+    Each is the larger of two: Holm's adjustment of the test with shared noise, and Bonferroni's adjustment of the test
+    with the pair's own noise over the `reach` comparisons of one arm. If one arm is much noisier than the others, the
+    false claims are among its comparisons, which only the second corrects.
     """
-    import numpy as np
-
     return np.maximum(holm(p_shared), np.minimum(1.0, reach * p_own))
 
 
 def holm(p: Array) -> Array:
     """Return p values adjusted by Holm's method (1979) along the last axis."""
-    import numpy as np
-
     order = np.argsort(p)
     factors = np.arange(p.shape[-1], 0, -1)
     steps = np.minimum(1.0, np.take_along_axis(p, order, -1) * factors)
@@ -182,7 +153,6 @@ def holm(p: Array) -> Array:
 
 def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> Array:
     """Return the two-sided p of Student's t test. Without any noise, p is 0 for a difference and 1 for none."""
-    import numpy as np
     from scipy import stats
 
     error = np.sqrt(variances / seeds)
@@ -192,11 +162,10 @@ def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> 
 
 
 def wider(shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array, alpha: float) -> tuple[Array, Array]:
-    """Return half the width of the wider of two intervals of each pair, and its degrees of freedom, (pairs,) each.
+    """Return half the width and the degrees of freedom, (pairs,) each, of the wider of two intervals of each pair.
 
-    Both intervals have the level 1 - alpha: one uses the shared noise, the other the pair's own noise.
+    Both have the level 1 - alpha: one uses the shared noise, the other the pair's own noise.
     """
-    import numpy as np
     from scipy import stats
 
     halves = [
@@ -206,23 +175,18 @@ def wider(shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array
     return np.maximum(*halves), np.where(halves[0] >= halves[1], float(shared_df), own_df[0])
 
 
-def reach_of(comparisons: Sequence[tuple[str, str]]) -> int:
+def reach_of(comparisons: Sequence[tuple[Any, Any]]) -> int:
     """Return how many comparisons count in Bonferroni's correction of tests with a pair's own noise (see `adjusted`).
 
-    It is the largest number of comparisons that one arm takes part in, and at least the smaller of two numbers: all
-    comparisons, and all arms but one. Comparisons that share no arm therefore all count.
+    It is the largest number of comparisons of one arm, and at least the smaller of two numbers: all comparisons, and
+    all arms but one. Comparisons that share no arm therefore all count.
     """
-    arms = {arm for pair in comparisons for arm in pair}
-    most = max((sum(arm in pair for pair in comparisons) for arm in arms), default=1)
-    return max(most, min(len(comparisons), len(arms) - 1))
+    counts = Counter(arm for pair in comparisons for arm in pair)
+    return max(1, *counts.values(), min(len(comparisons), len(counts) - 1))
 
 
 def variances_of(scores: Sequence[Mapping[int, float]]) -> tuple[Array, Array, Array]:
     """Return mean and variance of the differences of every pair, (1, pairs) each, and the shared seeds (pairs,)."""
-    import itertools
-
-    import numpy as np
-
     gaps = [np.array([a[s] - b[s] for s in sorted(a.keys() & b.keys())]) for a, b in itertools.combinations(scores, 2)]
     means = np.array([[gap.mean() if len(gap) else np.nan for gap in gaps]])
     variances = np.array([[gap.var(ddof=1) if len(gap) > 1 else np.nan for gap in gaps]])
@@ -262,12 +226,12 @@ class Compared:
 
     @property
     def estimate(self) -> Estimate:
-        """Return the mean difference with its interval."""
+        """The mean difference with its interval."""
         return self.difference.estimate
 
     @property
     def verdict(self) -> Verdict:
-        """Return what can be said of the first arm; "open" does not mean that both arms are equal."""
+        """What can be said of the first arm; "open" does not mean that both arms are equal."""
         sure = self.adjusted is not None and self.adjusted < ALPHA and (self.flip is None or self.flip < ALPHA)
         if not sure:
             return "open"
@@ -275,7 +239,7 @@ class Compared:
 
     @property
     def claimed(self) -> bool:
-        """Return whether a report may say that the first arm is ahead of the second."""
+        """Whether a report may say that the first arm is ahead of the second."""
         return self.declared and self.verdict == "ahead"
 
 
@@ -286,41 +250,12 @@ def pairwise(
 
     Noise is estimated from all `arms`, also from those that no pair of the family contains. `share` is the share of
     the error rate that this look at the experiment may spend (see `group_sequential`): every p is divided by it, and
-    the intervals are wider to match.
+    the intervals are wider to match. `order` adds the almost stochastic order.
     """
-    ordered = by_mean(arms)
+    ordered = sorted(arms, key=lambda arm: -mean_and_sd(list(arms[arm].values()))[0])
     comparisons = list(itertools.combinations(ordered, 2)) if family is None else list(family)
     if not comparisons:
         return {}
-    tests = _tests(arms, ordered, comparisons, share)
-    tested = [pair for pair in comparisons if tests.adjusted[pair] is not None]
-    flips = dict(zip(tested, flip_tests([_gaps(arms, a, b) for a, b in tested]), strict=True))
-    return {
-        (a, b): Compared(
-            tests.differences[a, b], tests.adjusted[a, b], flips.get((a, b)),
-            almost_order(list(arms[a].values()), list(arms[b].values())) if order else None, tests.noise, tests.df,
-        )
-        for a, b in comparisons
-    }  # fmt: skip
-
-
-def by_mean(arms: Mapping[str, Scores]) -> list[str]:
-    """Return the names of the arms, the highest mean first."""
-    return sorted(arms, key=lambda arm: -mean_and_sd(list(arms[arm].values()))[0])
-
-
-@dataclass(frozen=True)
-class _Tests:
-    differences: dict[tuple[str, str], Difference]
-    adjusted: dict[tuple[str, str], float | None]
-    noise: float | None
-    df: int
-
-
-def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tuple[str, str]], share: float) -> _Tests:
-    """Return both t tests of each comparison, and the adjusted p values."""
-    import numpy as np
-
     df = residual_df([frozenset(arms[arm]) for arm in ordered])
     means, variances, counts = variances_of([arms[arm] for arm in ordered])
     noise = pair_noise(variances, counts, len(ordered), df)
@@ -328,48 +263,37 @@ def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tup
     columns = np.array([place[frozenset(pair)] for pair in comparisons])
     rounding = 1e-12 * max((abs(score) for scores in arms.values() for score in scores.values()), default=0.0)
     enough = df >= LEAST_DF and float(noise.shared[0, 0]) > rounding**2
-    testable = np.array([enough and counts[c] > 1 for c in columns])
-    p_shared, p_own = np.ones((2, 1, len(columns)))
-    half, freedom = np.zeros((2, len(columns)))
-    if testable.any():
-        used = columns[testable]
-        own, own_df = noise.own[:, used], noise.own_df[:, used]
-        p_shared[:, testable] = np.minimum(
-            1.0, two_sided(means[:, used], noise.shared, counts[used], noise.shared_df) / share
-        )
-        p_own[:, testable] = np.minimum(1.0, two_sided(means[:, used], own, counts[used], own_df) / share)
-        half[testable], freedom[testable] = wider(
-            noise.shared, noise.shared_df, own, own_df, counts[used], ALPHA * share
-        )
-    corrected, raw = adjusted(p_shared, p_own, reach_of(comparisons))[0], np.maximum(p_shared, p_own)[0]
-    return _Tests(
-        {
-            pair: _difference(arms, pair, (half[i], freedom[i], raw[i]) if testable[i] else None)
-            for i, pair in enumerate(comparisons)
-        },
-        {pair: float(corrected[i]) if testable[i] else None for i, pair in enumerate(comparisons)},
-        math.sqrt(float(noise.shared[0, 0])) if df > 0 else None,
-        df,
-    )
+    tests = _t_tests(means, noise, counts, columns, (counts[columns] > 1) & enough, reach_of(comparisons), share)
+    shared = [tuple(sorted(arms[a].keys() & arms[b].keys())) for a, b in comparisons]
+    gaps = [[arms[a][s] - arms[b][s] for s in seeds] for (a, b), seeds in zip(comparisons, shared, strict=True)]
+    flips = flip_tests([each if test[0] is not None else [] for each, test in zip(gaps, tests, strict=True)])
+    results = {}
+    for i, (a, b) in enumerate(comparisons):
+        (mean, sd), (half, freedom, p, corrected) = mean_and_sd(gaps[i]), tests[i]
+        results[a, b] = Compared(
+            Difference(Estimate(mean, half, sd, len(gaps[i]), freedom), shared[i], p), corrected, flips[i],
+            almost_order(list(arms[a].values()), list(arms[b].values())) if order else None,
+            math.sqrt(float(noise.shared[0, 0])) if df > 0 else None, df,
+        )  # fmt: skip
+    return results
 
 
-def _gaps(arms: Mapping[str, Scores], a: str, b: str) -> list[float]:
-    return [arms[a][s] - arms[b][s] for s in sorted(arms[a].keys() & arms[b].keys())]
+def _t_tests(
+    means: Array, noise: PairNoise, counts: Array, columns: Array, testable: Array, reach: int, share: float
+) -> list[tuple[float | None, ...]]:
+    """Return the t tests of the comparisons in these `columns`, four times None for one that is not `testable`.
 
-
-def _difference(
-    arms: Mapping[str, Scores], pair: tuple[str, str], test: tuple[float, float, float] | None
-) -> Difference:
-    """Return one paired difference.
-
-    `test` holds half the width of its interval, the degrees of freedom and p; it is None if there was no test.
+    A test is half the width of the interval, its degrees of freedom, p, and p corrected for all comparisons.
     """
-    seeds = tuple(sorted(arms[pair[0]].keys() & arms[pair[1]].keys()))
-    mean, sd = mean_and_sd(_gaps(arms, *pair))
-    if test is None:
-        return Difference(Estimate(mean, None, sd, len(seeds)), seeds, None)
-    half, df, p = map(float, test)
-    return Difference(Estimate(mean, half, sd, len(seeds), df), seeds, p)
+    used = columns[testable]
+    own, own_df = noise.own[:, used], noise.own_df[:, used]
+    p_shared, p_own = np.ones((2, 1, len(columns)))
+    for p, variance, df in ((p_shared, noise.shared, noise.shared_df), (p_own, own, own_df)):
+        p[:, testable] = np.minimum(1.0, two_sided(means[:, used], variance, counts[used], df) / share)
+    half, freedom = np.zeros((2, len(columns)))
+    half[testable], freedom[testable] = wider(noise.shared, noise.shared_df, own, own_df, counts[used], ALPHA * share)
+    values = zip(half, freedom, np.maximum(p_shared, p_own)[0], adjusted(p_shared, p_own, reach)[0], strict=True)
+    return [tuple(map(float, row)) if test else (None,) * 4 for test, row in zip(testable, values, strict=True)]
 
 
 FEWEST_PAIRS = 6  # pairs; with five, the smallest p of the permutation test is 1/16
@@ -385,35 +309,22 @@ def flip_tests(comparisons: Sequence[Sequence[float]]) -> list[float | None]:
     random ones (always the same) for more; it is None for fewer than six pairs.
     """
     p_values: list[float | None] = [None] * len(comparisons)
-    for n in {len(differences) for differences in comparisons if len(differences) >= FEWEST_PAIRS}:
-        places = [place for place, differences in enumerate(comparisons) if len(differences) == n]
-        for place, p in zip(places, _flipped([comparisons[place] for place in places]), strict=True):
+    for n in {len(gaps) for gaps in comparisons if len(gaps) >= FEWEST_PAIRS}:
+        places = [place for place, gaps in enumerate(comparisons) if len(gaps) == n]
+        values = np.array([comparisons[place] for place in places]).T  # (pairs, comparisons)
+        signs = every_flip(n) if n <= MOST_EXACT else _random_flips(n)
+        least = np.abs(values.sum(0)) - 1e-12 * np.abs(values).sum(0)
+        counts = np.zeros(len(places))
+        for start in range(0, len(signs), FLIPS_AT_A_TIME):
+            counts += (np.abs(signs[start : start + FLIPS_AT_A_TIME] @ values) >= least).sum(0)
+        for place, p in zip(places, counts / len(signs), strict=True):
             p_values[place] = float(p)
     return p_values
 
 
-def _flipped(comparisons: Sequence[Sequence[float]]) -> Array:
-    """Return the p of each comparison; all have equally many pairs."""
-    import numpy as np
-
-    values = np.array(comparisons).T  # (pairs, comparisons)
-    n = len(values)
-    signs = every_flip(n) if n <= MOST_EXACT else _random_flips(n)
-    least = np.abs(values.sum(0)) - 1e-12 * np.abs(values).sum(0)
-    counts = np.zeros(values.shape[1])
-    for start in range(0, len(signs), FLIPS_AT_A_TIME):
-        counts += (np.abs(signs[start : start + FLIPS_AT_A_TIME] @ values) >= least).sum(0)
-    return counts / len(signs)
-
-
 @functools.lru_cache(maxsize=1)
 def _random_flips(n: int) -> npt.NDArray[np.int8]:
-    """Return 2^15 random sign flips of n pairs (2^15, n), always the same; the first one changes no sign.
-
-    They take n * 32 KiB, and are kept because most comparisons of an experiment are over equally many seeds.
-    """
-    import numpy as np
-
+    """Return 2^15 random sign flips of n pairs (2^15, n), always the same; the first one changes no sign."""
     random = np.random.default_rng(0)
     parts = [
         random.choice([-1, 1], (FLIPS_AT_A_TIME, n)).astype(np.int8)
@@ -425,8 +336,6 @@ def _random_flips(n: int) -> npt.NDArray[np.int8]:
 
 def every_flip(n: int) -> npt.NDArray[np.int64]:
     """Return all sign flips of n pairs (2^(n-1), n), the one without a flip first; by symmetry the first sign is +1."""
-    import numpy as np
-
     codes = np.arange(2 ** (n - 1))[:, None]
     return np.hstack([np.ones_like(codes), 1 - 2 * ((codes >> np.arange(n - 1)) & 1)])
 
@@ -439,7 +348,6 @@ def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, dr
     `draws` samples, so that the bound has the confidence `level`. Scores are not paired. Returns None if either side
     has fewer than two values, and if all values of both are the same number.
     """
-    import numpy as np
     from scipy import stats
 
     x, y = np.sort(a), np.sort(b)
@@ -457,8 +365,6 @@ def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, dr
 
 def _violation(x: Array, y: Array) -> Array:
     """Return the violation ratio (draws,) of sorted samples (draws, n) and (draws, m); NaN for two equal samples."""
-    import numpy as np
-
     n, m = x.shape[1], y.shape[1]
     cuts = np.unique(np.concatenate([np.arange(n + 1) / n, np.arange(m + 1) / m]).round(12))
     width, middle = np.diff(cuts), (cuts[1:] + cuts[:-1]) / 2
