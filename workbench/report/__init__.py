@@ -6,31 +6,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.report.results import ReportOptions
-
 if TYPE_CHECKING:
     from workbench.report.load.study_tables import Frames
-    from workbench.report.results import Leaderboard, Results
+    from workbench.report.results import Leaderboard, ReportOptions, Results
     from workbench.store.run_store import RunStore
 
 
 def write(
-    store: RunStore,
-    record_name: str,
-    out: Path,
-    missing: Mapping[str, str] | None = None,
-    options: ReportOptions | None = None,
-    loaded: Frames | None = None,
-) -> Path:
+    store: RunStore, record_name: str, out: Path, missing: Mapping[str, str] | None = None,
+    options: ReportOptions | None = None, loaded: Frames | None = None,
+) -> Path:  # fmt: skip
     """Write the report on one experiment record: `out`/index.html (or `out` itself, if it ends in .html) and CSV files.
 
-    `missing` maps each task that was requested but is not available to the reason. `loaded` is what was read of the
-    record, if that was done already. Returns the path of the page. Raises InputError if there is no such record,
+    `missing` maps each task that was requested but is not available to the reason. `loaded` are the tables of the
+    record if they were read already. Returns the path of the page. Raises InputError if there is no such record,
     OSError if the disk fails.
     """
-    from workbench.report.page import document  # pandas and matplotlib are loaded only now
+    from workbench.report import data_files  # pandas and matplotlib are loaded only now
+    from workbench.report.page import document
 
-    return document.write(store, record_name, out, missing or {}, options or ReportOptions(), loaded)
+    results = data_files.from_store(store, record_name, missing, options, loaded)
+    document.warn_of_replaced(results, out, store)
+    return document.write(results, out)
 
 
 def main_figure(results: Results, board: Leaderboard) -> str:
@@ -54,7 +51,7 @@ def verdict_beside(page: Path) -> dict[str, Any]:
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:
-    """Return a verdict (`comparison.verdict.Verdict`, as plain data) as a line, with the code names of its arms."""
+    """Return a verdict (`results.Verdict`, as plain data) as a line, with the code names of its arms."""
     sentence = str(verdict.get("sentence") or "")
     names = verdict.get("names") if isinstance(verdict.get("names"), dict) else {}
     codes = [f"{name} is {code}" for code, name in (names or {}).items() if name != code and str(name) in sentence]
@@ -66,9 +63,11 @@ def write_again(folder: Path, out: Path | None = None, options: ReportOptions | 
 
     Raises InputError if the folder has no data files of a report or they are damaged, OSError if the disk fails.
     """
+    from workbench.report import data_files
     from workbench.report.page import document
 
-    return document.write_again(folder, out, options or ReportOptions())
+    page, prefix = document.place_of_files(folder)
+    return document.write(data_files.from_folder(page.parent, options, prefix), out or folder)
 
 
 def write_paper(page: Path, folder: Path) -> Path:

@@ -20,26 +20,9 @@ from workbench.report.load.arm_names import UNTRAINED
 from workbench.report.load.run_files import END
 from workbench.report.load.study_tables import AMOUNTS, Frames
 from workbench.report.results import NO_BUDGET, SPENT, Cell, Labels, Leaderboard, Pair, Scorers, TaskCell, TrainingPoint
-from workbench.report.statistics import group_sequential
-from workbench.report.statistics.group_sequential import (
-    NOTHING,
-    Families,
-    Family,
-    Groups,
-    gains_over_untrained,
-    looks,
-    plan_of,
-)
-from workbench.report.statistics.intervals import (
-    STATISTICS,
-    Estimate,
-    ItemInterval,
-    Tuned,
-    item_interval,
-    points_of_items,
-    score_of,
-    t_interval,
-)  # fmt: skip
+from workbench.report.statistics import group_sequential, intervals
+from workbench.report.statistics.group_sequential import NOTHING, Families, Family, Groups, gains_over_untrained, looks
+from workbench.report.statistics.intervals import STATISTICS, Estimate, Tuned, score_of, t_interval
 from workbench.report.statistics.paired_comparison import Compared
 from workbench.report.statistics.power import noise_rows
 from workbench.spec.published import MEASURED, Point, beside
@@ -84,6 +67,7 @@ def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard 
     budgets = tuple(sorted(at, key=lambda budget: (compute[budget], budget)))
     examples, largest = _examples(frames, suite), cells[budgets[-1]]
     family = {budget: families.get(budget, NOTHING) for budget in budgets}
+    last = family[budgets[-1]]
     pairs = {budget: compare(cells[budget], order, family[budget]) for budget in budgets}
     items = {b: _item_intervals(frames, cells[b], pairs[b], tasks, tuned, family[b].level) for b in budgets}
     return Leaderboard(
@@ -105,7 +89,8 @@ def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard 
         points=training_points(frames, suite, tasks),
         measured=_measured(frames, tasks),
         statistic=statistic,
-        looks=_looks(largest, family[budgets[-1]]),
+        looks=tuple(looks(last.plan, {cell.arm: cell.scores for cell in largest}, last.pairs))
+        if last.plan is not None and last.pairs else (),
         items=items,
         scorers=_scorers(frames, suite, tasks),
         beside=_beside(frames, tasks, largest) if suite in OWN_SCORERS else {},
@@ -120,13 +105,6 @@ def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING
     """
     compared = group_sequential.compare({cell.arm: cell.scores for cell in cells}, family, order)
     return tuple(Pair(a, b, result) for (a, b), result in compared.items())
-
-
-def _looks(cells: Iterable[Cell], family: Family) -> tuple[group_sequential.Look, ...]:
-    """Return the looks that were taken at the declared comparisons of these arms."""
-    if family.plan is None or not family.pairs:
-        return ()
-    return tuple(looks(family.plan, {cell.arm: cell.scores for cell in cells}, family.pairs))
 
 
 # -- the parts of a leaderboard
@@ -244,16 +222,19 @@ def _beside(frames: Frames, tasks: Sequence[str], cells: Iterable[Cell]) -> dict
 
 def _item_intervals(
     frames: Frames, cells: Iterable[Cell], pairs: Iterable[Pair], tasks: Sequence[str], tuned: Tuned, level: float
-) -> dict[frozenset[str], ItemInterval]:
+) -> dict[frozenset[str], intervals.ItemInterval]:
     """Return the interval of each pair for new test items as well, where scores keep the result of each item."""
     runs, points = {}, {}
     for cell in cells:
         runs[cell.arm] = dict(zip(sorted(cell.scores), cell.runs, strict=True))
         for run in cell.runs:
             means = {task: plain.fmean(tuned[run][task].values()) for task in tasks}
-            if (of_run := points_of_items(frames.items, run, tasks, means)) is not None:
+            if (of_run := intervals.points_of_items(frames.items, run, tasks, means)) is not None:
                 points[run] = of_run
-    each = {frozenset((p.a, p.b)): item_interval(p.difference, (runs[p.a], runs[p.b]), points, level) for p in pairs}
+    each = {
+        frozenset((p.a, p.b)): intervals.item_interval(p.difference, (runs[p.a], runs[p.b]), points, level)
+        for p in pairs
+    }
     return {arms: interval for arms, interval in each.items() if interval is not None}
 
 
@@ -296,8 +277,7 @@ def contrasts(frames: Frames, late: bool = False) -> list[Mapping[str, Any]]:
 
     A contrast was declared beforehand if no seed had trained runs of both arms when it was written down.
     """
-    rows = frames.record.get("contrasts") or []
-    return [row for row in rows if isinstance(row, Mapping) and bool(row.get("seen")) == late]
+    return [row for row in frames.record.get("contrasts") or () if bool(row["seen"]) == late]
 
 
 def declared_families(frames: Frames, at: Mapping[str, Mapping[str, Any]]) -> Families:
@@ -305,7 +285,7 @@ def declared_families(frames: Frames, at: Mapping[str, Mapping[str, Any]]) -> Fa
 
     `at` maps a budget to its arms with scores.
     """
-    plan, pairs_at = plan_of(frames.record), dict[str, dict[tuple[str, str], None]]()
+    plan, pairs_at = group_sequential.plan_of(frames.record), dict[str, dict[tuple[str, str], None]]()
     for row in contrasts(frames):
         for budget, a, b in _arms(frames, row):
             if {a, b} <= at.get(budget, {}).keys():
@@ -315,22 +295,18 @@ def declared_families(frames: Frames, at: Mapping[str, Mapping[str, Any]]) -> Fa
 
 def labels(frames: Frames) -> Labels:
     """Return the label of each comparison that has one."""
-    rows = [row for row in contrasts(frames) if row.get("label")]
-    return {frozenset((a, b)): str(row["label"]) for row in rows for _, a, b in _arms(frames, row)}
+    rows = [row for row in contrasts(frames) if row["label"]]
+    return {frozenset((a, b)): row["label"] for row in rows for _, a, b in _arms(frames, row)}
 
 
 def _arms(frames: Frames, contrast: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return (budget, arm a, arm b) for each budget at which a contrast has runs of both arms."""
-    runs, sides = frames.by_id(), list[dict[str, set[str]]]()
-    for key in ("runs_a", "runs_b"):
-        arms: dict[str, set[str]] = {}
-        listed = contrast.get(key)
-        for run_id in listed if isinstance(listed, Sequence) else ():
-            if isinstance(run_id, str) and run_id in runs:
-                arms.setdefault(str(runs[run_id]["budget"]), set()).add(str(runs[run_id]["arm"]))
-        sides.append(arms)
-    one, two = sides
-    pairs = ((budget, a, b) for budget in one for a in sorted(one[budget]) for b in sorted(two.get(budget, ())))
+    runs = frames.by_id()
+    one, two = (
+        {(str(runs[run_id]["budget"]), str(runs[run_id]["arm"])) for run_id in contrast[key] if run_id in runs}
+        for key in ("runs_a", "runs_b")
+    )
+    pairs = sorted((budget, a, b) for budget, a in one for other, b in two if other == budget)
     return [(budget, a, b) for budget, a, b in pairs if a != b and "unknown" not in (a, b)]
 
 
@@ -340,9 +316,10 @@ def late_measures(frames: Frames, names: Collection[str] | None = None) -> list[
     A measure with other settings than the scores shown is left out.
     """
     digests = {(str(row["task"]), str(row.get("digest"))) for row in frames.rows("scores")}
-    rows = [row for row in frames.record.get("measures") or [] if isinstance(row, Mapping) and row.get("seen")]
-    known = [row for row in rows if names is None or row.get("name") in names]
-    return [row for row in known if (str(row.get("name")), row.get("digest")) in digests]
+    late = [
+        row for row in frames.record.get("measures") or () if row["seen"] and (row["name"], row["digest"]) in digests
+    ]
+    return [row for row in late if names is None or row["name"] in names]
 
 
 # -- scores along training

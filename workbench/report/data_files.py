@@ -133,8 +133,8 @@ def from_folder(folder: Path, options: ReportOptions | None = None, prefix: str 
     tables = {name: _read_csv(paths[f"{name}.csv"]) for name in MEASURED}
     try:
         frames = _frames(facts, tables)
-        missing = {str(name): str(why) for name, why in facts["missing"].items()}
-        left_out = tuple(map(str, facts["left_out"]))
+        missing = {str(name): str(why) for name, why in (facts.get("missing") or {}).items()}
+        left_out = tuple(map(str, facts.get("left_out") or ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"the report in {folder} cannot be drawn again: its data files lack or damage {error}"
@@ -409,7 +409,7 @@ def _frames(facts: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> Fra
         dict(facts["record"]), runs, scores, tables["metrics"],
         baselines[baselines["task"] != "mean"].assign(run_id=""), curves,
         {run: settings.get(run, {}) for run in runs["run_id"]}, _unpacked(facts["environments"]),
-        tuple(map(str, facts["notes"])), facts["floors"], tables["points"], facts["items"],
+        tuple(map(str, facts["notes"])), facts["floors"], tables["points"], facts.get("items") or {},
         _read_published(tables["published"]),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.report.formatting import count, duration, freedom, interval, listing, power, seeds
 from workbench.report.load.arm_names import named
@@ -55,11 +55,6 @@ class Amount:
         return duration(self.value) if self.column == "seconds" else f"{count(self.value)} {self.column}"
 
 
-def amount_of(budget: Budget) -> Amount:
-    """Return a budget as an amount of the column that it limits."""
-    return Amount(f"flops_{budget.convention}" if budget.unit == "flops" else budget.unit, budget.amount)
-
-
 def advise(board: Leaderboard, frames: Frames, budget: Budget) -> str:
     """Return one paragraph: the arm that is recommended for a budget, or why none is."""
     if not board.alike():
@@ -69,7 +64,7 @@ def advise(board: Leaderboard, frames: Frames, budget: Budget) -> str:
         )
     if board.family.exploratory:
         return f"There is no recommendation by {board.label}: it was named after scores of these runs were known."
-    wanted = amount_of(budget)
+    wanted = Amount(f"flops_{budget.convention}" if budget.unit == "flops" else budget.unit, budget.amount)
     curves = score_curves(board, frames, wanted.column)
     if len(curves) < 2:
         return "There is no recommendation: fewer than two arms have scores."
@@ -129,7 +124,7 @@ def scores_at(curves: Curves, amount: float) -> dict[str, dict[int, float]]:
 def _within(board: Leaderboard, curves: Curves, axis: str, wanted: Amount) -> str:
     """Return the advice for an amount within the measured range, by scores interpolated between budgets.
 
-    No arm is recommended if an arm behind it has the higher mean at the budget below or above.
+    No arm is recommended if an arm behind it has the higher mean over their common seeds at the budget below or above.
     """
     scores = scores_at(curves, wanted.value)
     pairs = compare(scores, board.family)
@@ -139,8 +134,11 @@ def _within(board: Leaderboard, curves: Curves, axis: str, wanted: Amount) -> st
     below = max((x for x in amounts if x <= wanted.value * NEAR), default=wanted.value)
     above = min((x for x in amounts if x >= wanted.value / NEAR), default=wanted.value)
     sides = [scores_at(curves, x) for x in (below, above)]
-    claimed = [arm for arm in order[1:] if pairs[order[0], arm].claimed]
-    overtaken = [named(axis, arm) for arm in claimed if any(_behind(side, order[0], arm) for side in sides)]
+    overtaken = []
+    for arm in (arm for arm in order[1:] if pairs[order[0], arm].claimed):
+        both = [(side.get(order[0], {}), side.get(arm, {})) for side in sides]
+        if any(sum(one[seed] - two[seed] for seed in one.keys() & two.keys()) < 0 for one, two in both):
+            overtaken.append(named(axis, arm))
     if overtaken:
         return (
             f"There is no recommendation for {wanted}: {named(axis, order[0])} and {listing(overtaken)} change places "
@@ -177,12 +175,6 @@ def _first_of(
     )
 
 
-def _behind(scores: Mapping[str, Scores], first: str, arm: str) -> bool:
-    """Return whether `first` has a lower mean than `arm` over the seeds that both have."""
-    one, two = scores.get(first, {}), scores.get(arm, {})
-    return sum(one[seed] - two[seed] for seed in one.keys() & two.keys()) < 0
-
-
 def _reason_against(board: Leaderboard, axis: str, arm: str) -> str:
     """Return the reason not to recommend an arm that is ahead, such as a higher baseline; "" if there is none."""
     cell = next((cell for cell in board.at(board.budget) if cell.arm == arm), None)
@@ -203,17 +195,13 @@ class Extension:
 
     @property
     def slope(self) -> Estimate:
-        """Return the gain in points for each doubling of compute, by least squares over the three budgets."""
+        """The gain in points for each doubling of compute, by least squares over the three budgets."""
         return t_interval(self._slope(ys) for ys in self.scores.values())
 
     def bend(self, level: float = LEVEL) -> Estimate:
         """Return the gain per doubling between the last two budgets, minus the gain between the first two."""
         one, two = (math.log2(b / a) for a, b in itertools.pairwise(self.amounts))
         return t_interval(((c - b) / two - (b - a) / one for a, b, c in self.scores.values()), level)
-
-    def ends(self) -> dict[int, float]:
-        """Return the score of each seed at the largest budget: the lower bound beyond it."""
-        return {seed: ys[-1] for seed, ys in self.scores.items()}
 
     def line(self, amount: float) -> dict[int, float]:
         """Return the height of each seed's straight line at an amount: the upper bound beyond the largest budget."""
@@ -222,13 +210,13 @@ class Extension:
 
     def band(self, amount: float) -> tuple[float, float]:
         """Return the lower end of the lower bound's 95 % interval, and the upper end of the upper bound's."""
-        low, high = t_interval(self.ends().values()).low, t_interval(self.line(amount).values()).high
+        low, high = t_interval(ys[-1] for ys in self.scores.values()).low, t_interval(self.line(amount).values()).high
         assert low is not None and high is not None  # `extend` requires two seeds
         return low, max(low, min(BEST, high))
 
     @property
     def refusal(self) -> str:
-        """Return why the arm is not extended, as the predicate of a sentence about it; "" if it is extended."""
+        """Why the arm is not extended, as the predicate of a sentence about it; "" if it is extended."""
         slope, bend, slowing = self.slope, self.bend(), self.bend(SLOWING).high
         if slope.low is None or slope.low <= 0:
             return (
@@ -317,7 +305,7 @@ def _worst_case(first: str, extensions: Mapping[str, Extension], amount: float) 
         line = extensions[arm].line(amount)
         return t_interval((ends[seed] - line[seed] for seed in sorted(ends.keys() & line.keys())), level)
 
-    ends = extensions[first].ends()
+    ends = {seed: ys[-1] for seed, ys in extensions[first].scores.items()}
     rivals = [arm for arm in extensions if arm != first]
     level = 1 - (1 - LEVEL) / max(1, len(rivals))
     open_ = [arm for arm in rivals if (margin(arm, level).low or 0.0) <= 0]
@@ -329,7 +317,7 @@ def _worst_case(first: str, extensions: Mapping[str, Extension], amount: float) 
 def _beyond(board: Leaderboard, axis: str, wanted: Amount, far: float) -> str:
     """Return the advice for an amount `far` times the largest budget, by the worst case of `leader_beyond`."""
     arms = {named(axis, arm): points for arm, points in points_by_arm(board, wanted.column).items()}
-    family = board.family.renamed({cell.arm: named(axis, cell.arm) for cell in board.cells})
+    family = replace(board.family, pairs=tuple((named(axis, a), named(axis, b)) for a, b in board.family.pairs))
     lead = leader_beyond(arms, wanted.value, family)
     if lead.refusal:
         return f"There is no recommendation for {wanted}, {far:.3g} times beyond what was measured: {lead.refusal}."

@@ -172,7 +172,7 @@ class TrainingPoint:
 
     @property
     def estimate(self) -> Estimate:
-        """Return the mean over pre-training seeds with its interval."""
+        """The mean over pre-training seeds with its interval."""
         return t_interval([self.scores[seed] for seed in sorted(self.scores)])
 
 
@@ -189,13 +189,12 @@ Kind = Literal["take", "higher", "doubted", "disagree", "undecided", "explorator
 class Verdict:
     """What one measure says of the arms at the largest budget, and its sentence of at most 30 words.
 
-    `best` is the arm with the highest mean, `score` its mean, and `next` the nearest arm: the second best if `best` is
-    ahead of all, else the nearest arm that it is not shown ahead of. `difference` is `best` minus `next` in points,
-    with its interval from `low` to `high`, which are None without an interval; `rivals` are all arms that `best` is
-    not shown ahead of. `detectable` is the smallest true gap that this comparison shows four times in five,
-    `needed_seeds` how many seeds would show a gap as large as `difference`, and `more_seconds` the time of the further
-    ones, as the runs so far took. `scorers` names the scorer of each arm if arms have their own. `names` are the arms
-    as people say them.
+    `best` is the arm with the highest mean, `score` its mean, and `rivals` are all arms that `best` is not shown ahead
+    of. `next` is the nearest of the rivals, or the second best arm if there are none. `difference` is `best` minus
+    `next` in points, with its interval from `low` to `high`, which are None without an interval. `detectable` is the
+    smallest true gap that this comparison shows four times in five, `needed_seeds` how many seeds would show a gap as
+    large as `difference`, and `more_seconds` the time of the further seeds, by the time of the runs so far. `scorers`
+    names the scorer of each arm if arms have their own. `names` are the arms as people say them.
     """
 
     kind: Kind
@@ -302,9 +301,8 @@ class ReportOptions:
 class Results:
     """What a study measured (`frames`), and the comparisons made of it (`boards`, one for each measure).
 
-    The first of the `verdicts` is the verdict of the measure that decides. `missing` maps each unavailable task to the
-    reason. `left_out` names what the data files of an older report do not hold, and `kept` are the bytes of these
-    files, which are copied as they are.
+    The first of the `verdicts` decides. `missing` maps each unavailable task to the reason. `left_out` names what the
+    data files of a report do not hold, and `kept` are the bytes of these files, which are copied as they are.
     """
 
     frames: Frames

@@ -37,10 +37,10 @@ WORD_BASELINES = {
 
 
 def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
-    """Return the verdict of each measure, the one that decides first.
+    """Return the verdict of each measure, the measure that decides first.
 
-    Measures that were named before any score was known come first, then those that treat all arms alike, and then those
-    that the command names first. The first says so if another measure that treats all alike contradicts it.
+    Measures that were named before any score was known come first, then measures that treat all arms alike, then the
+    measures that the command names first. The first verdict says so if a measure that treats all alike contradicts it.
     """
     each = [(board, verdict_of(board, frames.axis)) for board in boards]
     each.sort(key=lambda one: (one[0].family.exploratory, not one[1].alike, _named_at(one[0], frames.record)))
@@ -91,12 +91,12 @@ def verdict_of(board: Leaderboard, axis: str) -> Verdict:
         return replace(verdict, kind="exploratory", sentence=_exploratory(verdict))
     if rivals:
         return replace(verdict, kind="undecided", sentence=_undecided(verdict, board))
-    if doubt := _doubt(board, first):
-        doubted = (
-            f"No recommendation: {_name(verdict, first.arm)} is ahead of the others by "
-            f"{short(_brief(verdict.measure))}, but {doubt}."
-        )
-        return replace(verdict, kind="doubted", sentence=doubted)
+    doubt = "words without any encoder score higher" if below_words(first, words_score(board)) else ""
+    if not doubt and first.gain is not None and not first.gain.claimed:
+        doubt = "it is not shown ahead of its own untrained encoder"
+    if doubt:
+        start = f"No recommendation: {_name(verdict, first.arm)} is ahead of the others"
+        return replace(verdict, kind="doubted", sentence=f"{start} by {short(_brief(verdict.measure))}, but {doubt}.")
     if not alike:
         return replace(verdict, kind="higher", sentence=_higher(verdict))
     return replace(verdict, kind="take", sentence=_take(verdict))
@@ -113,14 +113,12 @@ def detectable(board: Leaderboard, budget: str, pair: Pair) -> float | None:
 
 def _named_at(board: Leaderboard, record: Mapping[str, Any]) -> int:
     """Return the place of a measure among the names of the command; the measure of a plan comes first."""
-    tasks, design = record.get("tasks") or {}, record.get("design") or {}
-    if design.get("measure") == board.suite:
+    if (record.get("design") or {}).get("measure") == board.suite:
         return -1
-    names = [str(name).lower() for name in tasks.get("names") or ()]
+    names = [str(name).lower() for name in (record.get("tasks") or {}).get("names") or ()]
     words = {board.suite.lower(), *(task.lower() for task in board.tasks)}
-    stems = [name.rpartition("/")[2].rpartition(".")[0] for name in names]
-    places = [place for place, both in enumerate(zip(names, stems, strict=True)) if words & set(both)]
-    return min(places, default=len(names))
+    places = (i for i, name in enumerate(names) if words & {name, name.rpartition("/")[2].rpartition(".")[0]})
+    return next(places, len(names))
 
 
 # -- doubts: words without an encoder, or an encoder without training, may do as well
@@ -134,14 +132,6 @@ def words_score(board: Leaderboard) -> float | None:
 def below_words(cell: Cell, word_score: float | None) -> bool:
     """Return whether the baseline on words alone has a higher mean than an arm; there may be no such baseline."""
     return word_score is not None and cell.estimate.mean < word_score
-
-
-def _doubt(board: Leaderboard, cell: Cell) -> str:
-    """Return the reason not to recommend an arm that is ahead of all others; "" if there is none."""
-    if below_words(cell, words_score(board)):
-        return "words without any encoder score higher"
-    unshown = cell.gain is not None and not cell.gain.claimed
-    return "it is not shown ahead of its own untrained encoder" if unshown else ""
 
 
 def caveat(board: Leaderboard, budget: str, arms: Iterable[str], names: Mapping[str, str], noun: str) -> str:
@@ -228,14 +218,12 @@ def _exploratory(verdict: Verdict) -> str:
 def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
     """Return the verdict of the deciding measure as contradicted by a pair of another one that treats all alike."""
     measures = [(verdict.measure, _brief(short(verdict.measure))) for verdict in (first, other)]
-    sentence = _fitting(
-        *(
-            f"The measures disagree: by {short(a)} {_name(first, first.best)} is ahead of all others, by {short(b)} "
-            f"{_name(other, pair.a)} is ahead of it."
-            for a, b in zip(*measures, strict=True)
-        )
+    one, two = _name(first, first.best), _name(other, pair.a)
+    sentences = (
+        f"The measures disagree: by {short(a)} {one} is ahead of all others, by {short(b)} {two} is ahead of it."
+        for a, b in zip(*measures, strict=True)
     )
-    return replace(first, kind="disagree", sentence=sentence)
+    return replace(first, kind="disagree", sentence=_fitting(*sentences))
 
 
 def _undecided(verdict: Verdict, board: Leaderboard) -> str:
@@ -244,7 +232,14 @@ def _undecided(verdict: Verdict, board: Leaderboard) -> str:
     higher = all(below_words(cell, word_score) for cell in board.at(board.budget))
     but = ", and words without any encoder score higher" if higher else ""
     if verdict.detectable is None:
-        return f"Not decided by {measure}{but}: {_why_no_interval(verdict)}."
+        least = 1 + math.ceil(LEAST_DF / max(1, len(verdict.names) - 1))
+        why = "the arms score the same in every seed"
+        if verdict.seeds < 1:
+            why = "the arms have no seed in common"
+        elif verdict.seeds < least:
+            give = "gives" if verdict.seeds == 1 else "give"
+            why = f"{_seeds(verdict.seeds)} {give} no interval, {_seeds(least)} would"
+        return f"Not decided by {measure}{but}: {why}."
     among = [_name(verdict, arm) for arm in (verdict.best, *verdict.rivals)]
     which = f" {' or '.join(among)};" if len(among) == 2 < len(verdict.names) else ""
     design = f"looks at up to {plan.most} seeds" if plan is not None else _seeds(verdict.seeds)
@@ -277,15 +272,6 @@ def seconds_text(seconds: float) -> str:
         if seconds >= 1.5 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def _why_no_interval(verdict: Verdict) -> str:
-    if verdict.seeds < 1:
-        return "the arms have no seed in common"
-    least = 1 + math.ceil(LEAST_DF / max(1, len(verdict.names) - 1))
-    if verdict.seeds < least:
-        return f"{_seeds(verdict.seeds)} {'gives' if verdict.seeds == 1 else 'give'} no interval, {_seeds(least)} would"
-    return "the arms score the same in every seed"
 
 
 def _seeds(count: int) -> str:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import plural
 from workbench.report import charts, data_files, drawing, recommendation
 from workbench.report.charts import Chart
-from workbench.report.comparison import every_metric
 from workbench.report.formatting import capital, clean, seeds, short
 from workbench.report.load.arm_names import UNTRAINED, arm_name
 from workbench.report.load.run_files import FINISHED, flatten
@@ -28,20 +27,18 @@ from workbench.report.results import (
     Cell,
     Leaderboard,
     Pair,
-    ReportOptions,
     Results,
     Verdict,
     seeds_to_decide,
     spending_ratios,
 )
+from workbench.report.statistics.group_sequential import NOTHING
 from workbench.report.statistics.intervals import Estimate
-from workbench.report.statistics.paired_comparison import SHARE_IN_WORDS, moved_by_arithmetic
+from workbench.spec import published
 from workbench.spec.parts import CONVENTIONS
-from workbench.spec.published import finding, points_of
 from workbench.store.atomic import sweep_old, write_together
 
 if TYPE_CHECKING:
-    from workbench.report.load.study_tables import Frames
     from workbench.store.run_store import RunStore
 
 log = logging.getLogger("workbench")
@@ -53,31 +50,14 @@ WIDE, NARROW, PANEL = (700, 400), (358, 225), (330, 210)  # CSS pixels
 OPEN_CURVES = 6  # figures of training curves that are not folded
 
 
-def write(
-    store: RunStore, record: str, out: Path, missing: Mapping[str, str], options: ReportOptions,
-    loaded: Frames | None = None,
-) -> Path:  # fmt: skip
-    """Write the page and its data files; the parameters and errors are those of `workbench.report.write`."""
-    results = data_files.from_store(store, record, missing, options, loaded)
-    page, prefix = place_of_files(out)
-    _warn_of_replaced(page.parent / f"{prefix}runs.csv", results, store)
-    return write_results(results, out)
-
-
-def write_again(folder: Path, out: Path | None, options: ReportOptions) -> Path:
-    """Draw a report again from its data files, given by its folder or its page. Raises InputError, OSError."""
-    page, prefix = place_of_files(folder)
-    return write_results(data_files.from_folder(page.parent, options, prefix), out or folder)
-
-
 def place_of_files(out: Path) -> tuple[Path, str]:
     """Return the path of the page, given itself or its folder, and how the names of the files beside it begin."""
     page = out if out.suffix == ".html" else out / "index.html"
     return page, "" if page.name == "index.html" else f"{page.stem}-"
 
 
-def write_results(results: Results, out: Path) -> Path:
-    """Write the page and the data files of results. Returns the path of the page."""
+def write(results: Results, out: Path) -> Path:
+    """Write the page and the data files of results. Returns the path of the page. Raises OSError if the disk fails."""
     page, prefix = place_of_files(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(page.parent)
@@ -98,16 +78,17 @@ def files_beside(results: Results) -> dict[str, bytes]:
     return files
 
 
-def _warn_of_replaced(table: Path, results: Results, store: RunStore) -> None:
+def warn_of_replaced(results: Results, out: Path, store: RunStore) -> None:
     """Log a warning if an existing report lists runs that this one does not, as a report on another store may."""
+    page, prefix = place_of_files(out)
     before: set[Any] = set()
     # Nothing is read if there is no table, or if it is not one of a report.
-    with suppress(OSError, ValueError, csv.Error), table.open(newline="", encoding="utf-8") as file:
+    with suppress(OSError, ValueError, csv.Error), (page.parent / f"{prefix}runs.csv").open(encoding="utf-8") as file:
         before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
     if before - {run["run_id"] for run in results.frames.rows("runs")}:
         log.warning(
             "the report in %s has runs that are not in %s, and is replaced by this one; give another folder with "
-            "--out to keep both", table.parent, store.root,
+            "--out to keep both", page.parent, store.root,
         )  # fmt: skip
 
 
@@ -130,17 +111,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measure:
-    """What the page shows of one board: its verdict, its arms, and the limits of their small drawings."""
+    """One board on the page: its verdict, its name for people, its arms, and the limits of their small drawings."""
 
     board: Leaderboard
     verdict: Verdict
+    name: str
     limits: tuple[float, float]
     cells: Sequence[Cell]
-
-    @property
-    def name(self) -> str:
-        """Return what people call the measure."""
-        return capital(self.verdict.measure)
 
 
 class Page:
@@ -153,11 +130,14 @@ class Page:
         self.boards = results.by_verdict  # the deciding measure first
         self.looks = drawing.looks(results)
         self.charts: dict[str, Chart] = {}  # all that the page shows, by name
-        self.answer = str(next(iter(results.verdicts), facts.no_scores(self.frames)))
+        self.answer = results.verdicts[0].sentence if results.verdicts else facts.no_scores(self.frames)
         self.measures = [
-            Measure(board, verdict, charts.forest(results, board, "").limits, board.at(board.budget))
+            Measure(board, verdict, capital(verdict.measure), charts.forest(results, board, "").limits,
+                    board.at(board.budget))
             for board, verdict in zip(self.boards, results.verdicts, strict=True)
-        ]
+        ]  # fmt: skip
+        finding = published.finding(self.frames.axis.split(",")[0], results.arms)
+        self.finding = finding.text.removeprefix("grey: ") if finding is not None else ""  # in the paper, on this axis
         self.facts = facts.facts(self.frames, self.boards)
         self.time_note = facts.time_note(self.frames)
         self.environments = facts.environments(self.frames)
@@ -171,10 +151,6 @@ class Page:
         one = len(conventions) == 1 and conventions <= set(CONVENTIONS)
         self.counted = conventions.pop() if one else "paper"  # the convention of FLOPs in the table of runs
 
-    def file(self, name: str) -> str:
-        """Return the address of a data file."""
-        return self.prefix + name
-
     def title(self, arm: str) -> str:
         """Return the name of an arm that people say."""
         return self.results.titles.get(arm, arm)
@@ -184,9 +160,9 @@ class Page:
         look = self.looks.get(arm)
         return look.classes if look else "q"
 
-    def bar(self, measure: Measure, estimate: Estimate, arm: str) -> str:
-        """Return the small drawing of a mean with its interval."""
-        return drawing.bar(estimate.mean, estimate.half, measure.limits, self.look(arm))
+    def bar(self, estimate: Estimate, limits: tuple[float, float], arm: str, zero: bool = False) -> str:
+        """Return the small drawing of a mean with its interval, with a line at zero for a difference."""
+        return drawing.bar(estimate.mean, estimate.half, limits, self.look(arm), zero) if estimate.n else ""
 
     # -- the first screen
 
@@ -212,16 +188,13 @@ class Page:
         if not self.boards:
             return []
         board = self.boards[0]
-        cells = board.at(board.budget)
+        cells, pairs = board.at(board.budget), board.pairs[board.budget]
         parts = [seeds([cell.estimate.n for cell in cells]), board.budget]
-        family = board.families.get(board.budget)
-        if family is not None and family.pairs:
-            pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
-            decided = sum(pair.compared.claimed for pair in pairs)
-            parts.append(f"{decided} of {plural(len(pairs), 'declared comparison')} decided")
+        decided = sum(pair.compared.claimed for pair in pairs)  # of declared pairs alone, if any were declared
+        if board.family.pairs:
+            declared = sum(pair.compared.declared for pair in pairs)
+            parts.append(f"{decided} of {plural(declared, 'declared comparison')} decided")
         elif len(cells) > 1:
-            pairs = list(board.pairs[board.budget])
-            decided = sum(pair.compared.claimed for pair in pairs)
             parts.append(f"{decided:,} of {len(pairs):,} pairs told apart, none declared beforehand")
         gap = self.results.verdicts[0].detectable
         if gap is not None:
@@ -239,23 +212,19 @@ class Page:
 
     # -- comparisons
 
-    def pairs(self, board: Leaderboard, declared: bool) -> list[Row]:
-        """Return the rows of comparisons, the largest budget first: declared ones, or all others."""
-        rows = []
-        for budget in reversed(board.budgets):
-            family = board.families.get(budget)
-            has_family = family is not None and bool(family.pairs)
-            for pair in board.pairs[budget]:
-                if (has_family and pair.compared.declared) == declared:
-                    rows.append(self._pair(board, budget, pair))
-        return rows if declared else rows[:MOST_PAIRS]
+    def chosen(self, board: Leaderboard, declared: bool) -> list[tuple[str, Pair]]:
+        """Return the budget and arms of comparisons, the largest budget first: declared ones, or all others."""
+        return [
+            (budget, pair)
+            for budget in reversed(board.budgets)
+            for pair in board.pairs[budget]
+            if (pair.compared.declared and bool(board.families.get(budget, NOTHING).pairs)) == declared
+        ]
 
-    def pair_count(self, board: Leaderboard, declared: bool) -> int:
-        """Return the number of comparisons; `pairs` returns the first ones of them."""
-        return sum(
-            bool(family and family.pairs and pair.compared.declared) == declared
-            for budget in board.budgets for family in (board.families.get(budget),) for pair in board.pairs[budget]
-        )  # fmt: skip
+    def pairs(self, board: Leaderboard, declared: bool) -> list[Row]:
+        """Return the rows of comparisons: declared ones, or the first of all others."""
+        chosen = self.chosen(board, declared)
+        return [self._pair(board, budget, pair) for budget, pair in (chosen if declared else chosen[:MOST_PAIRS])]
 
     def _pair(self, board: Leaderboard, budget: str, pair: Pair) -> Row:
         compared, estimate = pair.compared, pair.compared.estimate
@@ -276,11 +245,6 @@ class Page:
         """Return the range of the small drawings of differences."""
         ends = [e.mean + sign * (e.half or 0.0) for row in rows if (e := row["estimate"]).n for sign in (-1, 1)]
         return min([0.0, *ends]), max([1.0, *ends])
-
-    def gap_bar(self, row: Row, limits: tuple[float, float]) -> str:
-        """Return the small drawing of a difference with its interval and a line at zero."""
-        e = row["estimate"]
-        return drawing.bar(e.mean, e.half, limits, self.look(row["pair"].a), zero=True) if e.n else ""
 
     @cached_property
     def cautions(self) -> list[Caution]:
@@ -351,39 +315,6 @@ class Page:
                 "baselines": {name: values.get(task) for name, values in board.baselines.items()},
             })  # fmt: skip
         return rows
-
-    def metric_rows(self, measure: Measure) -> list[Any]:
-        """Return every metric on every split, of tasks that have more than one."""
-        board = measure.board
-        return every_metric(self.frames.rows("other"), measure.cells, board.metrics, board.statistic)
-
-    def scoring_notes(self, board: Leaderboard) -> list[str]:
-        """Return the sentences on what intervals cover, and on how sentences or tagged words were scored."""
-        return facts.notes(board, self.frames)
-
-    def arithmetic_note(self, board: Leaderboard) -> str:
-        """Return how far means would move with the same seeds on other arithmetic; "" if the noise is unknown."""
-        noise = next(iter(board.noise.get(board.budget, ())), None)
-        if noise is None or not noise.paired or not noise.n:
-            return ""
-        moved = moved_by_arithmetic(noise.paired, noise.n)
-        return (
-            f"With the same {seeds([noise.n])} on another kind of arithmetic, such as another processor, "
-            f"the mean of an arm would move by about {moved:.2f} points and a difference by {math.sqrt(2) * moved:.2f} "
-            f"(one standard deviation; {SHARE_IN_WORDS}). The intervals contain this noise."
-        )
-
-    def published(self, board: Leaderboard) -> list[Row]:
-        """Return published scores that are comparable with a board."""
-        return [
-            {"name": p.name, "score": p.score, "flops": p.flops, "source": p.source}
-            for p in (*points_of(board.label, board.tasks), *board.measured)
-        ]
-
-    def finding(self) -> str:
-        """Return the paper's result on this axis; "" if it has none."""
-        found = finding(self.frames.axis.split(",")[0], self.results.arms)
-        return found.text.removeprefix("grey: ") if found is not None else ""
 
     # -- spending
 

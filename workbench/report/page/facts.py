@@ -12,6 +12,7 @@ from workbench.report.load.run_files import FINISHED, number, part
 from workbench.report.load.study_tables import Frames
 from workbench.report.results import Leaderboard, compute_text
 from workbench.report.statistics.intervals import FEW_ITEMS
+from workbench.report.statistics.paired_comparison import SHARE_IN_WORDS, moved_by_arithmetic
 from workbench.spec.parts import size_in_words
 from workbench.spec.published import BABYLM, BABYLM_NOTE
 from workbench.spec.scoring import ZERO_SHOT, label_of_tasks
@@ -148,7 +149,32 @@ def notes(board: Leaderboard, frames: Frames) -> list[str]:
         return [covers(board), *(f"{task}: {scorer}." for task, scorer in ways)]
     if board.suite not in ZERO_SHOT:
         return [covers(board)]
-    return [covers(board), *_scorers(board, rows), *_ties(rows), *_published(board)]
+    cells = [*board.cells, *([board.untrained] if board.untrained else [])]
+    arms = {run: cell.arm for cell in cells for run in cell.runs}
+    arms_of: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["run_id"] in arms:
+            arms_of.setdefault(str(row["scorer"]), {})[arms[row["run_id"]]] = None
+    scorers = listing([f"{scorer} ({listing(list(scored))})" for scorer, scored in arms_of.items()])
+    apart = (
+        " Scorers differ between objectives, so a difference here may be due to the scorer and not to the encoder; "
+        "linear probes and fine-tuning treat all encoders alike."
+    )
+    texts = [f"Sentences are scored by {scorers}.{apart if len(arms_of) > 1 else ''}"] if arms_of else []
+    pairs, ties = sum(int(row["test_rows"]) for row in rows), sum(int(row["ties"]) for row in rows)
+    if ties:
+        some = f"{ties:,} of {plural(pairs, 'pair')}, over all runs, {'has' if ties == 1 else 'have'}"
+        texts.append(f"{some} the same score for both sentences; each counts half.")
+    elif pairs:
+        texts.append("In no pair do both sentences have the same score.")
+    if "blimp-filtered" in board.tasks:
+        sizes = dict.fromkeys(point.data for point in BABYLM)
+        each = [(size, [f"{p.name} {p.blimp:.1f} ({p.year})" for p in BABYLM if p.data == size]) for size in sizes]
+        published = "; ".join(f"from {size} words {listing(points)}" for size, points in each)
+        sources = listing(list(dict.fromkeys(point.source for point in BABYLM)))
+        start = "Published on the filtered pairs by BabyLM's organisers"
+        texts.append(f"{start}: {published}. {BABYLM_NOTE} ({sources}).")
+    return [covers(board), *texts]
 
 
 def covers(board: Leaderboard) -> str:
@@ -166,39 +192,14 @@ def covers(board: Leaderboard) -> str:
     )
 
 
-def _scorers(board: Leaderboard, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence on the scorer of each arm, with a caution if scorers differ."""
-    cells = [*board.cells, *([board.untrained] if board.untrained else [])]
-    arms = {run: cell.arm for cell in cells for run in cell.runs}
-    arms_of: dict[str, dict[str, None]] = {}
-    for row in rows:
-        if row["run_id"] in arms:
-            arms_of.setdefault(str(row["scorer"]), {})[arms[row["run_id"]]] = None
-    each = [f"{scorer} ({listing(list(scored))})" for scorer, scored in arms_of.items()]
-    if len(each) < 2:
-        return [f"Sentences are scored by {text}." for text in each]
-    return [
-        f"Sentences are scored by {listing(each)}. Scorers differ between objectives, so a difference here may be due "
-        f"to the scorer and not to the encoder; linear probes and fine-tuning treat all encoders alike."
-    ]
-
-
-def _ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence on the number of pairs with tied scores."""
-    pairs, ties = sum(int(row["test_rows"]) for row in rows), sum(int(row["ties"]) for row in rows)
-    if not ties:
-        return ["In no pair do both sentences have the same score."] if pairs else []
-    some = f"{ties:,} of {plural(pairs, 'pair')}, over all runs, {'has' if ties == 1 else 'have'}"
-    return [f"{some} the same score for both sentences; each counts half."]
-
-
-def _published(board: Leaderboard) -> list[str]:
-    """Return the published scores on the filtered BLiMP pairs, if they are among the tasks."""
-    if "blimp-filtered" not in board.tasks:
-        return []
-    scores = [
-        f"from {size} words {listing([f'{p.name} {p.blimp:.1f} ({p.year})' for p in BABYLM if p.data == size])}"
-        for size in dict.fromkeys(point.data for point in BABYLM)
-    ]
-    sources = listing(list(dict.fromkeys(point.source for point in BABYLM)))
-    return [f"Published on the filtered pairs by BabyLM's organisers: {'; '.join(scores)}. {BABYLM_NOTE} ({sources})."]
+def arithmetic_note(board: Leaderboard) -> str:
+    """Return how far means would move with the same seeds on other arithmetic; "" if the noise is unknown."""
+    noise = next(iter(board.noise.get(board.budget, ())), None)
+    if noise is None or not noise.paired or not noise.n:
+        return ""
+    moved = moved_by_arithmetic(noise.paired, noise.n)
+    return (
+        f"With the same {seeds([noise.n])} on another kind of arithmetic, such as another processor, the mean of an "
+        f"arm would move by about {moved:.2f} points and a difference by {math.sqrt(2) * moved:.2f} (one standard "
+        f"deviation; {SHARE_IN_WORDS}). The intervals contain this noise."
+    )

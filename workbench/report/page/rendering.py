@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench.report import drawing, formatting
+from workbench.report.comparison import every_metric
+from workbench.report.page import facts
 from workbench.report.page.facts import known
+from workbench.spec.published import points_of
 from workbench.store.atomic import dumps, sweep_old, write_together
 
 if TYPE_CHECKING:
@@ -69,6 +72,10 @@ def environment(folder: Path = TEMPLATES) -> Environment:
         "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
     }  # fmt: skip
     templates.tests["known"] = known
+    templates.globals |= {
+        "notes": facts.notes, "arithmetic_note": facts.arithmetic_note, "every_metric": every_metric,
+        "points_of": points_of,
+    }  # fmt: skip
     return templates
 
 
