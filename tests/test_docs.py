@@ -46,7 +46,7 @@ def test_settings_in_the_text_can_be_set(page: Path) -> None:
         assert known, f"{page.name}: --set {key}"
         of_the_page = key.startswith("options.") or key == "start.from"  # its own words and folders
         if value and value == value.lower() and not of_the_page:
-            presets.resolve("small", run_spec.parse_overrides([f"{key}={value}"]))
+            presets.resolve("small", run_spec.overrides_of(run_spec.split_settings([f"{key}={value}"])))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -26,7 +26,7 @@ from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind, prepare
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import parse_overrides
+from workbench.spec.run_spec import overrides_of, split_settings
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="key=value")
     parser.add_argument("--objective", action="append")
     chosen = parser.parse_args()
-    keys: dict[str, Any] = {"budget.steps": chosen.steps, **parse_overrides(chosen.set)}
+    keys: dict[str, Any] = {"budget.steps": chosen.steps, **overrides_of(split_settings(chosen.set))}
     result = here() | {"rows": []}
     for name in chosen.objective or objectives.names():
         found = {}

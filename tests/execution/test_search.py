@@ -29,8 +29,8 @@ from workbench.execution.search import (
 )
 from workbench.execution.study import job_of
 from workbench.spec import experiment, presets
-from workbench.spec.axes import Range, grid, parse_over
-from workbench.spec.run_spec import value_at
+from workbench.spec.axes import Range, grid, space_of
+from workbench.spec.run_spec import split_settings, value_at
 
 SPACE = {
     "optim.lr": Range(1e-4, 1e-2, log=True, whole=False),
@@ -145,7 +145,7 @@ def test_an_option_is_searched_for_the_objectives_that_have_it() -> None:
     ],
 )
 def test_a_trial_is_the_run_that_a_list_of_values_gives(text: str, proposed: str | float | None) -> None:
-    base, space = presets.resolve("nano"), parse_over([text])
+    base, space = presets.resolve("nano"), space_of(split_settings([text], "--over"))
     [key] = space
     expected = job_of(grid(None, space, None, base), base, 1, ["rtd"]).specs[0]
     [arm] = search_job(grid(None, space, None, base), base, Search(space, 1), ["rtd"]).specs

@@ -9,26 +9,31 @@ from hypothesis import strategies as st
 from workbench.errors import InputError
 from workbench.execution.study import job_of
 from workbench.spec import presets
-from workbench.spec.axes import Range, grid, parse_over, unit_of
+from workbench.spec.axes import Range, grid, space_of, unit_of
 from workbench.spec.experiment import Experiment
-from workbench.spec.run_spec import RunSpec, value_at
+from workbench.spec.run_spec import RunSpec, split_settings, value_at
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
 
 
 def test_cells_that_are_one_run_are_one_run() -> None:
-    found = grid(None, parse_over(["generator.width=0.25,0.5", "generator.kind=transformer,unigram"]), None, NANO)
+    found = grid(
+        None,
+        space_of(split_settings(["generator.width=0.25,0.5", "generator.kind=transformer,unigram"], "--over")),
+        None,
+        NANO,
+    )
     assert len(job_of(found, NANO, 1, []).specs) == 3
 
 
 def test_a_cell_that_cannot_be_is_named() -> None:
-    found = grid(None, parse_over(["tying=none,all", "generator.width=0.5"]), None, NANO)
+    found = grid(None, space_of(split_settings(["tying=none,all", "generator.width=0.5"], "--over")), None, NANO)
     with pytest.raises(InputError, match=r"tying=all, generator\.width=0\.5"):
         job_of(found, NANO, 1, [])
 
 
 def test_values_and_ranges() -> None:
-    assert parse_over(["tying=none, all", "optim.lr=1e-4..1e-3:log", "batch.size=16..64"]) == {
+    assert space_of(split_settings(["tying=none, all", "optim.lr=1e-4..1e-3:log", "batch.size=16..64"], "--over")) == {
         "tying": ("none", "all"),
         "optim.lr": Range(1e-4, 1e-3, log=True, whole=False),
         "batch.size": Range(16, 64, log=False, whole=True),
@@ -54,27 +59,29 @@ def test_values_and_ranges() -> None:
 )
 def test_words_that_say_nothing_are_refused(words: list[str], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        parse_over(words)
+        space_of(split_settings(words, "--over"))
 
 
 def test_an_axis_takes_other_values_or_joins_others() -> None:
-    narrower = grid("generator-size", parse_over(["generator.width=0.5,1"]), None, NANO)
+    narrower = grid("generator-size", space_of(split_settings(["generator.width=0.5,1"], "--over")), None, NANO)
     assert (narrower.name, narrower.axis) == ("generator-size", "generator.width")
-    joined = grid("generator-size", parse_over(["optim.lr=1e-3,2e-3"]), None, NANO)
+    joined = grid("generator-size", space_of(split_settings(["optim.lr=1e-3,2e-3"], "--over")), None, NANO)
     assert (joined.name, joined.axis) == ("generator-size-over-optim-lr", "generator.width,optim.lr")
     runs: list[RunSpec] = list(joined.runs(NANO, 1))
     assert {(value_at(run, "generator.width"), value_at(run, "optim.lr")) for run in runs} >= {(0.125, 2e-3)}
     with pytest.raises(InputError, match="generator-size, or --over"):
         grid(None, {}, None, NANO)
     with pytest.raises(InputError, match="contradict"):
-        grid(None, parse_over(["objective=rtd,bert-mlm"]), None, NANO, ["rtd"])
+        grid(None, space_of(split_settings(["objective=rtd,bert-mlm"], "--over")), None, NANO, ["rtd"])
 
 
 @given(st.floats(1e-9, 1e9), st.floats(1.01, 1e6), st.booleans())
 def test_a_range_is_printed_as_it_is_typed(low: float, factor: float, log: bool) -> None:
-    [written] = parse_over([f"optim.lr={low:g}..{low * factor:g}{':log' if log else ''}"]).values()
+    [written] = space_of(
+        split_settings([f"optim.lr={low:g}..{low * factor:g}{':log' if log else ''}"], "--over")
+    ).values()
     assert isinstance(written, Range) and (written.low, written.log) == (float(f"{low:g}"), log)
-    assert parse_over([f"optim.lr={written}"]) == {"optim.lr": written}
+    assert space_of(split_settings([f"optim.lr={written}"], "--over")) == {"optim.lr": written}
 
 
 @pytest.mark.parametrize(
@@ -95,8 +102,13 @@ def test_the_unit_is_the_commands_then_the_files_then_the_budgets(
 
 
 def test_a_question_of_ones_own_axes_names_them_and_what_is_equal() -> None:
-    several = grid(None, parse_over(["tying=none,all", "optim.lr=1,2", "batch.size=1,2"]), "tokens", NANO)
+    several = grid(
+        None, space_of(split_settings(["tying=none,all", "optim.lr=1,2", "batch.size=1,2"], "--over")), "tokens", NANO
+    )
     assert several.question == "At an equal number of tokens, which tying, optim.lr and batch.size does best?"
-    assert grid(None, parse_over(["tying=none,all"]), "none", NANO).question == "Which tying does best?"
+    assert (
+        grid(None, space_of(split_settings(["tying=none,all"], "--over")), "none", NANO).question
+        == "Which tying does best?"
+    )
     with pytest.raises(InputError, match="--match 'watts' is not one of steps, tokens, words, flops, seconds, none"):
-        grid(None, parse_over(["tying=none,all"]), "watts", NANO)
+        grid(None, space_of(split_settings(["tying=none,all"], "--over")), "watts", NANO)

@@ -49,8 +49,8 @@ def test_rows_never_pick_more_than_their_slots(length: int, rate: float, data: s
 
 
 def test_override_takes_the_type_of_its_field() -> None:
-    overrides = run_spec.parse_overrides(
-        ["optim.lr=1e-4", "encoder.embedding=unset", "data.corpus=a.txt, b.txt", "seed=7"]
+    overrides = run_spec.overrides_of(
+        run_spec.split_settings(["optim.lr=1e-4", "encoder.embedding=unset", "data.corpus=a.txt, b.txt", "seed=7"])
     )
     run = presets.resolve("small", overrides)
     assert (run.optim.lr, run.encoder.embedding, run.data.corpus, run.seed) == (1e-4, None, ("a.txt", "b.txt"), 7)
@@ -72,15 +72,15 @@ def test_override_takes_the_type_of_its_field() -> None:
 )
 def test_override_that_cannot_be_read(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        run_spec.parse_overrides([text])
+        run_spec.overrides_of(run_spec.split_settings([text]))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_override_given_twice() -> None:
-    assert run_spec.parse_overrides(["seed=1", "seed=1"]) == {"seed": "1"}
+    assert run_spec.overrides_of(run_spec.split_settings(["seed=1", "seed=1"])) == {"seed": "1"}
     with pytest.raises(InputError, match="seed is given twice, as '1' and '2'; keep one"):
-        run_spec.parse_overrides(["seed=1", "seed=2"])
+        run_spec.overrides_of(run_spec.split_settings(["seed=1", "seed=2"]))
 
 
 @pytest.mark.parametrize(

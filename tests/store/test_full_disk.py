@@ -21,13 +21,13 @@ from workbench.execution import babylm_export
 from workbench.models.encoder import build_encoder
 from workbench.models.export import export
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec, parse_overrides
+from workbench.spec.run_spec import RunSpec, overrides_of, split_settings
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import copy_files, disk_errors, free
 from workbench.store.cache import staged
 from workbench.store.run_store import RunStore
 
-SPEC: RunSpec = resolve("nano", parse_overrides(list(TINY)))
+SPEC: RunSpec = resolve("nano", overrides_of(split_settings(list(TINY))))
 
 
 def told(error: OSError, path: Path) -> None:

@@ -7,9 +7,12 @@ matplotlib; all three read the same `Chart`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import numpy as np
 
 from workbench.report.comparison import points_by_budget
 from workbench.report.formatting import capital
@@ -99,12 +102,12 @@ class Chart:
 
     @property
     def label(self) -> str:
-        """Return what is drawn, with its unit."""
+        """What is drawn, with its unit."""
         return self.title if self.unit in ("", "score") else f"{self.title}, {self.unit}"
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Return the lowest and highest value to show: all means, seeds and levels, and intervals up to a point.
+        """The lowest and highest value to show: all means, seeds and levels, and intervals up to a point.
 
         An interval that is much wider than everything else is cut off, since it would flatten the rest.
         """
@@ -123,24 +126,12 @@ class Chart:
         return low - pad, high + pad
 
 
-def several_amounts(board: Leaderboard) -> bool:
-    """Return whether most arms of a board have scores at more than one amount of compute."""
-    amounts: dict[str, int] = {}
-    for one in board.points or board.cells:
-        amounts[one.arm] = amounts.get(one.arm, 0) + 1
-    return 2 * sum(number > 1 for number in amounts.values()) > len(board.arms)
-
-
 def main(results: Results, board: Leaderboard, name: str) -> Chart:
-    """Return the main figure of a board: score against compute, or the forest of means if all spent one amount."""
-    if several_amounts(board):
+    """Return the main figure of a board: score against compute, or the forest of means if arms spent one amount."""
+    amounts = Counter(one.arm for one in board.points or board.cells)
+    if 2 * sum(number > 1 for number in amounts.values()) > len(board.arms):
         return against(results, board, name)
     return forest(results, board, name, FIRST_SCREEN if len(board.at(board.budget)) > 16 else MOST_ARMS)
-
-
-def title_of(board: Leaderboard) -> str:
-    """Return the measure of a board as people say it."""
-    return capital(spoken(board.suite, board.tasks))
 
 
 def unit_of(board: Leaderboard) -> str:
@@ -165,22 +156,24 @@ def forest(results: Results, board: Leaderboard, name: str, most: int = MOST_ARM
         for cell in drawn
     )  # fmt: skip
     return Chart(
-        name, "forest", title_of(board), unit_of(board), series, levels=levels(board), left_out=len(cells) - len(drawn)
+        name,
+        "forest",
+        capital(spoken(board.suite, board.tasks)),
+        unit_of(board),
+        series,
+        levels=levels(board),
+        left_out=len(cells) - len(drawn),
     )
 
 
 def levels(board: Leaderboard) -> tuple[Level, ...]:
     """Return what scores are compared with: untrained encoders, and a baseline on words alone or chance."""
-    result = []
-    if board.untrained is not None:
-        e = board.untrained.estimate
-        result.append(Level("untrained encoders", e.mean, e.half))
-    for baseline in ("bag-of-words", "word-lookup", "tf-idf", "nearest-overlap", "majority", "chance"):
-        value = board.baseline(baseline)
-        if value is not None:
-            result.append(Level(baseline.replace("-", " "), value))
-            break
-    return tuple(result)
+    names = ("bag-of-words", "word-lookup", "tf-idf", "nearest-overlap", "majority", "chance")
+    baselines = ((name.replace("-", " "), board.baseline(name)) for name in names)
+    first = next((Level(title, value) for title, value in baselines if value is not None), None)
+    untrained = board.untrained.estimate if board.untrained is not None else None
+    bare = Level("untrained encoders", untrained.mean, untrained.half) if untrained is not None else None
+    return tuple(level for level in (bare, first) if level is not None)
 
 
 def against(results: Results, board: Leaderboard, name: str) -> Chart:
@@ -202,8 +195,8 @@ def against(results: Results, board: Leaderboard, name: str) -> Chart:
     axes = tuple(dict.fromkeys(
         axis for axis in axes if all(math.isfinite(x) and x > 0 for one in series for x in one.x[axis])
     )) or (convention,)  # fmt: skip
-    return Chart(name, "lines", title_of(board), unit_of(board), tuple(series), axes, True, levels(board),
-                 max(0, len(arms) - MOST_ARMS))  # fmt: skip
+    title, left_out = capital(spoken(board.suite, board.tasks)), max(0, len(arms) - MOST_ARMS)
+    return Chart(name, "lines", title, unit_of(board), tuple(series), axes, True, levels(board), left_out)
 
 
 def _line(arm: str, title: str, points: Sequence[Cell | TrainingPoint], marks: tuple[str, ...]) -> Series:
@@ -221,8 +214,6 @@ def curves(results: Results, every_budget: bool = False, points: int = GRID) -> 
     The curves of the largest budget are shown, or of every budget, each on so many points; between two logged rows a
     value is linear.
     """
-    import numpy as np
-
     table = results.frames.curves
     if table.empty:
         return []
@@ -264,7 +255,11 @@ def curves(results: Results, every_budget: bool = False, points: int = GRID) -> 
             }
             rows = {seed: values for seed, values in rows.items() if values is not None}
             if rows:
-                charts[metric].append(_curve(arm, title, x, rows, keep_seeds))
+                means = [t_interval(column) for column in np.array(list(rows.values())).T.tolist()]
+                own_lines = {seed: tuple(row.tolist()) for seed, row in rows.items()} if keep_seeds else {}
+                charts[metric].append(
+                    Series(arm, title, x, tuple(e.mean for e in means), tuple(e.half for e in means), own_lines)
+                )
     convention = results.by_verdict[0].convention() if results.by_verdict else "matmul"
     axes = ("tokens", "steps", "seconds", f"flops_{convention}")
     made = [
@@ -284,19 +279,8 @@ def _amount_columns(table: Any) -> dict[str, str]:
 
 def _on(grid: Any, steps: Any, values: Any) -> Any:
     """Return the values at other steps; None if a run never logged the metric."""
-    import numpy as np
-
     known = np.isfinite(values)
     return np.interp(grid, steps[known], values[known]) if known.any() else None
-
-
-def _curve(arm: str, title: str, x: Mapping[str, tuple[float, ...]], rows: Mapping[str, Any], seeds: bool) -> Series:
-    import numpy as np
-
-    values = np.array(list(rows.values()))
-    estimates = [t_interval(values[:, i].tolist()) for i in range(values.shape[1])]
-    own = {seed: tuple(row.tolist()) for seed, row in rows.items()} if seeds else {}
-    return Series(arm, title, x, tuple(e.mean for e in estimates), tuple(e.half for e in estimates), own)
 
 
 def sparkline(results: Results, run_id: str, most: int = 24) -> list[tuple[float, float]]:

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.errors import plural
 from workbench.report.load.arm_names import UNTRAINED
 from workbench.report.load.run_files import END
 from workbench.report.load.study_tables import AMOUNTS, Frames
@@ -25,7 +24,7 @@ from workbench.report.statistics.group_sequential import NOTHING, Families, Fami
 from workbench.report.statistics.intervals import STATISTICS, Estimate, Tuned, score_of, t_interval
 from workbench.report.statistics.paired_comparison import Compared
 from workbench.report.statistics.power import noise_rows
-from workbench.spec.published import MEASURED, Point, beside
+from workbench.spec.published import Point, beside
 from workbench.spec.scoring import OWN_SCORERS, SQUAD, ZERO_SHOT, counted, place_of, score_label
 
 Rows = Mapping[str, Mapping[str, Any]]  # run id -> its row of `Frames.runs`
@@ -243,8 +242,8 @@ def _measured(frames: Frames, tasks: Sequence[str]) -> tuple[Point, ...]:
     center = STATISTICS[frames.statistic]
     models = [
         Point(
-            model.name, MEASURED, plain.fmean(center(model.scores[task].values()) for task in tasks), model.flops,
-            model.source, plural(min(len(model.scores[task]) for task in tasks), "fine-tuning seed"), model.run_id,
+            model.name, plain.fmean(center(model.scores[task].values()) for task in tasks), model.flops, model.source,
+            model.run_id,
         )
         for model in frames.published if all(task in model.scores for task in tasks)
     ]  # fmt: skip

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from workbench.report.charts import FEW_ARMS, LABELS, SHORT, Chart, Level, Series
-from workbench.report.formatting import (
-    clean,
-    count,
-    duration,
-    in_units,
-    interval,
-    points,
-    power,
-    short,
-    ten_to,
-)
+from workbench.report.formatting import clean, count, duration, in_units, interval, points, power, short, ten_to
 from workbench.report.results import Results, axis_value
 from workbench.spec.published import POINTS
 
@@ -59,23 +50,21 @@ class Look:
 
 def looks(results: Results) -> dict[str, Look]:
     """Return the look of each arm: a ramp along an ordered axis, fixed colours for known objectives."""
-    arms = results.arms
-    if results.ordered:
-        values = sorted({v for arm in arms if (v := axis_value(arm)) is not None})
-        repeats: dict[float, int] = {}
-        styles: dict[str, Look] = {}
-        for number, arm in enumerate(arms):
-            value = axis_value(arm)
-            if value is None:
-                styles[arm] = Look(number, *GREY, dash=1 + sum(one.light == GREY[0] for one in styles.values()) % 3)
-                continue
-            share = values.index(value) / max(1, len(values) - 1)
-            dash = repeats.get(value, 0)
-            repeats[value] = dash + 1
-            styles[arm] = Look(number, _mixed(RAMP[0], share), _mixed(RAMP[1], share), dash % DASHES)
-        return styles
-    best = [cell.arm for cell in results.by_verdict[0].at(results.by_verdict[0].budget)] if results.by_verdict else []
-    return categorical(arms, best)
+    if not results.ordered:
+        boards = results.by_verdict[:1]
+        return categorical(results.arms, [cell.arm for board in boards for cell in board.at(board.budget)])
+    ramp = sorted({value for arm in results.arms if (value := axis_value(arm)) is not None})
+    seen: Counter[float | None] = Counter()  # arms by value; further ones have dashed lines
+    styles: dict[str, Look] = {}
+    for number, arm in enumerate(results.arms):
+        value = axis_value(arm)
+        if value is None:
+            styles[arm] = Look(number, *GREY, dash=1 + seen[value] % 3)
+        else:
+            share = ramp.index(value) / max(1, len(ramp) - 1)
+            styles[arm] = Look(number, _mixed(RAMP[0], share), _mixed(RAMP[1], share), seen[value] % DASHES)
+        seen[value] += 1
+    return styles
 
 
 def categorical(arms: Sequence[str], best: Sequence[str] = ()) -> dict[str, Look]:
@@ -83,24 +72,20 @@ def categorical(arms: Sequence[str], best: Sequence[str] = ()) -> dict[str, Look
 
     Of more than twice as many arms as colours, all but the best are grey.
     """
-    coloured = [arm for arm in KNOWN if arm in arms]
-    rest = [arm for arm in arms if arm not in coloured]
+    known = [arm for arm in KNOWN if arm in arms]
+    rest = [arm for arm in arms if arm not in known]
     others = sorted(rest, key=lambda arm: best.index(arm) if arm in best else len(best))
-    grey: list[str] = []
-    if len(arms) > 2 * len(PALETTE):
-        others, grey = others[: max(0, FEW_ARMS - len(coloured))], others[max(0, FEW_ARMS - len(coloured)) :]
-    place = {arm: KNOWN.index(arm) for arm in coloured}
-    free = [i for i in range(len(PALETTE)) if i not in place.values()]
+    coloured = max(0, FEW_ARMS - len(known)) if len(arms) > 2 * len(PALETTE) else len(others)
+    free = [i for i in range(len(PALETTE)) if i not in map(KNOWN.index, known)]
     styles = {}
     for number, arm in enumerate(arms):
-        if arm in grey:
+        i = -1 if arm in known else others.index(arm)
+        if i >= coloured:
             styles[arm] = Look(number, *GREY, faint=True)
-        elif arm in place:
-            styles[arm] = Look(number, *PALETTE[place[arm]])
+        elif i < len(free):
+            styles[arm] = Look(number, *PALETTE[KNOWN.index(arm) if i < 0 else free[i]])
         else:
-            i = others.index(arm)
-            index = free[i] if i < len(free) else (i - len(free)) % len(PALETTE)
-            styles[arm] = Look(number, *PALETTE[index], dash=0 if i < len(free) else 1)
+            styles[arm] = Look(number, *PALETTE[(i - len(free)) % len(PALETTE)], dash=1)
     return styles
 
 
@@ -147,14 +132,13 @@ def nice_ticks(low: float, high: float, most: int) -> list[float]:
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
     """Return powers of ten within a range, or also their multiples by 2 and 5 if there are few."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    ticks: list[float] = []
     for multiples in ((1, 2, 5), (1, 3), (1,)):
-        ticks = [m * 10.0**e for e in range(first, last + 1) for m in multiples]
-        ticks = [t for t in ticks if low * 0.999 <= t <= high * 1.001]
+        exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [t for e in exponents for m in multiples if low * 0.999 <= (t := m * 10.0**e) <= high * 1.001]
         if len(ticks) <= most:
             break
-    every = max(1, math.ceil(len(ticks) / max(1, most)))
-    return ticks[::every]
+    return ticks[:: max(1, math.ceil(len(ticks) / max(1, most)))]
 
 
 def amount(axis: str, value: float) -> str:
@@ -194,9 +178,6 @@ def spread(places: Iterable[float], low: float, high: float, gap: float = GAP) -
     return result
 
 
-_DARK = re.compile(r"@media screen[^\n]*\n")  # a file of its own has the light colours
-
-
 def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
@@ -214,11 +195,9 @@ def draw(chart: Chart, styles: Mapping[str, Look], width: int, height: int = 0, 
     """Return a chart as one `svg` element of a width in CSS pixels; the height of a forest follows from its rows."""
     if chart.kind == "forest":
         body, height = _forest(chart, styles, width)
-    else:
-        body = _lines(chart, styles, width, height or 360, axis or chart.axes[0])
-        height = height or 360
-    label = f"{chart.label}: {'means and intervals' if chart.kind == 'forest' else 'lines against training'}"
-    return svg(width, height, label, body)
+        return svg(width, height, f"{chart.label}: means and intervals", body)
+    body = _lines(chart, styles, width, height or 360, axis or chart.axes[0])
+    return svg(width, height or 360, f"{chart.label}: lines against training", body)
 
 
 def svg(width: int, height: int, label: str, body: str) -> str:
@@ -227,17 +206,10 @@ def svg(width: int, height: int, label: str, body: str) -> str:
     return f'<svg {size} role="img" aria-label="{escape(clean(label))}">{body}</svg>'
 
 
-def labelled(chart: Chart, width: int, height: int) -> tuple[list[Series], list[Level]]:
-    """Return the lines and levels with a label at their right end: the first ones, as many as fit, none if narrow."""
-    if width < 480:
-        return [], []
-    room = int((height - 50) / GAP)
-    series = list(chart.series[: max(0, room - len(chart.levels))])
-    return series, list(chart.levels)
-
-
 def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, axis: str) -> str:
-    named, levels = labelled(chart, width, height)
+    small, most_labels = width < 480, int((height - 50) / GAP)  # labels at the right end: the first lines, if wide
+    named = [] if small else list(chart.series[: max(0, most_labels - len(chart.levels))])
+    levels = [] if small else list(chart.levels)
     titles = [cut(one.title, width * 0.28) for one in named] + [level.title for level in levels]
     right = 14 + BOLD * max(map(width_of, titles), default=0.0) if titles else 12.0
     low, high = chart.limits
@@ -251,10 +223,12 @@ def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, ax
     if not chart.log and 0 < x_low < 0.2 * x_high:
         x_low = 0.0
     log = chart.log and x_low > 0 and x_high > x_low
-    at = _scale(x_low, x_high, log)
 
     def px(x: float) -> float:
-        return left + 6 + (w - 12) * at(x)
+        share = 0.5
+        if x_high > x_low:
+            share = math.log(x / x_low) / math.log(x_high / x_low) if log else (x - x_low) / (x_high - x_low)
+        return left + 6 + (w - 12) * share
 
     def py(y: float) -> float:
         return top + h * (1 - (y - low) / (high - low))
@@ -269,14 +243,17 @@ def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, ax
         parts.append(f'<path d="M{_n(left)} {_n(y)}h{_n(w)}" class="g"/>' + _text(left - 6, y + 4, text, anchor="end"))
     most = max(2, int(w / 76))
     ticks = log_ticks(x_low, x_high, most) if log else nice_ticks(x_low, x_high, most)
-    for value, (x, text) in zip(ticks, _tick_labels(ticks, axis, px, left, width), strict=True):
-        parts.append(
-            f'<path d="M{_n(px(value))} {_n(top + h)}v4" class="x"/>' + _text(x, top + h + 17, text, anchor="middle")
-        )
-    suffix = ", log scale" if log else ""
-    parts.append(
-        _text(left + w / 2, top + h + 34, cut((SHORT if width < 480 else LABELS)[axis] + suffix, w), anchor="middle")
-    )
+    end = 0.0
+    for value in ticks:  # a label that would touch its neighbour is left out
+        text = amount(axis, value)
+        half = width_of(text) / 2
+        centre = min(max(px(value), half + 1), width - half - 1)
+        fits = centre - half >= end + 8
+        end = centre + half if fits else end
+        label = _text(centre, top + h + 17, text if fits else "", anchor="middle")
+        parts.append(f'<path d="M{_n(px(value))} {_n(top + h)}v4" class="x"/>{label}')
+    below = (SHORT if small else LABELS)[axis] + (", log scale" if log else "")
+    parts.append(_text(left + w / 2, top + h + 34, cut(below, w), anchor="middle"))
     drawn = []
     for level in chart.levels:
         if level.half:
@@ -294,30 +271,6 @@ def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, ax
         else:
             parts.append(_text(left + w + 8, place + 4, title))
     return "".join(parts)
-
-
-def _tick_labels(
-    ticks: Sequence[float], axis: str, px: Callable[[float], float], left: float, width: int
-) -> list[tuple[float, str]]:
-    """Return the centre and text of the labels of the x axis; one that would touch its neighbour is left out."""
-    labels: list[tuple[float, str]] = []
-    end = 0.0
-    for value in ticks:
-        text = amount(axis, value)
-        half = width_of(text) / 2
-        centre = min(max(px(value), half + 1), width - half - 1)
-        fits = centre - half >= end + 8
-        labels.append((centre, text if fits else ""))
-        end = centre + half if fits else end
-    return labels
-
-
-def _scale(low: float, high: float, log: bool) -> Callable[[float], float]:
-    if not high > low:
-        return lambda x: 0.5
-    if log:
-        return lambda x: math.log(x / low) / math.log(high / low)
-    return lambda x: (x - low) / (high - low)
 
 
 def _classes(one: Series, styles: Mapping[str, Look]) -> str:
@@ -367,10 +320,8 @@ def _forest(chart: Chart, styles: Mapping[str, Look], width: int) -> tuple[str, 
     end = top + rows * pitch
     parts = []
     for value in nice_ticks(low, high, max(2, int(w / 45))):
-        parts.append(
-            f'<path d="M{_n(px(value))} {_n(top)}V{_n(end)}" class="g"/>'
-            + _text(px(value), end + 16, plain(value), anchor="middle")
-        )
+        label = _text(px(value), end + 16, plain(value), anchor="middle")
+        parts.append(f'<path d="M{_n(px(value))} {_n(top)}V{_n(end)}" class="g"/>{label}')
     label = cut(chart.label, width - 20)
     centre = min(left + w / 2, width - width_of(label) / 2 - 2)
     parts.append(_text(centre, end + 33, label, anchor="middle"))
@@ -378,10 +329,8 @@ def _forest(chart: Chart, styles: Mapping[str, Look], width: int) -> tuple[str, 
         if level.half:
             a, b = px(level.value - level.half), px(level.value + level.half)
             parts.append(f'<path d="M{_n(a)} {_n(top)}H{_n(b)}V{_n(end)}H{_n(a)}z" class="u"/>')
-        parts.append(
-            f'<path d="M{_n(px(level.value))} {_n(top)}V{_n(end)}" class="v"/>'
-            + _text(x, 14 + 15 * row, text, anchor="middle")
-        )
+        label = _text(x, 14 + 15 * row, text, anchor="middle")
+        parts.append(f'<path d="M{_n(px(level.value))} {_n(top)}V{_n(end)}" class="v"/>{label}')
     for i, one in enumerate(chart.series):
         y = top + (i + 0.5) * pitch
         mean, half = one.y[0], one.half[0]
@@ -419,10 +368,9 @@ def _level_rows(
 def bar(mean: float, half: float | None, limits: tuple[float, float], look: str, zero: bool = False) -> str:
     """Return a mean with its interval as a small drawing for the cell of a table."""
     low, high = limits
-    width = 132.0
 
     def px(value: float) -> float:
-        return 4 + (width - 8) * (min(max(value, low), high) - low) / ((high - low) or 1.0)
+        return 4 + 124 * (min(max(value, low), high) - low) / ((high - low) or 1.0)
 
     axis = f'<path d="M{_n(px(0))} 1v14" class="v"/>' if zero and low <= 0 <= high else ""
     line = f'<path d="M{_n(px(mean - half))} 8H{_n(px(mean + half))}" class="i"/>' if half is not None else ""
@@ -449,11 +397,9 @@ def spark(curve: Sequence[tuple[float, float]], look: str) -> str:
 
 
 def standalone(svg: str, rules: str) -> str:
-    """Return a drawing of the page as a file of its own, with its colours."""
-    style = (
-        ":root{--ink:#1b1e23;--muted:#5a616b;--grid:#e2e5ea}svg{font:12px system-ui,sans-serif;background:#fff}"
-        + SHAPES + _DARK.sub("", rules)
-    )  # fmt: skip
+    """Return a drawing of the page as a file of its own, with its light colours."""
+    style = ":root{--ink:#1b1e23;--muted:#5a616b;--grid:#e2e5ea}svg{font:12px system-ui,sans-serif;background:#fff}"
+    style += SHAPES + re.sub(r"@media screen[^\n]*\n", "", rules)
     head = '<svg xmlns="http://www.w3.org/2000/svg"'
     return svg.replace("<svg", head, 1).replace(">", f"><style>{style}</style>", 1) + "\n"
 

@@ -13,7 +13,7 @@ from workbench.options import text_of
 from workbench.spec import experiment as experiments
 from workbench.spec.experiment import Experiment, check_key, question_text
 from workbench.spec.parts import UNITS
-from workbench.spec.run_spec import RunSpec, override_value, split_settings
+from workbench.spec.run_spec import RunSpec, override_value
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
@@ -36,11 +36,6 @@ Values = tuple[Any, ...]  # as typed or given in Python; None for `unset`, which
 Space = Mapping[str, Range | Values]
 
 
-def parse_over(texts: Sequence[str]) -> dict[str, Range | Values]:
-    """Return the values or the range of each key, given as `a.b=1,2,3` or `a.b=1e-4..1e-3:log`. Raises InputError."""
-    return space_of(split_settings(texts, "--over"))
-
-
 def space_of(over: Mapping[str, Any] | None) -> dict[str, Range | Values]:
     """Return the values or the range of each key: a text such as `1,2,3` or `1e-4..1e-3:log`, a value, or several.
 
@@ -52,14 +47,10 @@ def space_of(over: Mapping[str, Any] | None) -> dict[str, Range | Values]:
         if isinstance(given, str) and ".." in given and "/" not in given:
             space[key] = _range(f"{key}={given}", given)
             continue
-        several = isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
-        values = (
-            list(given)
-            if several
-            else [each.strip() for each in given.split(",")]
-            if isinstance(given, str)
-            else [given]
-        )
+        if isinstance(given, str):
+            values = [each.strip() for each in given.split(",")]
+        else:
+            values = list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else [given]
         if "" in values or not values or len(set(map(repr, values))) < len(values):
             raise InputError(f"--over {f'{key}={text_of(given)}'!r} must list different values, separated by commas")
         space[key] = tuple(override_value(key, each, "--over") for each in values)
@@ -111,12 +102,8 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
         amount = {"flops": "equal compute", "seconds": "an equal time"}.get(str(unit), f"an equal number of {unit}")
         which = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
         question = f"At {amount}, which {which} does best?"
-        return Experiment(_name("over", keys), question_text(question, unit is not None), axes, match=unit)
-    new = [key for key in axes if key not in experiment.axes]
-    name = _name(f"{experiment.name}-over", new) if new else experiment.name
+        name = "-".join(["over", *keys]).replace(".", "-").replace("_", "-")[:80]
+        return Experiment(name, question_text(question, unit is not None), axes, match=unit)
+    new = [key.replace(".", "-").replace("_", "-") for key in axes if key not in experiment.axes]
+    name = "-".join([f"{experiment.name}-over", *new])[:80] if new else experiment.name
     return replace(experiment, name=name, axes={**experiment.axes, **axes}, match=unit)
-
-
-def _name(first: str, keys: Sequence[str]) -> str:
-    """Return the name of an experiment over these keys, at most 80 characters long."""
-    return "-".join([first, *(key.replace(".", "-").replace("_", "-") for key in keys)])[:80]

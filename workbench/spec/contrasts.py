@@ -32,7 +32,7 @@ class Contrast:
 
 
 def arm_text(arm: Cell) -> str:
-    """Return an arm as messages name it, such as `rtd` or `generator.width=0.25`."""
+    """Return an arm as messages and reports name it, such as `rtd` or `generator.width=0.25`."""
     return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
 
 
@@ -47,7 +47,10 @@ def read(raw: Any, axes: Mapping[str, Sequence[Any]], cells: Sequence[Cell], whe
     for contrast in contrasts:
         for side in (contrast.a, contrast.b):
             if not matching(side, cells, axes):
-                raise InputError(f"{where} names {arm_text(side)}, which is not an arm of it{_near(side, cells)}")
+                # a misspelt value is suggested where one key alone identifies the arm
+                near = {str(cell[key]) for key in side for cell in cells if key in cell} if len(side) == 1 else set()
+                meant = suggest(str(*side.values()), near) if near else ""
+                raise InputError(f"{where} names {arm_text(side)}, which is not an arm of it{meant}")
         pairs = list(expand(contrast, cells, axes))
         if not pairs:
             raise InputError(f"{where}: {contrast} compares no two arms that are equal in all other keys")
@@ -73,32 +76,17 @@ def _entries(raw: Any, axes: Mapping[str, Sequence[Any]], where: str) -> Iterato
 
 
 def _contrast(entry: Any, key: str, axes: Mapping[str, Sequence[Any]], where: str) -> Contrast:
-    """Return the contrast of one entry; `key` is the axis of plain values in it. Raises InputError."""
+    """Return the contrast of one entry; `key` is the axis of plain values in it, or "". Raises InputError."""
     if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in (2, 3):
         raise InputError(f"{where}: {entry!r} is not a pair of arms, as in ('rtd', 'bert-mlm')")
-    label = entry[2] if len(entry) == 3 else ""
+    *sides, label = entry if len(entry) == 3 else (*entry, "")
     if not isinstance(label, str):
         raise InputError(f"{where}: the label of {entry[:2]!r} is {label!r}, which is not text")
-    one, two = (_arm(side, key, axes, where) for side in entry[:2])
+    if not key and (plain := [side for side in sides if not isinstance(side, Mapping)]):
+        several = f"may be a value of any of the axes {', '.join(axes)}; write {{axis: [(one, other)]}}"
+        raise InputError(f"{where}: {plain[0]!r} {several}")
+    one, two = (dict(side) if isinstance(side, Mapping) else {key: side} for side in sides)
     return Contrast(one, two, label)
-
-
-def _arm(side: Any, key: str, axes: Mapping[str, Sequence[Any]], where: str) -> Cell:
-    """Return the keys and values of one side of a pair. Raises InputError for a plain value without an axis."""
-    if isinstance(side, Mapping):
-        return dict(side)
-    if not key:
-        names = ", ".join(axes)
-        raise InputError(f"{where}: {side!r} may be a value of any of the axes {names}; write {{axis: [(one, other)]}}")
-    return {key: side}
-
-
-def _near(side: Cell, cells: Sequence[Cell]) -> str:
-    """Return a suggestion for a misspelt value, as the end of a message; "" if there is none."""
-    if len(side) != 1:
-        return ""
-    [(key, value)] = side.items()
-    return suggest(str(value), {str(cell[key]) for cell in cells if key in cell})
 
 
 def matching(arm: Cell, cells: Sequence[Cell], axes: Collection[str]) -> list[int]:

@@ -34,7 +34,7 @@ from workbench.errors import InputError, Interrupted, encodable, one_line, sugge
 from workbench.process import is_memory
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
-from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, Budget, TasksSpec
+from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, TasksSpec
 from workbench.spec.run_spec import OWN_OPTIONS, RunSpec, digest, known_keys, refuse_found, unknown_key
 
 S = TypeVar("S", bound=RunSpec)  # a changed spec is at the same stage (see `stages`)
@@ -149,7 +149,9 @@ def changed(base: S, values: Mapping[str, Any]) -> S:
     share = given.pop(SHARE, None)
     try:
         if share is not None:
-            base = base.replace(budget=portion(base.budget, float(share)))
+            if not 0 < float(share) <= 1:
+                raise InputError(f"{SHARE}={float(share):g} must be above 0 and at most 1")
+            base = base.replace(budget=base.budget.part(float(share)))
         if unit:
             amount = {unit.removeprefix("budget."): given.pop(unit)}
             base = base.replace(budget={"convention": base.budget.convention} | amount)
@@ -157,13 +159,6 @@ def changed(base: S, values: Mapping[str, Any]) -> S:
     except (InputError, ValueError, TypeError) as error:
         cell = ", ".join(f"{key}={value}" for key, value in values.items() if key != "seed")
         raise InputError(f"no run with {cell} can be made: {error}") from None
-
-
-def portion(budget: Budget, share: float) -> dict[str, Any]:
-    """Return a share of a budget as plain data; steps are rounded to whole numbers. Raises InputError."""
-    if not 0 < share <= 1:
-        raise InputError(f"{SHARE}={share:g} must be above 0 and at most 1")
-    return budget.part(share)
 
 
 def load(word: str) -> Experiment:

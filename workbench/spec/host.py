@@ -23,37 +23,35 @@ PARENT = "WORKBENCH_RANK_PARENT"  # environment variable of a process for anothe
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Return how many cores this process may use: those that it is bound to, but no more than its CPU quotas.
+    """Return how many cores this process may use: its CPU affinity, or fewer by its CPU quotas in whole cores.
 
-    A quota counts as whole cores, at least one. `root` is the folder in which `proc` and `sys` are.
+    `root` is the folder in which `proc` and `sys` are.
     """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([bound, *(quota for folder in _control_groups(root) for quota in _quotas(folder))]))
 
 
 def _control_groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the control groups that limit the CPU of this process: its own, and those above it.
+    """Yield the folders of the control groups that limit the CPU of this process: its own, and the groups above it.
 
     Containers and schedulers set quotas in them, in version 1 and 2 (Linux, admin-guide/cgroup-v1, cgroup-v2.rst). A
-    container may see a part of their tree only, whose root is that of the mount.
+    container may only see the part of their tree below the root of its mount.
     """
     try:
         groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines()]
         mounts = [line.split(" ") for line in (root / "proc/self/mountinfo").read_text("utf-8").splitlines()]
     except (OSError, ValueError):  # there are none
         return
-    own = {"cgroup2" if not names else "cgroup": path for _, names, path in groups if not names or _has_cpu(names)}
+    own = {
+        "cgroup" if names else "cgroup2": path for _, names, path in groups if not names or "cpu" in names.split(",")
+    }
     for mount in mounts:
         kind, _, options, *_ = [*mount[mount.index("-") + 1 :], "", "", ""] if "-" in mount else ("", "", "")
-        if kind not in own or (kind == "cgroup" and not _has_cpu(options)):
+        if kind not in own or (kind == "cgroup" and "cpu" not in options.split(",")):
             continue
         top, inner = root / mount[4].replace("\\040", " ").lstrip("/"), os.path.relpath(own[kind], mount[3])
         group = top if inner.startswith("..") else top / inner
         yield from (each for each in (group, *group.parents) if each.is_relative_to(top))
-
-
-def _has_cpu(names: str) -> bool:
-    return "cpu" in names.split(",")
 
 
 def _quotas(group: Path) -> Iterator[int]:
@@ -110,7 +108,7 @@ def launched() -> int:
 
 
 def follows() -> bool:
-    """Return whether this process is one of those that follow the first one. Raises InputError."""
+    """Return whether this process is a further process of a run, not its first one. Raises InputError."""
     return (launched() > 1 or PARENT in os.environ) and number_by_launcher("RANK") > 0
 
 
@@ -159,9 +157,7 @@ class Host(Computation):
         the devices cannot have equal parts.
         """
         if batch % self.devices:
-            raise InputError(
-                f"--devices {self.devices} does not divide batch.size={batch}; choose a divisor of it"
-            )  # fmt: skip
+            raise InputError(f"--devices {self.devices} does not divide batch.size={batch}; choose a divisor of it")
         part = batch // self.devices
         rows = min(self.micro_batch or part, part)
         if part % rows:
@@ -259,16 +255,9 @@ def checked(values: dict[str, Any], where: str) -> dict[str, Any]:
         pattern, example = OPTIONS[key]
         if isinstance(value, bool) or not isinstance(value, str | int) or not re.fullmatch(pattern, str(value)):
             raise InputError(f"{where}: {KEY}{key}={value!r:.80} cannot be used; a usable value is {example!r}")
-        if key == "options" and not _divided(str(value)):
-            raise InputError(f"{where}: {KEY}{key}={value!r:.80} has a quotation mark that is not closed")
+        try:
+            shlex.split(str(value) if key == "options" else "")
+        except ValueError:
+            raise InputError(f"{where}: {KEY}{key}={value!r:.80} has a quotation mark that is not closed") from None
         result[key] = int(value) if pattern == COUNT else str(value)
     return result
-
-
-def _divided(text: str) -> bool:
-    """Return whether a text can be divided into words as a shell does."""
-    try:
-        shlex.split(text)
-    except ValueError:
-        return False
-    return True

@@ -12,8 +12,8 @@ encoder lies outside the interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 SHARE = 0.1  # of the logged rows, counted from the end
@@ -37,33 +37,32 @@ NAMES = {
 class FloorCheck:
     """The value of one metric at the end of a run, and its floor.
 
-    `half` is the half-width of the value's confidence interval; None for a single row.
+    `half` is the half-width of the value's confidence interval; None for a single row. The `gain` is the difference
+    from the floor, above 0 for a larger ROC area or a smaller loss, and `margin` the smallest gain that counts. The
+    value is `flagged` if the gain is below the margin or does not exceed `half`, and is `slight` if the gain exceeds
+    `half` and is below the margin.
     """
 
     metric: str
     value: float
     half: float | None
     floor: float
+    gain: float = field(init=False)
+    margin: float = field(init=False)
+    flagged: bool = field(init=False)
+    slight: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        area, half = self.metric.endswith("_auc"), self.half or 0.0  # every other metric with a floor is a loss
+        gain = self.value - self.floor if area else self.floor - self.value
+        margin = AREA_MARGIN if area else LOSS_MARGIN * abs(self.floor)
+        flagged, slight = gain <= half or gain < margin, half < gain < margin
+        vars(self).update(gain=gain, margin=margin, flagged=flagged, slight=slight)
 
     @property
-    def gain(self) -> float:
-        """The difference from the floor, above 0 if the value is better: a larger area, or a smaller loss."""
-        return self.value - self.floor if is_area(self.metric) else self.floor - self.value
-
-    @property
-    def margin(self) -> float:
-        """The smallest gain with which the value counts as better than the floor."""
-        return AREA_MARGIN if is_area(self.metric) else LOSS_MARGIN * abs(self.floor)
-
-    @property
-    def flagged(self) -> bool:
-        """Whether the gain is below the margin, or does not exceed the half-width of the value's interval."""
-        return self.gain <= (self.half or 0.0) or self.gain < self.margin
-
-    @property
-    def slight(self) -> bool:
-        """Whether the value is flagged although it is better than its floor: the gain is below the margin alone."""
-        return (self.half or 0.0) < self.gain < self.margin
+    def too_little(self) -> str:
+        """The clause on a gain that is too small to count."""
+        return f"a gain below {self.margin:.3f} does not count"
 
     def sentence(self) -> str:
         """Return the warning about this metric, which a reader of this run alone can understand."""
@@ -71,16 +70,6 @@ class FloorCheck:
         than = f"the {self.floor:.3f} that token frequencies alone give"
         start = f"{name(self.metric)} is {self.value:.3f}{half} at the end of training, "
         return start + (f"hardly better than {than}: {self.too_little}" if self.slight else f"no better than {than}")
-
-    @property
-    def too_little(self) -> str:
-        """Return the clause on a gain that is too small to count."""
-        return f"a gain below {self.margin:.3f} does not count"
-
-
-def is_area(metric: str) -> bool:
-    """Return whether a metric is a ROC area; every other metric that has a floor is a loss."""
-    return metric.endswith("_auc")
 
 
 def name(metric: str) -> str:
@@ -91,14 +80,14 @@ def name(metric: str) -> str:
 def floor_checks(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> list[FloorCheck]:
     """Return the final value and the floor of each metric that has a floor.
 
-    `rows` are the logged rows of a run, or means over consecutive ones.
+    `rows` are the logged rows of a run, or means over consecutive rows.
     """
-    result = []
-    for metric, floor in (base_rate(rows) | dict(floors)).items():
-        values = tail(rows, metric)
-        if values and math.isfinite(floor):
-            result.append(FloorCheck(metric, mean(values), half_width(values), floor))
-    return result
+    values = {metric: (tail(rows, metric), floor) for metric, floor in (base_rate(rows) | dict(floors)).items()}
+    return [
+        FloorCheck(metric, mean(logged), half_width(logged), floor)
+        for metric, (logged, floor) in values.items()
+        if logged and math.isfinite(floor)
+    ]
 
 
 def base_rate(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -121,8 +110,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 def tail(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
-    """Return the last tenth of the logged values of a metric, but at least eight values if there are as many."""
-    values = [row[metric] for row in rows if is_number(row.get(metric))]
+    """Return the last tenth of the logged values of a metric, and at least eight of them if there are that many."""
+    values = [v for row in rows if type(v := row.get(metric)) in (int, float) and math.isfinite(v)]
     return values[-max(BLOCKS, round(SHARE * len(values))) :]
 
 
@@ -134,9 +123,12 @@ def mean_rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def half_width(values: Sequence[float]) -> float | None:
     """Return the half-width of a 95 % confidence interval for the mean of a series with correlated neighbours.
 
-    None if there are fewer than two blocks.
+    None if there are fewer than two blocks. Blocks have an eighth of the values each; values left over at the beginning
+    are not used.
     """
-    blocks = list(block_means(values))
+    length = max(1, len(values) // BLOCKS)
+    starts = range(len(values) % length, len(values), length)
+    blocks = [math.fsum(values[start : start + length]) / length for start in starts]
     if len(blocks) < 2:
         return None
     from scipy.special import stdtrit
@@ -144,16 +136,3 @@ def half_width(values: Sequence[float]) -> float | None:
     centre = mean(blocks)
     variance = math.fsum((block - centre) ** 2 for block in blocks) / (len(blocks) - 1)
     return float(stdtrit(len(blocks) - 1, 0.5 + LEVEL / 2)) * math.sqrt(variance / len(blocks))
-
-
-def block_means(values: Sequence[float]) -> Iterable[float]:
-    """Yield the means of blocks of an eighth of the values each; values left over at the beginning are not used."""
-    length = max(1, len(values) // BLOCKS)
-    first = len(values) % length
-    for start in range(first, len(values), length):
-        yield math.fsum(values[start : start + length]) / length
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a logged value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

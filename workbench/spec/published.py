@@ -8,89 +8,55 @@ pre-trained checkpoint; a spread over pre-training seeds was never published. Va
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-MEASURED = "measured here"
 PAPER = "Clark et al. 2020 (arXiv 2003.10555v1)"
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A published model with its score and its training FLOPs under the paper's convention, NaN if not stated.
 
-    The score is that of GLUE's development sets as printed, or for the family MEASURED one that was taken here, in the
-    run `run_id`.
+    The score is on GLUE's development sets as printed, or was measured here in the run `run_id`.
     """
 
     name: str
-    family: str
     score: float
     flops: float
     source: str
-    note: str = ""
     run_id: str = ""
 
 
-@dataclass(frozen=True)
-class Column:
-    """Published scores to be shown beside ours, by arm; `base` is the arm with which the others are compared."""
+class Column(NamedTuple):
+    """Published scores to be shown beside ours, by arm."""
 
     title: str
     scores: Mapping[str, float]
-    base: str
     source: str
-    note: str
 
 
-_HALF = (
-    "the printed compute fits a generator of half the encoder's width, not the quarter of table 6 and the released "
-    "script (1.29e18)"
-)
-
+# The released script gives ELMo 3.41e18, and ELECTRA-Small 1.29e18: the printed compute of ELECTRA-Small fits a
+# generator of half the encoder's width, not the quarter of table 6 and the script. BERT-Small is the paper's own.
 POINTS: tuple[Point, ...] = (
-    *(
-        Point(name, family, glue, flops, f"{PAPER}, table 1", note)
-        for name, family, glue, flops, note in (
-            ("ELMo", "other", 71.2, 3.3e18, "the released script gives 3.41e18"),
-            ("GPT", "other", 78.8, 4.0e19, ""),
-            ("BERT-Small", "BERT", 75.1, 1.4e18, "the paper's own"),
-            ("BERT-Base", "BERT", 82.2, 6.4e19, ""),
-            ("ELECTRA-Small, 6.25 %", "ELECTRA", 74.1, 8.9e16, _HALF),
-            ("ELECTRA-Small, 12.5 %", "ELECTRA", 76.0, 1.8e17, _HALF),
-            ("ELECTRA-Small, 25 %", "ELECTRA", 77.7, 3.6e17, _HALF),
-            ("ELECTRA-Small, 50 %", "ELECTRA", 79.0, 7.1e17, _HALF),
-            ("ELECTRA-Small", "ELECTRA", 79.9, 1.4e18, _HALF),
-            ("ELECTRA-Base", "ELECTRA", 85.1, 6.4e19, ""),
-        )
-    ),
-    *(
-        Point(name, family, glue, flops, f"{PAPER}, table 2", "")
-        for name, family, glue, flops in (
-            ("BERT-Large", "BERT", 84.0, 1.9e20),
-            ("BERT-Large, theirs", "BERT", 87.2, 7.1e20),
-            ("RoBERTa-100K", "other", 87.9, 6.4e20),
-            ("RoBERTa-500K", "other", 88.9, 3.2e21),
-            ("XLNet-Large", "other", 89.1, 3.9e21),
-            ("ELECTRA-400K", "ELECTRA", 89.0, 7.1e20),
-            ("ELECTRA-1.75M", "ELECTRA", 89.5, 3.1e21),
-        )
-    ),
-)
+    *(Point(*row, f"{PAPER}, table 1") for row in (
+        ("ELMo", 71.2, 3.3e18), ("GPT", 78.8, 4.0e19), ("BERT-Small", 75.1, 1.4e18), ("BERT-Base", 82.2, 6.4e19),
+        ("ELECTRA-Small, 6.25 %", 74.1, 8.9e16), ("ELECTRA-Small, 12.5 %", 76.0, 1.8e17),
+        ("ELECTRA-Small, 25 %", 77.7, 3.6e17), ("ELECTRA-Small, 50 %", 79.0, 7.1e17), ("ELECTRA-Small", 79.9, 1.4e18),
+        ("ELECTRA-Base", 85.1, 6.4e19),
+    )),
+    *(Point(*row, f"{PAPER}, table 2") for row in (
+        ("BERT-Large", 84.0, 1.9e20), ("BERT-Large, theirs", 87.2, 7.1e20), ("RoBERTa-100K", 87.9, 6.4e20),
+        ("RoBERTa-500K", 88.9, 3.2e21), ("XLNet-Large", 89.1, 3.9e21), ("ELECTRA-400K", 89.0, 7.1e20),
+        ("ELECTRA-1.75M", 89.5, 3.1e21),
+    )),
+)  # fmt: skip
 
-# F1 on the development sets of SQuAD 1.1 and 2.0; a model whose F1 is printed for one of them alone has None.
-SQUAD_F1: dict[str, tuple[str, float | None, float | None, float]] = {
-    "BERT-Base": ("BERT", 88.5, None, 6.4e19),
-    "BERT-Large": ("BERT", 90.9, 81.8, 1.9e20),
-    "SpanBERT": ("other", 94.6, 88.7, 7.1e20),
-    "XLNet-Large": ("other", 95.1, 90.6, 3.9e21),
-    "RoBERTa-100K": ("other", 94.0, 87.7, 6.4e20),
-    "RoBERTa-500K": ("other", 94.6, 89.4, 3.2e21),
-    "ALBERT": ("other", 94.8, 90.2, 3.1e22),
-    "BERT-Large, theirs": ("BERT", 93.7, 87.5, 7.1e20),
-    "ELECTRA-Base": ("ELECTRA", 90.8, 83.3, 6.4e19),
-    "ELECTRA-400K": ("ELECTRA", 94.2, 89.6, 7.1e20),
-    "ELECTRA-1.75M": ("ELECTRA", 94.9, 90.6, 3.1e21),
-}
+# F1 on the development sets of SQuAD 1.1 and 2.0, None where it is not printed, and training FLOPs.
+SQUAD_F1: dict[str, tuple[float | None, float | None, float]] = {
+    "BERT-Base": (88.5, None, 6.4e19), "BERT-Large": (90.9, 81.8, 1.9e20), "SpanBERT": (94.6, 88.7, 7.1e20),
+    "XLNet-Large": (95.1, 90.6, 3.9e21), "RoBERTa-100K": (94.0, 87.7, 6.4e20), "RoBERTa-500K": (94.6, 89.4, 3.2e21),
+    "ALBERT": (94.8, 90.2, 3.1e22), "BERT-Large, theirs": (93.7, 87.5, 7.1e20), "ELECTRA-Base": (90.8, 83.3, 6.4e19),
+    "ELECTRA-400K": (94.2, 89.6, 7.1e20), "ELECTRA-1.75M": (94.9, 90.6, 3.1e21),
+}  # fmt: skip
 
 
 def points_of(label: str, tasks: Iterable[str]) -> tuple[Point, ...]:
@@ -102,129 +68,80 @@ def points_of(label: str, tasks: Iterable[str]) -> tuple[Point, ...]:
     if not columns or -1 in columns:
         return POINTS if label == "GLUE" else ()
     points = []
-    for name, (family, *scores, flops) in SQUAD_F1.items():
-        chosen = [scores[column] for column in columns]
-        numbers = [score for score in chosen if score is not None]
-        if len(numbers) == len(chosen):
-            mean = sum(numbers) / len(numbers)
-            points.append(Point(name, family, mean, flops, f"{PAPER}, table 4", "F1"))
+    for name, (*scores, flops) in SQUAD_F1.items():
+        numbers = [score for column in columns if (score := scores[column]) is not None]
+        if len(numbers) == len(columns):
+            points.append(Point(name, sum(numbers) / len(numbers), flops, f"{PAPER}, table 4"))
     return tuple(points)
 
 
-TABLE_5 = Column(
-    title="Paper, table 5",
-    scores={"rtd": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "electra-15": 82.4, "bert-mlm": 82.2},
-    base="bert-mlm",
-    source=f"{PAPER}, table 5",
-    note="GLUE development mean of eight tasks, measured at Base size (12 layers of 768); the steps of each arm and a "
-    "spread over pre-training seeds are not given",
+# GLUE development means of eight tasks at Base size, without a spread over pre-training seeds. The steps of each arm of
+# table 5 are not given; in section 3.2 the generator is as large as the discriminator, over 500,000 steps.
+_BESIDE = {
+    "objective": Column(
+        "Paper, table 5",
+        {"rtd": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "electra-15": 82.4, "bert-mlm": 82.2},
+        f"{PAPER}, table 5",
+    ),
+    "tying": Column("Paper, section 3.2", {"none": 83.6, "tokens": 84.3, "all": 84.4}, f"{PAPER}, section 3.2"),
+}
+
+
+def beside(axis: str, arms: Iterable[str]) -> Column | None:
+    """Return the paper's numbers for an experiment along an axis if it has them for at least two of the arms."""
+    column = _BESIDE.get(axis)
+    return column if column is not None and len(column.scores.keys() & set(arms)) > 1 else None
+
+
+# Statements of the paper on axes for which it printed no table: section 3.2, appendix A, table 6.
+_FINDINGS = {
+    "generator.width":
+        "the paper\u2019s best range, 1/4 to 1/2 of the discriminator (its section 3.2: GLUE, 500,000 steps for every "
+        "size, so not equal compute). Its figure 3 was printed without numbers, so no curve of it is drawn here",
+    "options.weight": "the paper\u2019s choice, 50, out of 1, 10, 20, 50 and 100; it gives no scores for the others",
+    "corruption.rate":
+        "the paper\u2019s rates, 15 % for Small and Base and 25 % for Large; it gives no scores for others",
+}  # fmt: skip
+_ALGORITHMS = (  # section 3.2 and appendix F
+    "The paper ranks joint training above two-stage and adversarial training, and adversarial training above BERT "
+    "(GLUE, figure 3, right, printed without numbers). Its adversarial generator of 256 hidden units reached 58 % "
+    "masked-LM accuracy, the maximum-likelihood one 65 %."
 )
 
-WEIGHT_TYING = Column(
-    title="Paper, section 3.2",
-    scores={"none": 83.6, "tokens": 84.3, "all": 84.4},
-    base="none",
-    source=f"{PAPER}, section 3.2",
-    note="GLUE development mean of eight tasks, measured at Base size with a generator as large as the discriminator, "
-    "500,000 steps; no spread is given",
-)
+
+def finding(axis: str, arms: Iterable[str] = ()) -> str:
+    """Return the paper's statement for an experiment along this axis if no table here has its numbers, else ""."""
+    if axis == "objective" and any(word in arm for arm in arms for word in ("two-stage", "adversarial")):
+        return _ALGORITHMS
+    return _FINDINGS.get(axis, "")
 
 
-@dataclass(frozen=True)
-class MinimalPairs:
+class MinimalPairs(NamedTuple):
     """A published model's mean accuracy over the 67 paradigms of BabyLM's filtered BLiMP, in %.
 
     `data` is the number of words of its training text.
     """
 
-    name: str
     year: int
     data: str
+    name: str
     blimp: float
     source: str
 
 
-def _babylm(year: int, source: str, rows: Mapping[str, Mapping[str, float]]) -> tuple[MinimalPairs, ...]:
-    """Return the models of one year, given as amount of data -> model -> accuracy."""
-    return tuple(MinimalPairs(name, year, data, value, source) for data in rows for name, value in rows[data].items())
-
-
 # Only the organisers' own baselines since 2024, which use the same filter and mean; 2023 had other tasks.
-BABYLM: tuple[MinimalPairs, ...] = (
-    *_babylm(
-        2024,
-        "babylm/evaluation-pipeline-2024 at d680c28, README",
-        {"10M": {"BabyLlama": 69.8, "LTG-BERT": 60.6}, "100M": {"BabyLlama": 73.1, "LTG-BERT": 69.2}},
-    ),
-    *_babylm(
-        2025,
-        "babylm/evaluation-pipeline-2025 at bf55c11, README, in a comment",
-        {"10M": {"GPT-2": 67.29, "GPT-BERT, mixed": 69.62}, "100M": {"GPT-2": 75.07, "GPT-BERT, mixed": 78.37}},
-    ),
-    *_babylm(2026, "babylm-org/babylm-eval at 45fe2c1, README", {"10M": {"GPT-2": 65.08}, "100M": {"GPT-2": 74.53}}),
-)
+_SOURCES = {
+    2024: "babylm/evaluation-pipeline-2024 at d680c28, README",
+    2025: "babylm/evaluation-pipeline-2025 at bf55c11, README, in a comment",
+    2026: "babylm-org/babylm-eval at 45fe2c1, README",
+}
+BABYLM = tuple(MinimalPairs(*row, _SOURCES[row[0]]) for row in (
+    (2024, "10M", "BabyLlama", 69.8), (2024, "10M", "LTG-BERT", 60.6), (2024, "100M", "BabyLlama", 73.1),
+    (2024, "100M", "LTG-BERT", 69.2), (2025, "10M", "GPT-2", 67.29), (2025, "10M", "GPT-BERT, mixed", 69.62),
+    (2025, "100M", "GPT-2", 75.07), (2025, "100M", "GPT-BERT, mixed", 78.37), (2026, "10M", "GPT-2", 65.08),
+    (2026, "100M", "GPT-2", 74.53),
+))  # fmt: skip
 BABYLM_NOTE = (
     "Those are single runs of larger encoders and decoders, trained for longer than most runs here. In the pipeline of "
     "2025 a tie counted as right, and a scorer that uses no context gives a tie for a fifth of the pairs"
 )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A statement of the paper about an axis for which it printed no table.
-
-    `span` is the range of values on the axis that the paper found or chose, and `mark` is its label in a figure.
-    """
-
-    text: str
-    source: str
-    span: tuple[float, float] | None = None
-    mark: str = ""
-
-
-_FINDINGS = {
-    "generator.width": Finding(
-        "grey: the paper\u2019s best range, 1/4 to 1/2 of the discriminator (its section 3.2: GLUE, 500,000 steps for "
-        "every size, so not equal compute). Its figure 3 was printed without numbers, so no curve of it is drawn here",
-        f"{PAPER}, section 3.2",
-        (0.25, 0.5),
-        "paper\u2019s best",
-    ),
-    "options.weight": Finding(
-        "grey: the paper\u2019s choice, 50, out of 1, 10, 20, 50 and 100; it gives no scores for the others",
-        f"{PAPER}, appendix A",
-        (50, 50),
-        "paper\u2019s choice",
-    ),
-    "corruption.rate": Finding(
-        "grey: the paper\u2019s rates, 15 % for Small and Base and 25 % for Large; it gives no scores for others",
-        f"{PAPER}, table 6",
-        (0.15, 0.25),
-        "paper\u2019s rates",
-    ),
-}
-_ALGORITHMS = Finding(
-    "The paper ranks joint training above two-stage and adversarial training, and adversarial training above BERT "
-    "(GLUE, figure 3, right, printed without numbers). Its adversarial generator of 256 hidden units reached 58 % "
-    "masked-LM accuracy, the maximum-likelihood one 65 %.",
-    f"{PAPER}, section 3.2 and appendix F",
-)
-
-
-def finding(axis: str, arms: Iterable[str] = ()) -> Finding | None:
-    """Return the paper's statement for an experiment along this axis if its numbers are in no table here, else None."""
-    if axis == "objective" and any(word in arm for arm in arms for word in ("two-stage", "adversarial")):
-        return _ALGORITHMS
-    return _FINDINGS.get(axis)
-
-
-_BESIDE = {"objective": TABLE_5, "tying": WEIGHT_TYING}
-
-
-def beside(axis: str, arms: Iterable[str]) -> Column | None:
-    """Return the paper's numbers for an experiment along an axis (a key of the spec), or None.
-
-    Numbers are returned only if the paper has them for at least two of the arms.
-    """
-    column = _BESIDE.get(axis)
-    return column if column is not None and len(column.scores.keys() & set(arms)) > 1 else None

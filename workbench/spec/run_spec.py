@@ -106,7 +106,8 @@ class RunSpec(Part):
         """Raise ValueError if this run cannot take over what `start` takes from the parent."""
         parent = self.parent()
         assert parent is not None
-        if _text(parent.data) != _text(self.data):
+        rows = {"pairs": None, "copies": None, "length": 0}  # how a text becomes rows
+        if parent.data.model_copy(update=rows) != self.data.model_copy(update=rows):
             raise ValueError(
                 "start.parent cannot change data: a run and its parent must read the same text; only data.length may "
                 "differ"
@@ -147,7 +148,8 @@ class RunSpec(Part):
                 f"start.freeze_generator would also freeze the weights that tying={self.tying} shares with the "
                 "encoder; set tying=none"
             )
-        same = self.generator.kind == "transformer" and self.generator_encoder == self.encoder_sizes
+        sizes = self.encoder.model_copy(update={"embedding": self.encoder.embedding_width})  # as in `generator_encoder`
+        same = self.generator.kind == "transformer" and self.generator_encoder == sizes
         if start.take == "generator" and not (same and self.tying == "none"):
             raise ValueError(
                 f"start.take=generator starts generator and encoder from the same weights, so it needs "
@@ -174,34 +176,27 @@ class RunSpec(Part):
         If it shares no embeddings, they are as wide as its layers. A generator as wide as the encoder has the encoder's
         inner width, heads and embedding width. `generator.heads` is another number of heads.
         """
-        hidden = self._generator_width
+        hidden, usual_heads = self._generator_heads
         same = hidden == self.encoder.hidden
-        usual = self.encoder.heads if same else None
+        heads = self.generator.heads
+        if heads in (None, usual_heads):
+            heads = self.encoder.heads if same else None
         return EncoderSpec(
             **{
                 **self.encoder.model_dump(),
                 "hidden": hidden,
                 "layers": max(1, round(self.encoder.layers * self.generator.depth)),
-                "heads": usual if self.generator.heads in (None, self._usual_heads) else self.generator.heads,
+                "heads": heads,
                 "ffn": self.encoder.ffn if same else None,
                 "embedding": hidden if self.tying == "none" and not same else self.encoder.embedding_width,
             }
         )
 
     @property
-    def _generator_width(self) -> int:
-        return max(1, round(self.encoder.hidden * self.generator.width))
-
-    @property
-    def _usual_heads(self) -> int:
-        """The attention heads of a generator without `generator.heads`."""
-        same = self._generator_width == self.encoder.hidden
-        return self.encoder.head_count if same else heads_of(self._generator_width)
-
-    @property
-    def encoder_sizes(self) -> EncoderSpec:
-        """The encoder's sizes, with the embedding width filled in if it was left out, as in `generator_encoder`."""
-        return self.encoder.model_copy(update={"embedding": self.encoder.embedding_width})
+    def _generator_heads(self) -> tuple[int, int]:
+        """The width of the generator, and its attention heads without `generator.heads`."""
+        width = max(1, round(self.encoder.hidden * self.generator.width))
+        return width, self.encoder.head_count if width == self.encoder.hidden else heads_of(width)
 
     @property
     def generator_frozen(self) -> bool:
@@ -262,7 +257,7 @@ class RunSpec(Part):
             part, key = name.split(".")
             if full[part][key] == former:
                 del full[part][key]
-        if self.generator.heads == self._usual_heads:
+        if self.generator.heads == self._generator_heads[1]:
             del full["generator"]["heads"]
         if self.generator.kind == "transformer":
             del full["generator"]["kind"]
@@ -310,29 +305,13 @@ class RunSpec(Part):
         return f"{slug(f'{word}-{self.scale}')}-s{self.seed}-{digest(self.identity())}"
 
 
-def _text(data: DataSpec) -> DataSpec:
-    """Return the data without the settings by which one text becomes different rows."""
-    return data.model_copy(update={"pairs": None, "copies": None, "length": 0})
-
-
 # Settings that newer versions added, and the value that was in effect before (see `RunSpec.identity`).
 _ADDED_LATER: dict[str, Any] = {
-    "schedule.floor": 0.0,
-    "schedule.until": 1.0,
-    "corruption.generator_random": 0.0,
-    "generator.heads": None,
-    "optim.kind": "adamw",
-    "optim.generator_lr": None,
-    "data.held_out": 0.0,
-    "data.strip_accents": None,
-    "data.min_words": 0,
-    "data.max_words": None,
-    "data.language": None,
-    "data.near_duplicates": None,
-    "data.pairs": None,
-    "data.copies": None,
-    "budget.words": None,
-}
+    "schedule.floor": 0.0, "schedule.until": 1.0, "corruption.generator_random": 0.0, "generator.heads": None,
+    "optim.kind": "adamw", "optim.generator_lr": None, "data.held_out": 0.0, "data.strip_accents": None,
+    "data.min_words": 0, "data.max_words": None, "data.language": None, "data.near_duplicates": None,
+    "data.pairs": None, "data.copies": None, "budget.words": None,
+}  # fmt: skip
 
 # Where what a run reads is found, which differs between machines: no part of a run's identity.
 _PLACES_OF_TEXT = ("data.corpus", "data.revision", "data.column", "data.tokenizer")
@@ -500,11 +479,6 @@ def overrides_of(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     return overrides
 
 
-def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the keys and values of texts such as `optim.lr=5e-4`. Raises InputError."""
-    return overrides_of(split_settings(texts))
-
-
 def override_value(key: str, value: Any, option: str) -> Any:
     """Return the value that `option` (`--set`, `--over`) gives a field: the value itself, or None for `unset`.
 
@@ -518,8 +492,12 @@ def override_value(key: str, value: Any, option: str) -> Any:
     optional = type(None) in get_args(field.annotation)
     if clears and not optional:
         raise InputError(f"{option} {key}={CLEAR}: {key} always has a value; give one, or leave the option out")
-    if optional and isinstance(value, str) and value.lower() in ("none", "null") and not _accepts(field, value):
-        raise InputError(f"{option} {key}={value}: to clear a value, write {key}={CLEAR}")
+    if optional and isinstance(value, str) and value.lower() in ("none", "null"):
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        try:
+            TypeAdapter(kind).validate_python(value)
+        except ValidationError:
+            raise InputError(f"{option} {key}={value}: to clear a value, write {key}={CLEAR}") from None
     return None if clears else value
 
 
@@ -556,16 +534,6 @@ def field_of(key: str) -> FieldInfo | None:
     """Return the field of a dotted key of `RunSpec`; None if there is none, as for the options of an objective."""
     kind, name = part_of(key)
     return kind.model_fields.get(name)
-
-
-def _accepts(field: FieldInfo, text: str) -> bool:
-    """Return whether the text is a valid value of the field."""
-    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-    try:
-        TypeAdapter(kind).validate_python(text)
-    except ValidationError:
-        return False
-    return True
 
 
 def parse_budget(given: str | Mapping[str, float], option: str = "--budget") -> Budget:

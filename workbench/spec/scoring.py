@@ -12,20 +12,9 @@ LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, as linear probe
 SQUAD = "squad"
 # In the order of reports.
 SUITES = (
-    "glue",
-    "superglue",
-    SQUAD,
-    "babylm",
-    "probes",
-    "pairs",
-    "blimp",
-    "minimal-pairs",
-    "linear",
-    "tagging",
-    "table",
-    "similarity",
-    "retrieval",
-)
+    "glue", "superglue", SQUAD, "babylm", "probes", "pairs", "blimp", "minimal-pairs", "linear", "tagging", "table",
+    "similarity", "retrieval",
+)  # fmt: skip
 # Suites whose tasks can be given as paths of files.
 FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table", "similarity", "retrieval")
 PATH_PREFIXES = ("tag:", "choice:", "spans:", "similarity:", "retrieval:")  # of names under --tasks, before a path
@@ -74,13 +63,8 @@ def counted(suite: str, tasks: Iterable[str]) -> tuple[str, ...]:
 def score_label(suite: str, tasks: Iterable[str]) -> str:
     """Return the label of a mean: "GLUE", "probe score" or "linear probe score" for a whole suite, else its tasks."""
     names = counted(suite, tasks)
-    if suite == "glue" and names == GLUE:
-        return "GLUE"
-    if suite == "probes" and names == PROBES:
-        return "probe score"
-    if suite == "linear" and names == LINEAR:
-        return "linear probe score"
-    return label_of_tasks(names)
+    whole = {("glue", GLUE): "GLUE", ("probes", PROBES): "probe score", ("linear", LINEAR): "linear probe score"}
+    return whole.get((suite, names)) or label_of_tasks(names)
 
 
 def label_of_tasks(names: Sequence[str]) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import made
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.report.load import run_files
-from workbench.report.load.run_files import STRETCH, LoggedRows
+from workbench.report.load.run_files import STRETCH, curve_table, packed
 from workbench.spec import loss_floors
 
 
@@ -150,24 +152,13 @@ def rows_of(metrics: list[dict[str, float]]) -> list[dict[str, Any]]:
 @given(RUNS)
 def test_rows_and_table_are_those_of_the_dictionaries(runs: list[list[dict[str, float]]]) -> None:
     given = {f"run-{number}": rows_of(metrics) for number, metrics in enumerate(runs)}
-    kept = LoggedRows()
-    for run_id, rows in given.items():
-        kept.add(run_id, rows)
-    expected = {run_id: [{"run_id": run_id, **row} for row in rows] for run_id, rows in given.items() if rows}
-    assert dict(kept) == expected
-    assert all(isinstance(row[name], int) for rows in kept.values() for row in rows for name in STRETCH[2:])
-    plain = [row for rows in expected.values() for row in rows]
-    table = pd.DataFrame(plain) if plain else pd.DataFrame(columns=list(STRETCH))
-    pd.testing.assert_frame_equal(kept.frame(), table)
-    assert kept.frame().to_csv(index=False) == table.to_csv(index=False)
-
-
-def test_a_run_without_rows_is_not_there() -> None:
-    kept = LoggedRows()
-    kept.add("a", [])
-    assert "a" not in kept and len(kept) == 0 and list(kept.frame().columns) == list(STRETCH)
-    with pytest.raises(KeyError):
-        kept["a"]
+    table = curve_table({run_id: packed(rows) for run_id, rows in given.items() if rows})
+    plain = [{"run_id": run_id, **row} for run_id, rows in given.items() for row in rows]
+    expected = pd.DataFrame(plain) if plain else pd.DataFrame(columns=list(STRETCH))
+    pd.testing.assert_frame_equal(table, expected)
+    assert table.to_csv(index=False) == expected.to_csv(index=False)
+    frames = replace(made.in_memory(lambda *_: 70.0, ("rtd",), 1), curves=table)
+    assert {run_id: frames.logged(run_id) for run_id in given} == given and frames.logged("other") == []
 
 
 def test_many_runs_take_little_memory() -> None:
@@ -175,10 +166,8 @@ def test_many_runs_take_little_memory() -> None:
     import tracemalloc
 
     rows = [{f"metric_{number}": math.sin(row * number) for number in range(25)} for row in range(16)]
-    kept = LoggedRows()
     tracemalloc.start()
-    for number in range(300):
-        kept.add(str(number), [dict(row) for row in rows])
+    kept = [packed([dict(row) for row in rows]) for _ in range(300)]
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert size < 300 * (16 * 25 * 8 + 1000)
+    assert size < len(kept) * (16 * 25 * 8 + 1000)

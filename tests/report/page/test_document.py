@@ -17,6 +17,7 @@ import parsed
 import pytest
 from by_hand import board, cell
 
+from workbench import report
 from workbench.report.data_files import results_of
 from workbench.report.load.study_tables import Frames
 from workbench.report.page import document, facts
@@ -70,7 +71,7 @@ def store_of(root: Path, seed: int) -> tuple[RunStore, str]:
 
 
 def write(study: tuple[RunStore, str], out: Path) -> Path:
-    return document.write(*study, out, {}, ReportOptions())
+    return report.write(*study, out)
 
 
 @pytest.fixture(scope="module")

@@ -136,8 +136,7 @@ class Page:
                     board.at(board.budget))
             for board, verdict in zip(self.boards, results.verdicts, strict=True)
         ]  # fmt: skip
-        finding = published.finding(self.frames.axis.split(",")[0], results.arms)
-        self.finding = finding.text.removeprefix("grey: ") if finding is not None else ""  # in the paper, on this axis
+        self.finding = published.finding(self.frames.axis.split(",")[0], results.arms)  # in the paper, on this axis
         self.facts = facts.facts(self.frames, self.boards)
         self.time_note = facts.time_note(self.frames)
         self.environments = facts.environments(self.frames)

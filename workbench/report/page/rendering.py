@@ -9,8 +9,7 @@ import base64
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 TEMPLATES = Path(__file__).parent / "templates"
-WIDTH, BAR, HEAD = 460, 26, 6  # CSS pixels: of a figure of `bench`, of one bar, and above the first bar
 COLOURS = drawing.categorical([f"part {number}" for number in range(len(drawing.PALETTE))])
 
 
@@ -69,7 +67,7 @@ def environment(folder: Path = TEMPLATES) -> Environment:
         "power": formatting.power, "count": formatting.count, "duration": formatting.duration,
         "unbroken": _unbroken, "exponents": _exponents,
         "start": lambda digest: str(digest)[:12] if known(digest) else "",
-        "raw": lambda value: str(value).removesuffix(".0"), "cap": formatting.capital,
+        "raw": lambda value: str(value).removesuffix(".0"), "short": formatting.short,
     }  # fmt: skip
     templates.tests["known"] = known
     templates.globals |= {
@@ -114,31 +112,24 @@ def _number(value: float | None, form: str, least: float = 0.0) -> str:
 
 
 def write_bench(rows: Sequence[Row], out: Path) -> Path:
-    """Write `out`/index.html and `out`/bench.json. Returns the path of the page. Raises OSError if the disk fails."""
-    out.mkdir(parents=True, exist_ok=True)
-    sweep_old(out)
-    page, numbers = bench_page(rows), dumps(list(rows)) + "\n"
-    write_together({out / "bench.json": numbers.encode(), out / "index.html": page.encode("utf-8", "replace")})
-    return out / "index.html"
+    """Write `out`/index.html and `out`/bench.json. Returns the path of the page. Raises OSError if the disk fails.
 
-
-def bench_page(rows: Sequence[Row]) -> str:
-    """Return the page as HTML. There is at least one row; each is measured or left out."""
+    There is at least one row; each is measured or left out.
+    """
     done = [row for row in rows if not row["skipped"]]
     by_scale: dict[str, list[Row]] = {}
     for row in done:
         by_scale.setdefault(row["scale"], []).append(row)
-    context: dict[str, Any] = {
-        "rows": done,
-        "notes": bench_notes(rows),
-        "first": rows[0],
-        "ceilings": {row["precision"]: row["ceiling_flops_per_second"] for row in rows},
-        "figures": [(scale, throughput(of_scale), shares(of_scale)) for scale, of_scale in by_scale.items()],
-        "legend": [(part, f"a{i % len(COLOURS)}") for i, part in enumerate(done[0]["shares"])] if done else [],
-        "names": list(done[0]["shares"]) if done else [],
-        "power": formatting.power,
-    }
-    return render_page("bench.html.j2", drawing.colour_rules(COLOURS), **context)
+    page = render_page(
+        "bench.html.j2", drawing.colour_rules(COLOURS), rows=done, notes=bench_notes(rows), first=rows[0],
+        ceilings={row["precision"]: row["ceiling_flops_per_second"] for row in rows}, by_scale=by_scale,
+        parts=list(done[0]["shares"]) if done else [], looks=len(COLOURS), width_of=drawing.width_of,
+    )  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    sweep_old(out)
+    numbers = dumps(list(rows)) + "\n"
+    write_together({out / "bench.json": numbers.encode(), out / "index.html": page.encode("utf-8", "replace")})
+    return out / "index.html"
 
 
 def bench_notes(rows: Sequence[Row]) -> list[str]:
@@ -148,48 +139,3 @@ def bench_notes(rows: Sequence[Row]) -> list[str]:
         for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
             about.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
     return [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in about.items()]
-
-
-def throughput(rows: Sequence[Row]) -> str:
-    """Return a bar chart of tokens per second as SVG; a line runs from the slowest to the fastest turn."""
-    most = 1.75 * max(row["tokens_per_second"] for row in rows)
-    left, at, parts = _names(rows)
-    for place, row in enumerate(rows):
-        speed, tokens, y = row["tokens_per_second"], row["rows"] * row["length"], HEAD + BAR * place
-        slow, fast = (at(tokens / seconds / most) for seconds in reversed(row["seconds_spread"]))
-        parts.append(f'<g class="a1">{_bar(left, at(speed / most), y)}</g>')
-        parts.append(f'<path d="M{slow:.1f} {y + 9}H{fast:.1f}" class="x"/>')
-        label = f"{formatting.count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
-        parts.append(_label(max(at(speed / most), fast) + 6, y, label, "start"))
-    return drawing.svg(WIDTH, HEAD + BAR * len(rows), f"Tokens per second at {rows[0]['scale']}", "".join(parts))
-
-
-def shares(rows: Sequence[Row]) -> str:
-    """Return a bar chart as SVG: the share of each part in the time of a step, in %."""
-    _, at, parts = _names(rows)
-    for place, row in enumerate(rows):
-        begin = 0.0
-        for i, part in enumerate(rows[0]["shares"]):
-            end = begin + row["shares"][part]
-            tip = f"{part}: {100 * row['shares'][part]:.1f} %"
-            parts.append(f'<g class="a{i % len(COLOURS)}">{_bar(at(begin), at(end), HEAD + BAR * place, tip)}</g>')
-            begin = end
-    return drawing.svg(WIDTH, HEAD + BAR * len(rows), f"Time of a step by part at {rows[0]['scale']}", "".join(parts))
-
-
-def _names(rows: Sequence[Row]) -> tuple[float, Callable[[float], float], list[str]]:
-    """Return where the bars begin, a map from a share of the x axis to its place, and the names of the objectives."""
-    names = [formatting.short(row["objective"]) for row in rows]
-    left = 10 + max(map(drawing.width_of, names))
-    labels = [_label(left - 8, HEAD + BAR * place, name, "end") for place, name in enumerate(names)]
-    return left, lambda share: left + (WIDTH - left - 8) * share, labels
-
-
-def _bar(left: float, right: float, top: float, tip: str = "") -> str:
-    title = f"<title>{escape(tip)}</title>" if tip else ""
-    return f'<path d="M{left:.1f} {top}H{right:.1f}V{top + 18}H{left:.1f}z" class="m">{title}</path>'
-
-
-def _label(x: float, top: float, text: str, anchor: str) -> str:
-    words = escape(formatting.clean(text))
-    return f'<text x="{x:.1f}" y="{top + 13}" class="n0" text-anchor="{anchor}">{words}</text>'

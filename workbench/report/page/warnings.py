@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -19,6 +20,7 @@ from workbench.report.results import Cell, Leaderboard, TrainingPoint
 from workbench.report.statistics.intervals import t_interval
 from workbench.report.verdict import below_words, caveat, words_score
 from workbench.spec import loss_floors
+from workbench.spec.contrasts import arm_text
 from workbench.spec.experiment import EQUAL_WITHIN
 from workbench.spec.loss_floors import FloorCheck
 from workbench.spec.parts import CONVENTIONS
@@ -97,13 +99,10 @@ def doubtful(board: Leaderboard, axis: str) -> list[Caution]:
 
 def unfinished(frames: Frames) -> list[Caution]:
     """Return a warning with the number of runs that are in no average, by state."""
-    states: dict[str, int] = {}
-    for row in frames.rows("runs"):
-        if row["state"] not in FINISHED:
-            states[row["state"]] = states.get(row["state"], 0) + 1
+    states = Counter(row["state"] for row in frames.rows("runs") if row["state"] not in FINISHED)
     if not states:
         return []
-    total = sum(states.values())
+    total = states.total()
     by_state = listing([f"{n} {'not begun' if state == 'new' else state}" for state, n in sorted(states.items())])
     start = f"{total} of {plural(len(frames.runs), 'run')} {'is' if total == 1 else 'are'} in no average"
     return [Caution(f"{start}.", f"{start} ({by_state}); the reason is given below for each.")]
@@ -116,9 +115,7 @@ def declared_late(frames: Frames) -> list[Caution]:
     """Return warnings of measures and of comparisons that were declared when results were known."""
     listed = []
     if rows := late_measures(frames):
-        each = listing(
-            [f"{row['name']} ({str(row['declared'])[:16]}, scores of {seeds([row['seen']])})" for row in rows]
-        )
+        each = listing([f"{row['name']} ({row['declared'][:16]}, scores of {seeds([row['seen']])})" for row in rows])
         time = str(frames.record.get("first_score") or "")[:16]
         first = f" The first score is of {time}." if time else ""
         listed.append(Caution(
@@ -128,7 +125,7 @@ def declared_late(frames: Frames) -> list[Caution]:
             f"would be a fair test.",
         ))  # fmt: skip
     if rows := contrasts(frames, late=True):
-        pairs = listing([f"{_side(row.get('a'))} against {_side(row.get('b'))} ({row.get('seen')})" for row in rows])
+        pairs = listing([f"{arm_text(row['a'])} against {arm_text(row['b'])} ({row['seen']})" for row in rows])
         narrow = "do not narrow the correction, which covers all pairs"
         are = "are treated as exploratory" if contrasts(frames) else narrow
         listed.append(Caution(
@@ -137,13 +134,6 @@ def declared_late(frames: Frames) -> list[Caution]:
             f"{are}: {pairs}. New seeds in another store would be a fair test of them.",
         ))  # fmt: skip
     return listed
-
-
-def _side(arm: Any) -> str:
-    """Return the name of an arm of a contrast in the record."""
-    if not isinstance(arm, Mapping):
-        return "unknown"
-    return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
 
 
 def reported_before(frames: Frames) -> list[Caution]:
@@ -167,13 +157,12 @@ def reported_before(frames: Frames) -> list[Caution]:
 
 def overestimated(frames: Frames) -> list[Caution]:
     """Return a warning if settings were chosen by the rows that the scores are computed on; `tune` uses other rows."""
-    if not frames.record.get("tuning") or frames.record.get("experiment") == "tune":
-        return []
+    chosen = frames.record.get("tuning") and frames.record.get("experiment") != "tune"
     return [Caution(
         "Settings were chosen by the scores shown here.",
         "The best of many trials overestimates: settings were chosen by scores on the same rows that the scores here "
         "are computed on. `workbench sweep tune` chooses on other rows and seeds than those of its report.",
-    )]  # fmt: skip
+    )] if chosen else []  # fmt: skip
 
 
 # -- arms that did not spend the same
@@ -206,24 +195,21 @@ def unequal(board: Leaderboard, budget: str) -> str:
         least, most, ratio = apart[main]
         ratios = {c: apart[c][2] if c in apart else 1.0 for c in CONVENTIONS if c != main}
         others = listing([f"{r:.2f} times under {c}" for c, r in ratios.items() if abs(r - ratio) > EQUAL_WITHIN])
-        tail = f", {others}" if others else ""
         return (
             f"this is not at equal compute. The arm {most} spent {ratio:.2f} times the FLOPs of {least} ({main} "
-            f"convention{tail}). Compare the arms in the figure of score against compute instead."
+            f"convention{f', {others}' if others else ''}). Compare the arms in the figure of score against compute "
+            f"instead."
         )
     if apart:
-        largest = listing([f"{ratio:.2f} under {c} ({most} over {least})" for c, (least, most, ratio) in apart.items()])
+        each = listing([f"{ratio:.2f} under {c} ({most} over {least})" for c, (least, most, ratio) in apart.items()])
+        start = f"the arms spent the same under the {main} convention only"
+        return f"{start}. The largest ratio of the FLOPs of two arms is {each}."
+    if budget.endswith("seconds") and (timed := spread(cells, "seconds", CLOCK)) is not None:
         return (
-            f"the arms spent the same under the {main} convention only. The largest ratio of the FLOPs of two arms is "
-            f"{largest}."
+            f"only the planned time is the same. The arm {timed[1]} trained {timed[2]:.2f} times as long as "
+            f"{timed[0]}: a budget in seconds is converted to steps by timing a few steps before a run begins."
         )
-    timed = spread(cells, "seconds", CLOCK) if budget.endswith("seconds") else None
-    if timed is None:
-        return ""
-    return (
-        f"only the planned time is the same. The arm {timed[1]} trained {timed[2]:.2f} times as long as {timed[0]}: a "
-        f"budget in seconds is converted to steps by timing a few steps before a run begins."
-    )
+    return ""
 
 
 def spread(cells: Sequence[Cell], column: str, tolerance: float = EQUAL_WITHIN) -> tuple[str, str, float] | None:
@@ -259,29 +245,24 @@ def kinds_of_arithmetic(runs: Iterable[Mapping[str, Any]]) -> list[Caution]:
     The first one has the arms and seeds of each kind, and whether differences within a seed mix kinds; the second one
     has the runs that were continued on another kind. Runs whose kind was not recorded are left out.
     """
+    rows = [row for row in runs if row["role"] == "arm" and row["state"] in FINISHED
+            and isinstance(row.get("arithmetic"), str) and row["arithmetic"]]  # fmt: skip
     seeds_of: dict[str, dict[str, set[int]]] = {}  # kind -> arm -> its seeds
-    kinds_of: dict[str, set[str]] = {}  # arm -> its kinds
     compared: dict[tuple[str, int], dict[str, str]] = {}  # budget and seed -> arm -> kind
-    switched: dict[str, str] = {}  # run id -> its kinds in order
-    for row in runs:
-        kind, arm, seed = row.get("arithmetic"), row["arm"], row["seed"]
-        if row["role"] != "arm" or row["state"] not in FINISHED or not isinstance(kind, str) or not kind:
-            continue
-        seeds_of.setdefault(kind, {}).setdefault(arm, set()).add(seed)
-        kinds_of.setdefault(arm, set()).add(kind)
-        compared.setdefault((row["budget"], seed), {})[arm] = kind
-        switched |= {row["run_id"]: kind} if SWITCH in kind else {}
+    for row in rows:
+        seeds_of.setdefault(row["arithmetic"], {}).setdefault(row["arm"], set()).add(row["seed"])
+        compared.setdefault((row["budget"], row["seed"]), {})[row["arm"]] = row["arithmetic"]
     texts = []
     if len(seeds_of) > 1:
         apart = dict.fromkeys(
             (a, b) for kind_of in compared.values() for a, b in combinations(kind_of, 2) if kind_of[a] != kind_of[b]
         )
-        disjoint = [(a, b) for a, b in apart if not kinds_of[a] & kinds_of[b]]
+        disjoint = [(a, b) for a, b in apart if not any({a, b} <= arms.keys() for arms in seeds_of.values())]
         by_kind = "; ".join(f"{kind} for {_arms_and_seeds(arms)}" for kind, arms in seeds_of.items())
         texts.append(
             f"The runs were computed by {len(seeds_of)} kinds of arithmetic: {by_kind}. {_mixed(len(apart), disjoint)}"
         )
-    if switched:
+    if switched := {row["run_id"]: row["arithmetic"] for row in rows if SWITCH in row["arithmetic"]}:
         each = listing([f"{run_id} ({kinds})" for run_id, kinds in switched.items()])
         verb = "run was" if len(switched) == 1 else "runs were"
         texts.append(f"{len(switched)} {verb} continued on another kind of arithmetic: {each}.")
@@ -348,16 +329,15 @@ def uneven(board: Leaderboard) -> list[Caution]:
         if len(set(seeds_of.values())) > 1:
             numbers = listing([f"{arm} {seeds([len(own)])}" for arm, own in seeds_of.items()])
             texts.append(f"At {budget} the arms do not have the same seeds ({numbers}); pairs use those in common.")
+    plan, without = board.family.plan, []
+    for cell in board.at(board.budget):
+        counted = cell.scores if plan is None else plan.so_far(cell.scores)
+        without += [cell.arm] if cell.gain is None or cell.gain.estimate.n < len(counted) else []
     if board.untrained is None:
         texts.append(f"{board.label}: there is no untrained encoder to compare with.")
-    else:
-        plan, without = board.family.plan, []
-        for cell in board.at(board.budget):
-            counted = cell.scores if plan is None else plan.so_far(cell.scores)
-            without += [cell.arm] if cell.gain is None or cell.gain.estimate.n < len(counted) else []
-        if without:
-            some = f"{board.label}: some seeds of {listing(without)}"
-            texts.append(f"{some} have no untrained encoder with the same initial weights.")
+    elif without:
+        some = f"{board.label}: some seeds of {listing(without)}"
+        texts.append(f"{some} have no untrained encoder with the same initial weights.")
     for run_id, tasks in board.missing.items():
         texts.append(f"{run_id} has no score on {listing(list(tasks))}, so it is in no average of {board.label}.")
     return [by_first_clause(text) for text in texts]
@@ -368,15 +348,14 @@ def uneven(board: Leaderboard) -> list[Caution]:
 
 def collapsed(frames: Frames) -> list[Caution]:
     """Return warnings of trained runs whose losses or metrics show nothing learned, by the last tenth of their logs."""
-    texts = [
-        text for (arm, budget), checks in loss_checks(frames).items() if (text := _at_the_floor(arm, budget, checks))
-    ]
+    texts = [_at_the_floor(arm, budget, checks) for (arm, budget), checks in loss_checks(frames).items()]
     finished = [row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED]
+    logs = {run_id: log for run_id in finished if (log := frames.logged(run_id))}
     for metric, bad, sentence in COLLAPSES:
-        ends = {run_id: at_end(frames.logged(run_id), metric) for run_id in finished}
+        ends = {run_id: at_end(log, metric) for run_id, log in logs.items()}
         runs = [run_id for run_id, end in ends.items() if end is not None and bad(end)]
         texts += [f"At the end of training, {sentence} in {listing(runs)}."] if runs else []
-    return [by_first_clause(text) for text in texts]
+    return [by_first_clause(text) for text in texts if text]
 
 
 def at_end(rows: Iterable[Mapping[str, float]], metric: str) -> float | None:
@@ -387,16 +366,14 @@ def at_end(rows: Iterable[Mapping[str, float]], metric: str) -> float | None:
 
 
 def loss_checks(frames: Frames) -> dict[tuple[str, str], dict[str, list[FloorCheck]]]:
-    """Return for each arm and budget whose training is over the checks of its runs, by metric with a floor.
+    """Return by arm and budget, and by metric, how the losses of trained runs compare with token frequencies alone.
 
-    A floor is the value that token frequencies alone reach. A damaged run enters no average of scores, but its logged
-    metrics are used here.
+    A damaged run enters no average of scores, but its logged metrics are used here.
     """
     checks: dict[tuple[str, str], dict[str, list[FloorCheck]]] = {}
     for run in frames.rows("runs"):
         if run["state"] in (*FINISHED, "damaged") and (logged := frames.logged(run["run_id"])):
-            floors = frames.floors.get(run["run_id"], {})
-            for check in loss_floors.floor_checks(logged, floors):
+            for check in loss_floors.floor_checks(logged, frames.floors.get(run["run_id"], {})):
                 checks.setdefault((run["arm"], run["budget"]), {}).setdefault(check.metric, []).append(check)
     return checks
 
