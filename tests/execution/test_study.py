@@ -21,7 +21,7 @@ from workbench.spec.axes import grid, space_of
 from workbench.spec.experiment import Experiment, load
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
-from workbench.spec.run_spec import RunSpec, split_settings
+from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import ResolvedSpec
 from workbench.training import plan as planning
 from workbench.training.plan import plan
@@ -45,7 +45,7 @@ def test_options_of_objectives_are_axes() -> None:
     job = plan_job("lambda", NANO, 1, [])
     assert [spec.options["weight"] for spec in job.specs] == [1, 10, 20, 50, 100]
     with pytest.raises(InputError, match=r"options\.wieght"):
-        job_of(grid(None, space_of(split_settings(["options.wieght=1,2"], "--over")), None, NANO), NANO, 1, [])
+        job_of(grid(None, space_of({"options.wieght": "1,2"}), None, NANO), NANO, 1, [])
 
 
 def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() -> None:
@@ -85,9 +85,7 @@ def test_what_is_set_for_all_or_varies_overrules_the_objectives_own_rows(monkeyp
     found = experiment.load("ablation")
     alike = job_of(found, NANO, 1, words, {"optim.lr"})
     assert rates(alike) == dict.fromkeys(words, NANO.optim.lr)
-    varied = job_of(
-        grid(None, space_of(split_settings(["optim.lr=1e-3"], "--over")), None, NANO, words), NANO, 1, words
-    )
+    varied = job_of(grid(None, space_of({"optim.lr": "1e-3"}), None, NANO, words), NANO, 1, words)
     assert rates(varied) == dict.fromkeys(words, 1e-3)
 
 
@@ -174,9 +172,7 @@ def test_a_budget_that_is_too_small_for_another_arm_says_what_was_matched() -> N
 
 
 def test_parts_of_a_budget_are_matched_each_on_its_own() -> None:
-    found = grid(
-        None, space_of(split_settings(["budget.share=0.25,1", "generator.width=0.5,0.25"], "--over")), "flops", NANO
-    )
+    found = grid(None, space_of({"budget.share": "0.25,1", "generator.width": "0.5,0.25"}), "flops", NANO)
     specs, matches = equal(found, job_of(found, NANO, 1, []).specs)
     assert [match.given for match in matches] == ["steps=25", "steps=100"]
     assert [plan(spec).steps for spec in specs if spec.generator.width == 0.5] == [25, 100]
@@ -230,7 +226,7 @@ def swept(key: str, count: int) -> Job:
     return job_of(
         grid(
             None,
-            space_of(split_settings([f"{key}={','.join(str(1 + i) for i in range(count))}"], "--over")),
+            space_of({key: f"{','.join(str(1 + i) for i in range(count))}"}),
             None,
             base,
         ),

@@ -19,7 +19,7 @@ NANO = presets.resolve("nano", {"budget.steps": 100})
 def test_cells_that_are_one_run_are_one_run() -> None:
     found = grid(
         None,
-        space_of(split_settings(["generator.width=0.25,0.5", "generator.kind=transformer,unigram"], "--over")),
+        space_of({"generator.width": "0.25,0.5", "generator.kind": "transformer,unigram"}),
         None,
         NANO,
     )
@@ -27,13 +27,13 @@ def test_cells_that_are_one_run_are_one_run() -> None:
 
 
 def test_a_cell_that_cannot_be_is_named() -> None:
-    found = grid(None, space_of(split_settings(["tying=none,all", "generator.width=0.5"], "--over")), None, NANO)
+    found = grid(None, space_of({"tying": "none,all", "generator.width": "0.5"}), None, NANO)
     with pytest.raises(InputError, match=r"tying=all, generator\.width=0\.5"):
         job_of(found, NANO, 1, [])
 
 
 def test_values_and_ranges() -> None:
-    assert space_of(split_settings(["tying=none, all", "optim.lr=1e-4..1e-3:log", "batch.size=16..64"], "--over")) == {
+    assert space_of({"tying": "none, all", "optim.lr": "1e-4..1e-3:log", "batch.size": "16..64"}) == {
         "tying": ("none", "all"),
         "optim.lr": Range(1e-4, 1e-3, log=True, whole=False),
         "batch.size": Range(16, 64, log=False, whole=True),
@@ -63,25 +63,23 @@ def test_words_that_say_nothing_are_refused(words: list[str], says: str) -> None
 
 
 def test_an_axis_takes_other_values_or_joins_others() -> None:
-    narrower = grid("generator-size", space_of(split_settings(["generator.width=0.5,1"], "--over")), None, NANO)
+    narrower = grid("generator-size", space_of({"generator.width": "0.5,1"}), None, NANO)
     assert (narrower.name, narrower.axis) == ("generator-size", "generator.width")
-    joined = grid("generator-size", space_of(split_settings(["optim.lr=1e-3,2e-3"], "--over")), None, NANO)
+    joined = grid("generator-size", space_of({"optim.lr": "1e-3,2e-3"}), None, NANO)
     assert (joined.name, joined.axis) == ("generator-size-over-optim-lr", "generator.width,optim.lr")
     runs: list[RunSpec] = list(joined.runs(NANO, 1))
     assert {(value_at(run, "generator.width"), value_at(run, "optim.lr")) for run in runs} >= {(0.125, 2e-3)}
     with pytest.raises(InputError, match="generator-size, or --over"):
         grid(None, {}, None, NANO)
     with pytest.raises(InputError, match="contradict"):
-        grid(None, space_of(split_settings(["objective=rtd,bert-mlm"], "--over")), None, NANO, ["rtd"])
+        grid(None, space_of({"objective": "rtd,bert-mlm"}), None, NANO, ["rtd"])
 
 
 @given(st.floats(1e-9, 1e9), st.floats(1.01, 1e6), st.booleans())
 def test_a_range_is_printed_as_it_is_typed(low: float, factor: float, log: bool) -> None:
-    [written] = space_of(
-        split_settings([f"optim.lr={low:g}..{low * factor:g}{':log' if log else ''}"], "--over")
-    ).values()
+    [written] = space_of({"optim.lr": f"{low:g}..{low * factor:g}{':log' if log else ''}"}).values()
     assert isinstance(written, Range) and (written.low, written.log) == (float(f"{low:g}"), log)
-    assert space_of(split_settings([f"optim.lr={written}"], "--over")) == {"optim.lr": written}
+    assert space_of({"optim.lr": f"{written}"}) == {"optim.lr": written}
 
 
 @pytest.mark.parametrize(
@@ -102,13 +100,8 @@ def test_the_unit_is_the_commands_then_the_files_then_the_budgets(
 
 
 def test_a_question_of_ones_own_axes_names_them_and_what_is_equal() -> None:
-    several = grid(
-        None, space_of(split_settings(["tying=none,all", "optim.lr=1,2", "batch.size=1,2"], "--over")), "tokens", NANO
-    )
+    several = grid(None, space_of({"tying": "none,all", "optim.lr": "1,2", "batch.size": "1,2"}), "tokens", NANO)
     assert several.question == "At an equal number of tokens, which tying, optim.lr and batch.size does best?"
-    assert (
-        grid(None, space_of(split_settings(["tying=none,all"], "--over")), "none", NANO).question
-        == "Which tying does best?"
-    )
+    assert grid(None, space_of({"tying": "none,all"}), "none", NANO).question == "Which tying does best?"
     with pytest.raises(InputError, match="--match 'watts' is not one of steps, tokens, words, flops, seconds, none"):
-        grid(None, space_of(split_settings(["tying=none,all"], "--over")), "watts", NANO)
+        grid(None, space_of({"tying": "none,all"}), "watts", NANO)
