@@ -142,10 +142,7 @@ def unit_of(board: Leaderboard) -> str:
 
 
 def forest(results: Results, board: Leaderboard, name: str, most: int = MOST_ARMS) -> Chart:
-    """Return the forest of means and intervals at the largest budget, of at most so many arms, the best ones.
-
-    On an ordered axis they stand in its order, else the best first.
-    """
+    """Return means and intervals of the `most` best arms at the largest budget, in the axis's order or best first."""
     cells = board.at(board.budget)
     drawn = cells[:most]
     if results.ordered:

@@ -32,10 +32,7 @@ MetricRow = tuple[str, str, str, dict[str, Estimate]]  # task, split and metric,
 
 
 def leaderboards(frames: Frames, order: bool = False) -> list[Leaderboard]:
-    """Return the results of each suite for which a trained run has scores, in the order of `scoring.SUITES`.
-
-    `order` adds the almost stochastic order to every comparison.
-    """
+    """Return the results of each suite with scores of trained runs; `order` adds the almost stochastic order."""
     boards = (leaderboard(frames, suite, order) for suite in sorted(set(frames.scores["suite"]), key=place_of))
     return [board for board in boards if board is not None]
 
@@ -98,15 +95,9 @@ def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard 
 
 
 def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING) -> tuple[Pair, ...]:
-    """Compare every two of these arms, which had one budget; `order` adds the almost stochastic order.
-
-    Where the `family` has pairs that were declared, the others are exploratory.
-    """
+    """Compare every two arms of a budget; pairs beside a declared `family` are exploratory."""
     compared = group_sequential.compare({cell.arm: cell.scores for cell in cells}, family, order)
     return tuple(Pair(a, b, result) for (a, b), result in compared.items())
-
-
-# -- the parts of a leaderboard
 
 
 def _scores_of(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, float]]], dict[str, str]]:
@@ -257,10 +248,7 @@ def _examples(frames: Frames, suite: str) -> dict[str, float]:
 
 
 def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Return the value of each baseline for each task.
-
-    A baseline depends on the data of the task alone, so every score file of a task has the same value.
-    """
+    """Return the value of each baseline for each task, which depends on the data of the task alone."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in frames.rows("baselines"):
         if row["task"] in tasks and not math.isnan(row["value"]):
@@ -268,22 +256,13 @@ def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, floa
     return {name: {task: plain.fmean(each) for task, each in by_task.items()} for name, by_task in values.items()}
 
 
-# -- comparisons that were declared before any score existed
-
-
 def contrasts(frames: Frames, late: bool = False) -> list[Mapping[str, Any]]:
-    """Return the contrasts of the record that were declared beforehand, or with `late` the other ones.
-
-    A contrast was declared beforehand if no seed had trained runs of both arms when it was written down.
-    """
+    """Return the contrasts declared before any seed had trained runs of both arms, or with `late` the others."""
     return [row for row in frames.record.get("contrasts") or () if bool(row["seen"]) == late]
 
 
 def declared_families(frames: Frames, at: Mapping[str, Mapping[str, Any]]) -> Families:
-    """Return the comparisons at each budget that were declared beforehand, between arms with scores there.
-
-    `at` maps a budget to its arms with scores.
-    """
+    """Return the declared comparisons at each budget; `at` maps a budget to its arms with scores."""
     plan, pairs_at = group_sequential.plan_of(frames.record), dict[str, dict[tuple[str, str], None]]()
     for row in contrasts(frames):
         for budget, a, b in _arms(frames, row):
@@ -310,18 +289,12 @@ def _arms(frames: Frames, contrast: Mapping[str, Any]) -> list[tuple[str, str, s
 
 
 def late_measures(frames: Frames, names: Collection[str] | None = None) -> list[Mapping[str, Any]]:
-    """Return the measures of the record, by default all, that were first named after scores of its runs were known.
-
-    A measure with other settings than the scores shown is left out.
-    """
+    """Return the measures (by default all) with scores here that were first named after scores were known."""
     digests = {(str(row["task"]), str(row.get("digest"))) for row in frames.rows("scores")}
     late = [
         row for row in frames.record.get("measures") or () if row["seen"] and (row["name"], row["digest"]) in digests
     ]
     return [row for row in late if names is None or row["name"] in names]
-
-
-# -- scores along training
 
 
 def training_points(frames: Frames, suite: str, tasks: Sequence[str]) -> tuple[TrainingPoint, ...]:

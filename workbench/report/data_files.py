@@ -98,9 +98,6 @@ LATEX_COLUMNS = (
 )  # fmt: skip
 
 
-# -- results from runs or from data files
-
-
 def results_of(loaded: Frames, missing: Mapping[str, str], options: ReportOptions) -> Results:
     """Return the results of an experiment that was read, the measure that decides first."""
     boards = leaderboards(loaded, options.order)
@@ -118,10 +115,7 @@ def from_store(
 
 
 def from_folder(folder: Path, options: ReportOptions | None = None, prefix: str = "") -> Results:
-    """Return the results that the data files of a report hold, whose names begin with `prefix`.
-
-    Raises InputError if there is no report, or a file of it cannot be used.
-    """
+    """Return the results in the data files of a report, whose names begin with `prefix`. Raises InputError."""
     paths = {name: folder / f"{prefix}{name}" for name in (FACTS, *(f"{name}.csv" for name in MEASURED))}
     for path in paths.values():
         if not path.is_file():
@@ -180,9 +174,6 @@ def export_scores(store: RunStore, record: str, form: str, verify: bool = True) 
     return str(text).encode("utf-8", "replace")
 
 
-# -- writing
-
-
 def name_in_files(column: str) -> str:
     """Return the name that a column of the tables has in files, with underscores between words."""
     if column.startswith(("flops_", "flops.")):
@@ -218,10 +209,7 @@ def csv_bytes(sheet: pd.DataFrame) -> bytes:
 
 
 def csv_tables(frames: Frames, boards: Iterable[Leaderboard], verdicts: Sequence[Verdict]) -> dict[str, pd.DataFrame]:
-    """Return {file name: table}. A table without rows is included, with its columns.
-
-    The first of the `verdicts` is the verdict of the board that decides.
-    """
+    """Return {file name: table}, also tables without rows. The first of the `verdicts` decides."""
     boards = list(boards)
     published = [
         {
@@ -383,9 +371,6 @@ def _packed(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             place = {text: number for number, text in enumerate(values)}
             differ[key] = {"values": list(values.values()), "of": [place.get(str(text)) for text in texts]}
     return {"runs": runs, "same": same, "differ": differ}
-
-
-# -- reading
 
 
 def _unpacked(packed: Any) -> dict[str, dict[str, Any]]:

@@ -68,10 +68,7 @@ def looks(results: Results) -> dict[str, Look]:
 
 
 def categorical(arms: Sequence[str], best: Sequence[str] = ()) -> dict[str, Look]:
-    """Return the look of arms without an order: fixed colours for known objectives, then the `best` ones first.
-
-    Of more than twice as many arms as colours, all but the best are grey.
-    """
+    """Return the look of arms without an order: fixed colours for known objectives, then the `best`; many are grey."""
     known = [arm for arm in KNOWN if arm in arms]
     rest = [arm for arm in arms if arm not in known]
     others = sorted(rest, key=lambda arm: best.index(arm) if arm in best else len(best))

@@ -42,10 +42,7 @@ def points(value: float | None, places: int = 1, sign: bool = False) -> str:
 
 
 def places_for(mean: float, half: float) -> int:
-    """Return the number of decimals (1 to 4) to which a mean and half the width of its interval are rounded.
-
-    Rounding must neither make the interval 0 wide nor change whether it contains 0.
-    """
+    """Return the decimals (1 to 4) that keep an interval wide and do not change whether it contains 0."""
     for places in (1, 2, 3):
         m, h = round(abs(mean), places), round(half, places)
         if h > 0 and (m > h) == (abs(mean) > half):

@@ -45,13 +45,11 @@ SPECIAL = {
 SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 Rows = Sequence[Sequence[str]]
+GREY = drawing.Look(-1, *drawing.GREY)  # of an arm without a look
 
 
 def write(made: Results, folder: Path) -> Path:
-    """Write figures, tables and the appendix into a folder. Returns the path of the appendix in LaTeX.
-
-    Raises OSError if the disk fails.
-    """
+    """Write figures, tables and the appendix into a folder. Returns the path of the appendix. Raises OSError."""
     page = Page(made)
     files: dict[str, bytes] = {}
     for chart in _figures(made):
@@ -67,9 +65,6 @@ def write(made: Results, folder: Path) -> Path:
     sweep_old(folder)
     write_together({folder / name: content for name, content in files.items()})
     return folder / "appendix.tex"
-
-
-# -- figures
 
 
 def _figures(made: Results) -> list[Chart]:
@@ -108,16 +103,12 @@ def _drawn(chart: Chart, page: Page, form: str) -> bytes:
     return out.getvalue()
 
 
-def _look(page: Page, arm: str) -> tuple[str, Any]:
-    look = page.looks.get(arm)
-    return (look.light, DASHES[look.dash]) if look else (drawing.GREY[0], "-")
-
-
 def _lines(axes: Axes, chart: Chart, page: Page) -> None:
     axis = chart.axes[0]
     low, high = chart.limits
     for one in chart.series[:MOST_ROWS]:
-        colour, dash = _look(page, one.arm)
+        look = page.looks.get(one.arm, GREY)
+        colour, dash = look.light, DASHES[look.dash]
         x = one.x[axis]
         banded = [(a, y, h) for a, y, h in zip(x, one.y, one.half, strict=True) if h is not None]
         if len(banded) > 1:
@@ -138,7 +129,7 @@ def _lines(axes: Axes, chart: Chart, page: Page) -> None:
 def _forest(axes: Axes, chart: Chart, page: Page) -> None:
     series = chart.series[:MOST_ROWS]
     for place, one in enumerate(series):
-        colour, _ = _look(page, one.arm)
+        colour = page.looks.get(one.arm, GREY).light
         axes.errorbar(one.y[0], place, xerr=one.half[0] or 0.0, color=colour, lw=1.4, capsize=0)
         axes.plot([v for row in one.seeds.values() for v in row if v is not None],
                   [place - 0.28] * sum(v is not None for row in one.seeds.values() for v in row),
@@ -151,9 +142,6 @@ def _forest(axes: Axes, chart: Chart, page: Page) -> None:
     axes.set_ylim(len(series) - 0.5, -0.6)
     axes.set_xlim(*chart.limits)
     axes.set_xlabel(chart.label)
-
-
-# -- tables
 
 
 def escaped(text: object) -> str:
@@ -224,9 +212,6 @@ def tasks_table(page: Page, board: Leaderboard) -> str:
         rows.append(["Untrained encoders", *(_estimate(row["untrained"]) for row in tasks)])
     note = f"Means over pre-training seeds with 95 % Student t intervals, at {board.budget}; the best mean is bold."
     return table("l" + "r" * len(tasks), head, rows, f"{board.label}, task by task", f"tab:{board.suite}-tasks", note)
-
-
-# -- the appendix
 
 
 @dataclass(frozen=True)

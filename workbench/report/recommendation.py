@@ -84,9 +84,6 @@ def advise(board: Leaderboard, frames: Frames, budget: Budget) -> str:
     return _beyond(board, frames.axis, wanted, far)
 
 
-# -- within the range of budgets
-
-
 def score_curves(board: Leaderboard, frames: Frames, column: str) -> Curves:
     """Return the curve of every arm and seed; runs that spent nothing of this column's unit are left out."""
     runs = frames.by_id()
@@ -181,9 +178,6 @@ def _reason_against(board: Leaderboard, axis: str, arm: str) -> str:
     if cell is None or (cell.gain is None and not below_words(cell, words_score(board))):
         return ""
     return caveat(board, board.budget, [arm], {arm: named(axis, arm)}, "arms")
-
-
-# -- beyond the largest budget
 
 
 @dataclass(frozen=True)

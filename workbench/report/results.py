@@ -231,10 +231,7 @@ class Verdict:
 
 
 def spending_ratios(board: Leaderboard, budget: str, convention: str | None = None) -> dict[str, float]:
-    """Return what each arm spent at a budget, divided by the smallest amount, the best arm first.
-
-    Empty if the smallest amount is zero.
-    """
+    """Return the FLOPs of each arm at a budget over the smallest, the best arm first; empty if that is zero."""
     column = f"flops_{convention or board.convention(budget)}"
     spent = {cell.arm: cell.spent[column] for cell in board.at(budget)}
     least = min(spent.values(), default=0.0)
@@ -265,10 +262,7 @@ def compute_text(frames: Frames) -> str:
 
 
 def seeds_to_decide(board: Leaderboard, budget: str, pair: Pair) -> int | None:
-    """Return about how many seeds would show a gap of the size that was measured; None if that is unknown.
-
-    For a study whose seeds are added by a plan, the plan says how many there will be.
-    """
+    """Return about how many seeds would show a gap of the measured size; None if unknown, or planned."""
     e, noise, family = pair.compared.estimate, pair.compared.noise, board.families.get(budget, NOTHING)
     if family.plan is not None or e.n < 2 or e.half is None or not noise:
         return None
@@ -321,10 +315,7 @@ class Results:
 
     @cached_property
     def question(self) -> str:
-        """Return the question, with "at equal compute" only if the arms spent the same.
-
-        If they did not, the question names the unit of which they got the same amount.
-        """
+        """The question, with "at equal compute" only if the arms spent the same, else with the unit that was equal."""
         ratios, text = largest_flops_ratios(self.frames), str(self.frames.record.get("question") or "")
         apart = [budget for budget, ratio in ratios.items() if not ratio <= 1 + EQUAL_WITHIN]
         wording = question_text(text, bool(ratios) and not apart)

@@ -121,9 +121,6 @@ def _named_at(board: Leaderboard, record: Mapping[str, Any]) -> int:
     return next(places, len(names))
 
 
-# -- doubts: words without an encoder, or an encoder without training, may do as well
-
-
 def words_score(board: Leaderboard) -> float | None:
     """Return the score of the baseline that learns from words alone; None if it was not measured on every task."""
     return next((value for name in WORD_BASELINES if (value := board.baseline(name)) is not None), None)
@@ -164,9 +161,6 @@ def caveat(board: Leaderboard, budget: str, arms: Iterable[str], names: Mapping[
     if alone:
         sentences.append(f"No untrained encoder was measured for {listing(alone)}, so the gain by training is unknown.")
     return " ".join(sentences)
-
-
-# -- sentences
 
 
 def _fitting(*sentences: str) -> str:

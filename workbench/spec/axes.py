@@ -37,10 +37,7 @@ Space = Mapping[str, Range | Values]
 
 
 def space_of(over: Mapping[str, Any] | None) -> dict[str, Range | Values]:
-    """Return the values or the range of each key: a text such as `1,2,3` or `1e-4..1e-3:log`, a value, or several.
-
-    Values stay as they are, and take the type of their field later. Raises InputError.
-    """
+    """Return the values or range of each key: text as `1,2,3` or `1e-4..1e-3:log`, or values. Raises InputError."""
     space: dict[str, Range | Values] = {}
     for key, given in (over or {}).items():
         check_key(key, "--over")

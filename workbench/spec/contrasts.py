@@ -90,10 +90,7 @@ def _contrast(entry: Any, key: str, axes: Mapping[str, Sequence[Any]], where: st
 
 
 def matching(arm: Cell, cells: Sequence[Cell], axes: Collection[str]) -> list[int]:
-    """Return the indices of the cells that belong to an arm.
-
-    These have the arm's values in its keys, and no key of VARIANTS that the arm does not name.
-    """
+    """Return the indices of the cells with the arm's values in its keys and no other key of VARIANTS."""
     return [
         number
         for number, cell in enumerate(cells)

@@ -140,10 +140,7 @@ def question_text(question: str, equal: bool) -> str:
 
 
 def changed(base: S, values: Mapping[str, Any]) -> S:
-    """Return the base spec with the values of a cell; a budget in the cell replaces that of the base.
-
-    Raises InputError, which names the cell.
-    """
+    """Return the base spec with the values of a cell, also of its budget. Raises InputError, which names the cell."""
     given = dict(values)
     unit = next((key for key in given if key.startswith("budget.") and key.removeprefix("budget.") in UNITS), None)
     share = given.pop(SHARE, None)
@@ -203,10 +200,7 @@ def load(word: str) -> Experiment:
 
 
 def _copied(value: Any) -> Any:
-    """Return a value with its mappings and sequences copied to dicts and tuples.
-
-    Classes of the experiment file that fail when they are read then fail here, where the error can name the file.
-    """
+    """Return a value with mappings and sequences copied, so that unreadable classes fail where the file is named."""
     if isinstance(value, Mapping):
         return {_copied(key): _copied(value[key]) for key in value}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):

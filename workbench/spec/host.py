@@ -23,10 +23,7 @@ PARENT = "WORKBENCH_RANK_PARENT"  # environment variable of a process for anothe
 
 
 def cores(root: Path = Path("/")) -> int:
-    """Return how many cores this process may use: its CPU affinity, or fewer by its CPU quotas in whole cores.
-
-    `root` is the folder in which `proc` and `sys` are.
-    """
+    """Return how many cores this process may use: by its CPU affinity and CPU quotas. `root` holds `proc` and `sys`."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([bound, *(quota for folder in _control_groups(root) for quota in _quotas(folder))]))
 
@@ -188,10 +185,7 @@ def has_bf16() -> bool:
 
 
 def instructions() -> str:
-    """Return the widest instructions of this CPU that torch's matrix products can use, and a limit that is set to them.
-
-    For example `avx512-bf16`, or `amx, ONEDNN_MAX_CPU_ISA=AVX512_CORE`.
-    """
+    """Return the widest CPU instructions that torch uses, and limits: `amx, ONEDNN_MAX_CPU_ISA=AVX512_CORE`."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()

@@ -78,10 +78,7 @@ def name(metric: str) -> str:
 
 
 def floor_checks(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> list[FloorCheck]:
-    """Return the final value and the floor of each metric that has a floor.
-
-    `rows` are the logged rows of a run, or means over consecutive rows.
-    """
+    """Return final value and floor of each metric with a floor, from logged rows or means over consecutive rows."""
     values = {metric: (tail(rows, metric), floor) for metric, floor in (base_rate(rows) | dict(floors)).items()}
     return [
         FloorCheck(metric, mean(logged), half_width(logged), floor)

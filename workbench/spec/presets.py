@@ -223,10 +223,7 @@ def budget_of(scale: str) -> Budget:
 
 
 def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:
-    """Return the spec reduced to a trial of a whole command: `steps` steps of `rows` rows, and little fine-tuning.
-
-    Text, encoder, objective and tasks stay the same, so that errors of the real command also occur in the trial.
-    """
+    """Return the spec cut to a trial: `steps` steps of `rows` rows and little fine-tuning of the same tasks."""
     cut: dict[str, float] = {"batch.size": rows, "tasks.seeds": 1, "tasks.epochs": 1, "tasks.rows": 40}
     if (base.schedule.warmup or 0) >= 1:  # a number of steps, which a trial does not reach
         cut["schedule.warmup"] = 0.25

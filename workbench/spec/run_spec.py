@@ -350,10 +350,7 @@ def _parse_text(text: str) -> RunSpec:
 
 
 def parse_part(kind: type[P], raw: Mapping[str, Any], name: str) -> P:
-    """Return a checked part of a spec from plain data, such as an objective's `Options`.
-
-    `name` is the key of the part in the spec. Raises InputError with one sentence about the first error.
-    """
+    """Return a checked part of a spec, such as an objective's `Options`; `name` is its key. Raises InputError."""
     for key in raw:
         if key not in kind.model_fields:
             raise InputError(f"unknown key '{name}.{key}'{suggest(f'{name}.{key}', known_keys(kind, name + '.'))}")
@@ -467,10 +464,7 @@ def split_settings(texts: Iterable[str], option: str = "--set") -> dict[str, str
 
 
 def overrides_of(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the settings of `--set` by the keys of the spec; None, and the text `unset`, clear a field.
-
-    Raises InputError for an unknown key, and for an empty value if the field cannot be empty.
-    """
+    """Return the settings of `--set` by the keys of the spec; None and `unset` clear a field. Raises InputError."""
     overrides: dict[str, Any] = {}
     for key, value in (settings or {}).items():
         if not key.startswith((*OWN_OPTIONS, "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):

@@ -40,10 +40,7 @@ def steps_of_words(words: float | Fraction, data: DataSpec, rows: int) -> int:
 
 
 def by_source(words: Mapping[str, float]) -> str:
-    """Return the sources of a text and their numbers of words as text, the largest first.
-
-    If there are more than MOST_SOURCES, the others are added up.
-    """
+    """Return the sources of a text with their words, the largest first; those beyond MOST_SOURCES are added up."""
     ordered = sorted(words.items(), key=lambda pair: -pair[1])
     named, left = ordered[:MOST_SOURCES], ordered[MOST_SOURCES:]
     parts = [f"{name} {count:,.0f}" for name, count in named]

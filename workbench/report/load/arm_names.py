@@ -121,10 +121,7 @@ def _value_name(key: str, value: str) -> str:
 
 
 def _identifies(key: str, spec: Mapping[str, Any]) -> bool:
-    """Return whether runs of one arm have the same value of a setting, unlike seed, budget and tasks.
-
-    A run that branches from a trunk describes the trunk, which is longer for a longer run.
-    """
+    """Return whether runs of one arm share a setting; a branch describes its trunk, whose length may differ."""
     trunk = key.startswith("start.parent.") and key != ROWS_BEFORE and spec.get("start.take") == "all"
     return not trunk and key not in ("seed", "scale") and not key.startswith(("budget.", "tasks."))
 

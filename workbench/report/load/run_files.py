@@ -131,10 +131,7 @@ def spec_of(folder: Path, records: Records = NO_RECORDS) -> tuple[dict[str, Any]
 
 
 def totals(folder: Path, last: Mapping[str, float], records: Records = NO_RECORDS) -> dict[str, float]:
-    """Return steps, tokens, seconds and FLOPs spent: from done.json, or from the last logged row of an unfinished run.
-
-    Raises ValueError if done.json exists and is damaged.
-    """
+    """Return steps, tokens, seconds and FLOPs of done.json, or of the `last` logged row. Raises ValueError."""
     try:
         done = content(folder, "done.json", records)
     except FileNotFoundError:
@@ -179,10 +176,7 @@ def curve_of(folder: Path, most: int) -> tuple[Curve, str]:
 
 
 def scores_of(folder: Path, records: Records = NO_RECORDS, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each score file as a checked mapping and "", or an empty mapping and the fault.
-
-    The scores are of the end of training, or of the point at `place`, such as "points/00000100/".
-    """
+    """Yield each checked score and "", or {} and the fault: of the end, or of a `place` such as "points/00000100/"."""
     names: list[str] = []
     with contextlib.suppress(OSError):  # there is no folder
         names = sorted(name for name in os.listdir(folder / place / "scores") if name.endswith(".json"))
@@ -231,8 +225,6 @@ def _score(raw: dict[str, Any]) -> dict[str, Any]:
         "notes": [str(note) for note in notes] if isinstance(notes, list) else [],
     }  # fmt: skip
 
-
-# -- training curves in bounded memory: the rows of metrics.jsonl as means over bins of equally many steps
 
 MOST_BINS = 120
 MOST_ROWS = 20_000  # rows read from one file; of a longer one, every k-th row is read

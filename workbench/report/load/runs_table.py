@@ -46,10 +46,10 @@ def states(store: RunStore) -> list[tuple[RunDir, Row]]:
 
     def status(run: RunDir) -> Row:
         state, note, records = run.examine()
-        written = tending.notes_of(run)
+        written, spec = tending.notes_of(run), part(optional(run.path / "spec.json", records), "spec")
         return {
-            "run_id": run.run_id, "state": state, "note": note, "path": str(run.path), "kind": kind(run, records),
-            "tags": list(written.tags), "archived": written.archived,
+            "run_id": run.run_id, "state": state, "note": note, "path": str(run.path),
+            "kind": kind_of(spec) if spec else None, "tags": list(written.tags), "archived": written.archived,
         }  # fmt: skip
 
     index = Index(store.root, "status", status)
@@ -91,12 +91,6 @@ def whole_row(run: RunDir) -> Row:
     return row
 
 
-def kind(run: RunDir, records: Records = NO_RECORDS) -> str | None:
-    """Return the kind of a run (see `naming.kind_of`); None if its spec cannot be read."""
-    spec = part(optional(run.path / "spec.json", records), "spec")
-    return kind_of(spec) if spec else None
-
-
 def scores(run: RunDir, records: Records = NO_RECORDS) -> Row:
     """Return `score.TASK` (mean over fine-tuning seeds), `score.SUITE` (mean over its tasks), and `score` of a run."""
     values_of: dict[str, dict[str, list[float]]] = {}
@@ -126,9 +120,10 @@ def filtered(all_rows: Sequence[Row], where: Iterable[str], sort: str | None) ->
         key, sign, value = match.groups()
         _known(key, all_rows, "--where")
         _comparable(text, value, [row.get(key) for row in all_rows])
-        selected = [
-            row for row in selected if _meets(_with_tag(value, row) if key == "tags" else row.get(key), sign, value)
-        ]
+        selected = [  # a condition on tags is a condition on a single tag
+            row for row in selected
+            if _meets(value if key == "tags" and value in row["tags"].split(", ") else row.get(key), sign, value)
+        ]  # fmt: skip
     if sort:
         key = sort.removeprefix("-")
         _known(key, all_rows, "--sort")
@@ -164,11 +159,6 @@ def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str 
     return [{name: row.get(name) for name in names} for row in selected]
 
 
-def _with_tag(tag: str, row: Row) -> str:
-    """Return the tag if a run has it, else all of the run's tags, since a condition on tags is one on a single tag."""
-    return tag if tag in row["tags"].split(", ") else row["tags"]
-
-
 def _known(key: str, all_rows: Sequence[Row], option: str) -> None:
     """Raise InputError if no run has the key."""
     keys = {key for row in all_rows for key in row}
@@ -181,15 +171,12 @@ def _comparable(text: str, value: str, values: Sequence[Any]) -> None:
     if value[:1] in ("<", ">", "=", "!"):
         raise InputError(f"--where {text!r} is not of the form key=value; the signs are =, !=, <, <=, > and >=")
     numbers = [isinstance(each, (int, float)) and not isinstance(each, bool) for each in values if each is not None]
-    if numbers and all(numbers) and value.lower() != "none" and not _is_number(value):
-        raise InputError(f"--where {text!r} compares numbers with {value!r}, which is not a number")
-
-
-def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        is_number = math.isfinite(float(value))
     except ValueError:
-        return False
+        is_number = value.lower() == "none"
+    if numbers and all(numbers) and not is_number:
+        raise InputError(f"--where {text!r} compares numbers with {value!r}, which is not a number")
 
 
 def _meets(value: Any, sign: str, text: str) -> bool:
@@ -207,10 +194,7 @@ def _meets(value: Any, sign: str, text: str) -> bool:
 
 
 def differences(a: Row, b: Row) -> tuple[list[Row], list[Row]]:
-    """Return what differs between two runs, a row for each key: in their specs, then in their results.
-
-    Rows of results have the difference b - a, if both are numbers.
-    """
+    """Return what differs between two runs by key: in their specs, then in their results with b - a of numbers."""
     prefixes = ("spent.", "flops.", "final.", "score")
     keys = [key for key in dict.fromkeys((*a, *b)) if key not in ("run_id", "note", "budget")]
     differing = [key for key in keys if a.get(key) != b.get(key)]

@@ -158,11 +158,7 @@ class _Read:
 
 
 def read_study(store: RunStore, name: str, verify: bool = True) -> Frames:
-    """Return the tables of one experiment. Raises InputError if the store has no record of this name.
-
-    With `verify`, every file of a run is compared with its hash; without it, only file sizes and the hashes inside
-    JSON files are checked.
-    """
+    """Return the tables of one experiment; with `verify`, all files are compared with hashes. Raises InputError."""
     return read_record(store, store.experiment(name), verify)
 
 
@@ -175,7 +171,13 @@ def read_record(store: RunStore, experiment: ExperimentRecord, verify: bool = Tr
     for run_id, files in zip(order, every_run, strict=True):
         _add_run(read, store, run_id, roles[run_id], files)
     read.notes += [] if verify else ["Files were not compared with their hashes (--no-verify)."]
-    _in_one_place(read.settings)
+    first: dict[
+        tuple[Any, ...], dict[str, Any]
+    ] = {}  # the places of a text's first run, where runs are of many machines
+    for of_run in read.settings.values():
+        if of_run.get("data.fingerprint"):
+            places = {key: of_run[key] for key in PLACES if key in of_run}
+            of_run |= first.setdefault((of_run["data.fingerprint"], of_run.get("pair.files")), places)
     arms = arm_names(record["axis"], read.runs, read.settings)
     for row in read.runs:
         row["arm"] = arms[row["run_id"]]
@@ -288,16 +290,6 @@ def _add_scores(read: _Read, folder: Path, row: dict[str, Any], files: RunFiles)
         ]
 
 
-def _in_one_place(settings: Mapping[str, dict[str, Any]]) -> None:
-    """Give all runs of one text the places of the first, since seeds and arms may come from several machines."""
-    first: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for of_run in settings.values():
-        if of_run.get("data.fingerprint"):
-            places = {key: of_run[key] for key in PLACES if key in of_run}
-            content = (of_run["data.fingerprint"], of_run.get("pair.files"))
-            of_run |= first.setdefault(content, places)
-
-
 def _along(read: _Read, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the scores at points of training and at its end, of the tasks that were also measured before the end.
 
@@ -367,12 +359,12 @@ def _selected(scores: list[dict[str, Any]], names: Any) -> list[dict[str, Any]]:
 
 
 def _agrees(score: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
-    """Return whether the settings of a score are those that the experiment gives for its tasks."""
+    """Return whether a score has the settings that the experiment gives for its tasks."""
     finetune = score["finetune"]
     if score["suite"] in EMBEDDINGS:  # scores of frozen encoders do not name this setting, nor do records without it
-        finetune, tasks = {**FROZEN, **finetune}, {**FROZEN, **tasks}
+        finetune, tasks = FROZEN | finetune, FROZEN | dict(tasks)
     shared = (finetune.keys() & tasks.keys()) - {"names", "seeds", "glue"}
-    return all(tasks[k] is None or finetune[k] == tasks[k] for k in shared)
+    return all(tasks[key] is None or finetune[key] == tasks[key] for key in shared)
 
 
 PlainRow = Mapping[str, Any]

@@ -163,8 +163,6 @@ class Page:
         """Return the small drawing of a mean with its interval, with a line at zero for a difference."""
         return drawing.bar(estimate.mean, estimate.half, limits, self.look(arm), zero) if estimate.n else ""
 
-    # -- the first screen
-
     @cached_property
     def main(self) -> Figure | None:
         """Return the main figure: score against compute, or the forest of means."""
@@ -209,8 +207,6 @@ class Page:
         words = [str(spec.get("scale") or ""), short(stem, 32)]
         return ", ".join(word for word in words if word and word != "None")
 
-    # -- comparisons
-
     def chosen(self, board: Leaderboard, declared: bool) -> list[tuple[str, Pair]]:
         """Return the budget and arms of comparisons, the largest budget first: declared ones, or all others."""
         return [
@@ -253,8 +249,6 @@ class Page:
         listed = cautions(self.frames, self.boards, self.results.missing)
         return [replace(caution, short=_renamed(caution.short, names)) for caution in listed]
 
-    # -- curves
-
     @cached_property
     def curves(self) -> tuple[list[Figure], list[Figure]]:
         """Return the figures of training curves: the most telling ones, and the others, which are folded."""
@@ -295,8 +289,6 @@ class Page:
             })  # fmt: skip
         return rows
 
-    # -- tasks
-
     def task_rows(self, measure: Measure) -> list[Row]:
         """Return a row for each task at the largest budget, with the estimate of every arm and the best one's name."""
         board = measure.board
@@ -314,8 +306,6 @@ class Page:
                 "baselines": {name: values.get(task) for name, values in board.baselines.items()},
             })  # fmt: skip
         return rows
-
-    # -- spending
 
     def spending(self, board: Leaderboard) -> list[Row]:
         """Return what each arm spent at each budget, and each convention's ratio to the arm that spent least."""
@@ -346,14 +336,9 @@ class Page:
             rows.append({"arm": arm, "amount": amount, "low": low, "high": high, "refusal": extended.refusal})
         return rows
 
-    # -- settings
-
     @cached_property
     def matrix(self) -> tuple[list[str], list[tuple[str, list[str]]], list[tuple[str, str]]]:
-        """Return the arms, the settings that differ between arms with each arm's value, and those all share.
-
-        Seeds and budgets are left out; a setting that differs within an arm shows all of its values.
-        """
+        """The arms, the settings that differ between arms with each arm's values, and the settings that all share."""
         runs = [r for r in self.frames.rows("runs") if r["role"] == "arm" and self.frames.settings.get(r["run_id"])]
         arms = [arm for arm in self.results.arms if any(run["arm"] == arm for run in runs)]
         keys = dict.fromkeys(key for run in runs for key in self.frames.settings[run["run_id"]])
@@ -372,8 +357,6 @@ class Page:
             else:
                 differ.append((key, texts))
         return arms, differ, same
-
-    # -- runs
 
     @property
     def sections(self) -> list[Row]:
@@ -420,8 +403,6 @@ class Page:
                  ("spending", "Spending", True), ("settings", "Settings", True),
                  ("runs", "Runs", True), ("method", "Method", True)]  # fmt: skip
         return [(name, title) for name, title, shown in parts if shown]
-
-    # -- for the script
 
     def script_data(self) -> str:
         """Return what the script draws, as JSON without any character that could end its element."""

@@ -43,23 +43,38 @@ def facts(frames: Frames, boards: Sequence[Leaderboard]) -> list[tuple[str, str]
     """Return the names and values of the facts about a whole study."""
     runs = frames.rows("runs")
     arms = [run for run in runs if run["role"] == "arm"]
-    done = sum(run["state"] in FINISHED for run in runs)
+    done = [run for run in runs if run["state"] in FINISHED]
     spec: Mapping[str, Any] = next((frames.settings[r["run_id"]] for r in arms if frames.settings[r["run_id"]]), {})
     counts = [len(cell.scores) for board in boards for cell in board.at(board.budget)]
     convention = str(next((r["convention"] for r in arms if known(r["convention"])), "paper"))
     budgets = list(dict.fromkeys(run["budget"] for run in arms if frames.settings[run["run_id"]]))
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
     flops = f"{power(_total(runs, f'flops_{convention}'))} FLOPs ({convention})"
+    before, spent = "", number(spec.get("pair.flops"))
+    if spec.get("pair.names"):
+        amount = "unknown FLOPs" if math.isnan(spent) else f"{power(spent)} FLOPs"
+        before = f"{spec['pair.names']}: {amount} were spent before, which are in no number here"
+    text, words = str(spec.get("data.corpus") or "unknown"), number(frames.record["text"].get("words"))
+    if not math.isnan(words):
+        sources = {str(name): number(count) for name, count in part(frames.record["text"], "sources").items()}
+        text += f" ({words:,.0f} words{f': {by_source(sources)}' if len(sources) > 1 else ''})"
+    seen = ""
+    if counted := [run for run in done if run["role"] == "arm" and known(run["words"])]:
+        few, many = (pick(run["words"] for run in counted) for pick in (min, max))
+        low, high = (pick(run["epochs"] for run in counted) for pick in (min, max))
+        seen = f"{count(few)} to {count(many)} ({low:.3g} to {high:.3g} epochs)"
+        if many <= few * 1.005:
+            seen = f"{count(many)} ({high:.3g} epochs)"
     rows = [
         ("Score", "; ".join(map(score, boards)) or "none"),
         ("Budget of a run", listing(budgets) or "unknown"),
         ("Compute", compute_text(frames)),
         ("Pre-training seeds", seeds(counts) if counts else "none with scores"),
-        ("Runs", f"{done} of {len(runs)} trained"),
+        ("Runs", f"{len(done)} of {len(runs)} trained"),
         ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
-        ("Went on from", _went_on_from(spec)),
-        ("Text", _text(frames, str(spec.get("data.corpus") or "unknown"))),
-        ("Words seen by a run", _words_seen(frames)),
+        ("Went on from", before),
+        ("Text", text),
+        ("Words seen by a run", seen),
         ("Pre-training in all", f"{flops}, {duration(_total(runs, 'seconds'))}"),
         ("Fine-tuning and scoring in all", duration(_total(runs, "finetune_seconds"))),
     ]
@@ -75,44 +90,12 @@ def score(board: Leaderboard) -> str:
     return board.label + (f" ({listing(board.tasks)})" if board.label != label_of_tasks(board.tasks) else "")
 
 
-def _went_on_from(spec: Mapping[str, Any]) -> str:
-    """Return the published pair that runs went on from, with what others spent on it; "" if there is none."""
-    if not spec.get("pair.names"):
-        return ""
-    flops = number(spec.get("pair.flops"))
-    amount = "unknown FLOPs" if math.isnan(flops) else f"{power(flops)} FLOPs"
-    return f"{spec['pair.names']}: {amount} were spent before, which are in no number here"
-
-
-def _text(frames: Frames, names: str) -> str:
-    """Return the names of the text, with its words and those of each source if they were recorded."""
-    recorded = frames.record["text"]
-    total = number(recorded.get("words"))
-    counts = {str(name): number(words) for name, words in part(recorded, "sources").items()}
-    words = f" ({total:,.0f} words{f': {by_source(counts)}' if len(counts) > 1 else ''})"
-    return names if math.isnan(total) else names + words
-
-
-def _words_seen(frames: Frames) -> str:
-    """Return how many words finished runs saw in training, and in how many epochs; "" if words were not counted."""
-    runs = [r for r in frames.rows("runs") if r["role"] == "arm" and r["state"] in FINISHED and known(r["words"])]
-    if not runs:
-        return ""
-    (few, many), (low, high) = ((min(r[key] for r in runs), max(r[key] for r in runs)) for key in ("words", "epochs"))
-    if many <= few * 1.005:
-        return f"{count(many)} ({high:.3g} epochs)"
-    return f"{count(few)} to {count(many)} ({low:.3g} to {high:.3g} epochs)"
-
-
 def time_note(frames: Frames) -> str:
     """Return a sentence on the time that all runs took, before the command if it is known."""
     runs = [run for run in frames.rows("runs") if known(run["seconds"])]
     times = f"{duration(_total(runs, 'seconds'))} of training and {duration(_total(runs, 'finetune_seconds'))}"
     took = f"{plural(len(runs), 'run')} took {times} of fine-tuning"
     return f"{took}, summed over runs. The command:" if frames.record["command"] else f"{took}."
-
-
-# -- environments
 
 
 def values_of_runs(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
@@ -136,9 +119,6 @@ def environments(frames: Frames) -> dict[str, list[Any]]:
                 same += [(key, text)] if len(runs_of) == 1 else []
                 different += [(key, text, run_ids)] if len(runs_of) > 1 else []
     return {"same": same, "different": different}
-
-
-# -- what intervals cover, how sentences or tagged words were scored, ties, and published scores
 
 
 def notes(board: Leaderboard, frames: Frames) -> list[str]:

@@ -51,10 +51,7 @@ def template(name: str) -> str:
 
 @functools.cache
 def environment(folder: Path = TEMPLATES) -> Environment:
-    """Return the Jinja environment of the templates in a folder and of those of reports.
-
-    It escapes values, refuses unknown names and replaces invisible characters.
-    """
+    """Return the Jinja environment, which escapes values, refuses unknown names and shows invisible characters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
@@ -106,9 +103,6 @@ def _number(value: float | None, form: str, least: float = 0.0) -> str:
     if value is None:
         return "–"
     return f"< {least:g}" if 0 <= value < least else f"{value:{form}}"
-
-
-# -- the page of `workbench bench`
 
 
 def write_bench(rows: Sequence[Row], out: Path) -> Path:

@@ -108,9 +108,6 @@ def unfinished(frames: Frames) -> list[Caution]:
     return [Caution(f"{start}.", f"{start} ({by_state}); the reason is given below for each.")]
 
 
-# -- measures, comparisons, seeds and settings that were chosen late
-
-
 def declared_late(frames: Frames) -> list[Caution]:
     """Return warnings of measures and of comparisons that were declared when results were known."""
     listed = []
@@ -165,9 +162,6 @@ def overestimated(frames: Frames) -> list[Caution]:
     )] if chosen else []  # fmt: skip
 
 
-# -- arms that did not spend the same
-
-
 def unequal_compute(board: Leaderboard) -> list[Caution]:
     """Return a warning for each different way in which the arms of a budget did not spend the same."""
     cells, main = board.at(board.budget), board.convention()
@@ -219,9 +213,6 @@ def spread(cells: Sequence[Cell], column: str, tolerance: float = EQUAL_WITHIN) 
         return None
     ratio = ordered[-1].spent[column] / ordered[0].spent[column]
     return (ordered[0].arm, ordered[-1].arm, ratio) if ratio > 1 + tolerance else None
-
-
-# -- runs that differ in their data, their machines or their kind of arithmetic
 
 
 def data_differs(frames: Frames) -> list[Caution]:
@@ -298,9 +289,6 @@ def _mixed(apart: int, disjoint: Sequence[tuple[str, str]]) -> str:
     )
 
 
-# -- scores that are missing or say nothing
-
-
 def uninformative_tasks(board: Leaderboard) -> list[Caution]:
     """Return a warning of the tasks where no arm at the largest budget scores above the most frequent answer."""
     chance = {**board.baselines.get("chance", {}), **board.baselines.get("majority", {})}
@@ -341,9 +329,6 @@ def uneven(board: Leaderboard) -> list[Caution]:
     for run_id, tasks in board.missing.items():
         texts.append(f"{run_id} has no score on {listing(list(tasks))}, so it is in no average of {board.label}.")
     return [by_first_clause(text) for text in texts]
-
-
-# -- training that collapsed, by the last tenth of the log of each run, and scores that fall
 
 
 def collapsed(frames: Frames) -> list[Caution]:
@@ -402,10 +387,7 @@ def _at_the_floor(arm: str, budget: str, checks: Mapping[str, Sequence[FloorChec
 
 
 def late_falls(board: Leaderboard) -> list[Caution]:
-    """Return a warning of each arm of the largest budget whose score fell, in every seed, before the end.
-
-    The scores of a detector may fall when its generator has become good.
-    """
+    """Return a warning of each arm of the largest budget whose score fell, in every seed, before the end."""
     listed = []
     for arm in dict.fromkeys(point.arm for point in board.points):
         for line in points_by_budget(board.points, arm):

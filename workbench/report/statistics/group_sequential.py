@@ -216,9 +216,6 @@ def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> 
     return {pair: of_family.get(pair) or replace(compared, declared=False) for pair, compared in all_pairs.items()}
 
 
-# -- trained arms and their own untrained encoders
-
-
 def gains_over_untrained(
     groups: Groups, scores: Mapping[str, float], seeds: Mapping[str, int], untrained: Mapping[str, str],
     plans: Mapping[str, Plan] | None = None,

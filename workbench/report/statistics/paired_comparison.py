@@ -60,10 +60,7 @@ class PairNoise:
 
 
 def pair_noise(variances: Array, seeds: Array, arms: int, residual_df: int) -> PairNoise:
-    """Return both kinds of noise, from the sample variance of the differences of every pair (draws, pairs).
-
-    `seeds` (pairs,) counts the seeds that both arms of a pair have; with fewer than two, the variance is NaN.
-    """
+    """Return both kinds of noise from the variances (draws, pairs); NaN for a pair with fewer than two `seeds`."""
     weights = np.maximum(seeds - 1, 0)
     shared = np.nansum(variances * weights, axis=1, keepdims=True) / max(1, weights.sum())
     own, own_df = _own(variances, weights, arms)
@@ -162,10 +159,7 @@ def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> 
 
 
 def wider(shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array, alpha: float) -> tuple[Array, Array]:
-    """Return half the width and the degrees of freedom, (pairs,) each, of the wider of two intervals of each pair.
-
-    Both have the level 1 - alpha: one uses the shared noise, the other the pair's own noise.
-    """
+    """Return half the width and the df, (pairs,) each, of the wider of the intervals by shared and by own noise."""
     from scipy import stats
 
     halves = [
@@ -281,10 +275,7 @@ def pairwise(
 def _t_tests(
     means: Array, noise: PairNoise, counts: Array, columns: Array, testable: Array, reach: int, share: float
 ) -> list[tuple[float | None, ...]]:
-    """Return the t tests of the comparisons in these `columns`, four times None for one that is not `testable`.
-
-    A test is half the width of the interval, its degrees of freedom, p, and p corrected for all comparisons.
-    """
+    """Return half width, df, p and corrected p of the comparisons in these `columns`, None if not `testable`."""
     used = columns[testable]
     own, own_df = noise.own[:, used], noise.own_df[:, used]
     p_shared, p_own = np.ones((2, 1, len(columns)))

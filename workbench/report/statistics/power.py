@@ -143,10 +143,7 @@ def _pairs_of(arms: int, family: ArmPairs) -> tuple[Array, Array, list[int]]:
 
 
 def hardest_first(arms: int, family: ArmPairs | int | None) -> ArmPairs:
-    """Return the comparisons with the arms renumbered: the first is of arms 0 and 1, and arm 0 is in the fewest.
-
-    With arm 0 ahead of the others, which are equal, the correction makes this comparison the hardest to show.
-    """
+    """Return the comparisons with arms renumbered so that the correction makes arm 0 against 1 the hardest to show."""
     every = tuple(itertools.combinations(range(arms), 2))
     if family is None or isinstance(family, int):
         return every[:family]
@@ -345,10 +342,7 @@ def _widest_gaps(arms: Mapping[str, Scores], seeds: int, family: ArmPairs | None
 
 
 def gap_of(arms: Mapping[str, Scores], a: str, b: str, seeds: int, family: ArmPairs | None, plan: Plan | None) -> float:
-    """Return the gap that two arms can show with the noise of these two alone; 0 if they share fewer than two seeds.
-
-    `arms` maps each arm of the comparisons to its scores by seed.
-    """
+    """Return the gap that two arms show with the noise of these two alone; 0 if they share fewer than two seeds."""
     own = own_noises(arms).get(frozenset((a, b)))
     return 0.0 if own is None else _gap(own, len(arms), seeds, family, plan)
 
