@@ -247,7 +247,7 @@ def test_the_variance_is_that_of_seeds_and_of_a_bootstrap_over_items() -> None:
     found = board_with_items(frames)
     (pair,) = found.pairs[found.budget]
     (one,) = found.items[found.budget].values()
-    e, random_items = pair.difference.estimate, np.random.default_rng(0)
+    e, random_items = pair.compared.estimate, np.random.default_rng(0)
     points = {
         (arm, task): np.mean(
             [[100.0 * (sign == "+") for sign in frames.items[f"{arm}-60-s{s}"][task][0]] for s in range(5)], axis=0
@@ -277,7 +277,7 @@ def test_it_covers_the_difference_on_other_items_where_the_interval_over_seeds_d
         found = board_with_items(study_with_items(random.Random(number), items=100, seeds=4))
         (pair,) = found.pairs[found.budget]
         (one,) = found.items[found.budget].values()
-        low, high = pair.difference.estimate.low, pair.difference.estimate.high
+        low, high = pair.compared.estimate.low, pair.compared.estimate.high
         assert low is not None and high is not None
         expected = (pair.a == "rtd" and 15.0) or -15.0  # in expectation over items and seeds, before clipping
         narrow += low <= expected <= high

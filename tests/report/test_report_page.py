@@ -201,7 +201,7 @@ def test_a_clear_lead_is_told_with_its_interval(tmp_path: Path) -> None:
     store, name = small(tmp_path, made.noisy(made.LEVELS | {"rtd": 71.0, "bert-mlm": 65.0}), seeds=5)
     [board], told, _ = found_in(store, name)
     [pair] = board.pairs[board.budget]
-    gap = pair.difference.estimate
+    gap = pair.compared.estimate
     assert told.startswith("Take RTD") and told.endswith(f"of BERT MLM by {gap.mean:.1f} ± {gap.half:.1f} points.")
 
 

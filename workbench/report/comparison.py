@@ -222,7 +222,7 @@ def _item_intervals(
             if (of_run := intervals.points_of_items(frames.items, run, tasks, means)) is not None:
                 points[run] = of_run
     each = {
-        frozenset((p.a, p.b)): intervals.item_interval(p.difference, (runs[p.a], runs[p.b]), points, level)
+        frozenset((p.a, p.b)): intervals.item_interval(p.compared.difference, (runs[p.a], runs[p.b]), points, level)
         for p in pairs
     }
     return {arms: interval for arms, interval in each.items() if interval is not None}

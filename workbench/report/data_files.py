@@ -279,7 +279,7 @@ def pair_rows(board: Leaderboard) -> list[Row]:
         runs = {cell.arm: dict(zip(sorted(cell.scores), cell.runs, strict=True)) for cell in board.at(budget)}
         for pair in board.pairs[budget]:
             d, items, verdict = (
-                pair.difference,
+                pair.compared.difference,
                 board.items.get(budget, {}).get(frozenset((pair.a, pair.b))),
                 "exploratory",
             )

@@ -44,7 +44,6 @@ class Look:
 
     @property
     def classes(self) -> str:
-        """Return the CSS classes of the arm."""
         return f"a{self.number}" + (f" d{self.dash}" if self.dash else "") + (" faint" if self.faint else "")
 
 
@@ -188,13 +187,12 @@ def _tip(text: str) -> str:
     return f"<title>{escape(clean(text))}</title>"
 
 
-def draw(chart: Chart, styles: Mapping[str, Look], width: int, height: int = 0, axis: str = "") -> str:
+def draw(chart: Chart, styles: Mapping[str, Look], width: int, height: int = 360) -> str:
     """Return a chart as one `svg` element of a width in CSS pixels; the height of a forest follows from its rows."""
     if chart.kind == "forest":
         body, height = _forest(chart, styles, width)
         return svg(width, height, f"{chart.label}: means and intervals", body)
-    body = _lines(chart, styles, width, height or 360, axis or chart.axes[0])
-    return svg(width, height or 360, f"{chart.label}: lines against training", body)
+    return svg(width, height, f"{chart.label}: lines against training", _lines(chart, styles, width, height))
 
 
 def svg(width: int, height: int, label: str, body: str) -> str:
@@ -203,7 +201,8 @@ def svg(width: int, height: int, label: str, body: str) -> str:
     return f'<svg {size} role="img" aria-label="{escape(clean(label))}">{body}</svg>'
 
 
-def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int, axis: str) -> str:
+def _lines(chart: Chart, styles: Mapping[str, Look], width: int, height: int) -> str:
+    axis = chart.axes[0]
     small, most_labels = width < 480, int((height - 50) / GAP)  # labels at the right end: the first lines, if wide
     named = [] if small else list(chart.series[: max(0, most_labels - len(chart.levels))])
     levels = [] if small else list(chart.levels)

@@ -14,7 +14,7 @@ from workbench.report.load.arm_names import UNTRAINED, person_name
 from workbench.report.load.run_files import FINISHED
 from workbench.report.load.study_tables import AMOUNTS, Frames
 from workbench.report.statistics.group_sequential import NOTHING, Families, Family, Look
-from workbench.report.statistics.intervals import Difference, Estimate, ItemInterval, t_interval
+from workbench.report.statistics.intervals import Estimate, ItemInterval, t_interval
 from workbench.report.statistics.paired_comparison import Compared, own_noises
 from workbench.report.statistics.power import Noise, family_of, needed_seeds
 from workbench.spec.experiment import EQUAL_WITHIN, question_text
@@ -50,10 +50,6 @@ class Pair:
     a: str
     b: str
     compared: Compared
-
-    @property
-    def difference(self) -> Difference:
-        return self.compared.difference
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def verdict_of(board: Leaderboard, axis: str) -> Verdict:
     first = max(cells, key=lambda cell: wins[cell.arm])
     lead = [pair for pair in pairs if pair.a == first.arm]
     rivals = [pair for pair in lead if not pair.compared.claimed]
-    near = min(rivals or lead, key=lambda pair: pair.difference.estimate.mean, default=None)
+    near = min(rivals or lead, key=lambda pair: pair.compared.estimate.mean, default=None)
     verdict = Verdict(
         "alone", board.suite, spoken(board.suite, board.tasks), board.budget, alike, first.arm, first.estimate.mean,
         first.estimate.n, {cell.arm: person_name(axis, cell.arm) for cell in cells},
@@ -76,7 +76,7 @@ def verdict_of(board: Leaderboard, axis: str) -> Verdict:
     if near is None:
         alone = f"Nothing to compare: {_name(verdict, first.arm)} alone has scores at {short(board.budget)}."
         return replace(verdict, sentence=alone)
-    e, needed = near.difference.estimate, seeds_to_decide(board, board.budget, near)
+    e, needed = near.compared.estimate, seeds_to_decide(board, board.budget, near)
     needed = None if needed is None or needed > PRACTICAL_SEEDS else needed
     seconds = sum(cell.spent["seconds"] + cell.spent["finetune_seconds"] for cell in cells)  # of one seed of each arm
     more = (needed - e.n) * seconds if needed is not None and needed > e.n else math.nan

@@ -165,7 +165,7 @@ def covers(board: Leaderboard) -> str:
     if not few:
         return f"{text}."
     pair, found = few[0]
-    mean = pair.difference.estimate.mean
+    mean = pair.compared.estimate.mean
     return (
         f"{text}. With the {found.items:,} test items drawn again as well, the difference of {pair.a} and {pair.b} is "
         f"{interval(mean, found.high - mean)}; pairs.csv has the others."
