@@ -13,7 +13,7 @@ import pandas as pd
 import parsed
 import pytest
 from made import LEVELS, noisy, recorded, scored, spec_of, study, trained
-from published_runs import TASKS, published
+from published_runs import published
 
 from workbench.execution.study import distinct_runs
 from workbench.execution.study_runner import untrained
@@ -21,7 +21,6 @@ from workbench.report import write
 from workbench.report.comparison import leaderboards
 from workbench.report.load import study_tables
 from workbench.report.load.study_tables import choose
-from workbench.spec.published import BABYLM
 from workbench.spec.stages import BoundRun
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
@@ -152,17 +151,6 @@ def test_the_setting_with_most_scores_counts(with_published: tuple[RunStore, str
     assert study_tables.read_study(store, name).published[1].scores["order"] == {0: 61.0, 2: 63.0, 10: 71.0}
 
 
-def test_one_score_is_of_one_seed(with_published: tuple[RunStore, str]) -> None:
-    store, name = with_published
-    single = published(store, "single", 1e12)
-    for task in TASKS:
-        scored(single, task, 0, 50.0)
-    [board] = leaderboards(study_tables.read_study(store, name))
-    assert {model.name: model.note for model in board.measured} == {
-        "owner/big": "3 fine-tuning seeds", "small": "3 fine-tuning seeds", "single": "1 fine-tuning seed",
-    }  # fmt: skip
-
-
 def test_they_stand_beside_the_arms_and_change_no_number(with_published: tuple[RunStore, str]) -> None:
     store, name = with_published
     found = study_tables.read_study(store, name)
@@ -215,10 +203,3 @@ def test_a_reader_is_told_how_sentences_were_scored_and_of_ties(tmp_path: Path) 
     sheet = pd.read_csv(out / "scores.csv")
     assert set(sheet["scorer"]) == set(SCORERS.values()) and set(sheet["ties"]) == {3}
     assert set(pd.read_csv(out / "baselines.csv")["baseline"]) == {"chance"}
-
-
-@pytest.mark.parametrize(("task", "shown"), [("blimp-filtered", True), ("blimp", False)])
-def test_published_points_stand_beside_the_pairs_that_they_are_of(tmp_path: Path, task: str, shown: bool) -> None:
-    text, _ = page(tmp_path, "blimp", task, ties=0)
-    assert all((f"{point.name} {point.blimp:.1f} ({point.year})" in text) == shown for point in BABYLM)
-    assert "In no pair do both sentences have the same score." in text

@@ -187,18 +187,18 @@ def test_tagging_is_told_by_task_and_way_of_scoring() -> None:
     assert found == ["t: F1 of spans."]
 
 
-def test_one_scorer_is_told_with_its_arms() -> None:
-    one, *_ = notes(BOARD, frames(row("rtd", 0, "pll"), row("rtd", 1, "pll")))
-    two, *_ = notes(BOARD, frames(row("rtd", 0, "pll"), row("bert-mlm", 0, "pll")))
-    assert "pll (rtd)" in one and "pll (rtd and bert-mlm)" in two
-    assert one.count(".") == two.count(".") == 1
-
-
-def test_several_scorers_are_told_apart() -> None:
-    told, *_ = notes(
-        BOARD, frames(row("rtd", 0, "originality"), row("bert-mlm", 0, "pll"), row("electra-15", 1, "pll"))
-    )
-    assert "originality (rtd) and pll (bert-mlm and electra-15)" in told and told.count(".") > 1
+@pytest.mark.parametrize(
+    ("scorers", "text", "apart"),
+    [
+        ({("rtd", 0): "pll", ("rtd", 1): "pll"}, "pll (rtd)", False),
+        ({("rtd", 0): "pll", ("bert-mlm", 0): "pll"}, "pll (rtd and bert-mlm)", False),
+        ({("rtd", 0): "originality", ("bert-mlm", 0): "pll", ("electra-15", 1): "pll"},
+         "originality (rtd) and pll (bert-mlm and electra-15)", True),
+    ],
+)  # fmt: skip
+def test_scorers_are_told_with_their_arms(scorers: dict[tuple[str, int], str], text: str, apart: bool) -> None:
+    told, *_ = notes(BOARD, frames(*(row(*run, scorer) for run, scorer in scorers.items())))
+    assert text in told and (told.count(".") > 1) == apart
 
 
 def test_the_untrained_encoder_has_a_scorer_too() -> None:
