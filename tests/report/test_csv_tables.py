@@ -360,12 +360,6 @@ def test_every_column_is_explained() -> None:
     assert {data_files.name_in_files(name) for name in made} | of_scores <= named
 
 
-def test_kept_tables_can_be_read_back() -> None:
-    table = pd.DataFrame({"role": ["arm", "untrained"], "spec": "ab", "flops_paper-sparse": 1, "digest": "cd"})
-    written = data_files.for_files(table.rename(columns=data_files.OF_SCORES))
-    pd.testing.assert_frame_equal(data_files.from_files(written), table)
-
-
 @pytest.mark.parametrize("form", sorted(data_files.FORMS))
 def test_export_holds_every_score_and_where_it_comes_from(ledger_store: tuple[RunStore, str], form: str) -> None:
     store, name = ledger_store

@@ -39,7 +39,13 @@ def leaderboards(frames: Frames, order: bool = False) -> list[Leaderboard]:
 
 def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard | None:
     """Return the results of a suite; None if no trained run has a score for each of its tasks."""
-    (tuned, metrics), statistic, runs = _scores_of(frames, suite), frames.statistic, frames.by_id()
+    statistic, runs = frames.statistic, frames.by_id()
+    tuned: dict[str, dict[str, dict[int, float]]] = {}  # run -> task -> fine-tuning seed -> score
+    metrics: dict[str, str] = {}
+    for row in frames.rows("scores"):
+        if row["suite"] == suite:
+            metrics.setdefault(row["task"], row["metric"])
+            tuned.setdefault(row["run_id"], {}).setdefault(row["task"], {})[row["seed"]] = row["value"]
     tasks = counted(suite, metrics)
     metrics = {task: metrics[task] for task in (*tasks, *(task for task in metrics if task not in tasks))}
     missing = {run: tuple(task for task in tasks if task not in by_task) for run, by_task in tuned.items()}
@@ -98,17 +104,6 @@ def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING
     """Compare every two arms of a budget; pairs beside a declared `family` are exploratory."""
     compared = group_sequential.compare({cell.arm: cell.scores for cell in cells}, family, order)
     return tuple(Pair(a, b, result) for (a, b), result in compared.items())
-
-
-def _scores_of(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, float]]], dict[str, str]]:
-    """Return the scores of a suite by run, task and fine-tuning seed, and the metric of each task."""
-    tuned: dict[str, dict[str, dict[int, float]]] = {}
-    metrics: dict[str, str] = {}
-    for score in frames.rows("scores"):
-        if score["suite"] == suite:
-            metrics.setdefault(score["task"], score["metric"])
-            tuned.setdefault(score["run_id"], {}).setdefault(score["task"], {})[score["seed"]] = score["value"]
-    return tuned, metrics
 
 
 def _groups(runs: Rows, run_ids: Iterable[str]) -> Groups:

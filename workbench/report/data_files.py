@@ -221,12 +221,26 @@ def csv_tables(frames: Frames, boards: Iterable[Leaderboard], verdicts: Sequence
     runs = frames.runs.copy()
     for board in boards:
         runs[f"score_{board.suite}"] = [board.run_scores.get(run_id) for run_id in runs["run_id"]]
+    verdict_rows = [
+        verdict.to_json() | {
+            "rivals": "; ".join(verdict.rivals), "decides": "yes" if verdict is verdicts[0] else "no",
+            "scorers": "; ".join(f"{arm} {name}" for arm, name in verdict.scorers.items()),
+            **{key: "yes" if getattr(verdict, key) else "no" for key in ("alike", "same_compute")},
+        }
+        for verdict in verdicts
+    ]  # fmt: skip
+    baselines = []  # each baseline on each task, and its mean over tasks
+    for board in boards:
+        for name, values in board.baselines.items():
+            mean = {} if board.baseline(name) is None else {"mean": board.baseline(name)}
+            shared = {"suite": board.suite, "baseline": name}
+            baselines += [shared | {"task": task, "value": value} for task, value in (dict(values) | mean).items()]
     tables = {
         "table.csv": frame_of([row for board in boards for row in arm_rows(board)], TABLE),
         "pairs.csv": frame_of([row for board in boards for row in pair_rows(board)], PAIRS),
         "tasks.csv": frame_of([row for board in boards for row in task_rows(board)], TASKS),
-        "baselines.csv": frame_of([row for b in boards for row in baseline_rows(b)], ("suite", *BASELINE[1:])),
-        "verdict.csv": frame_of([verdict_row(each, each is verdicts[0]) for each in verdicts], VERDICT),
+        "baselines.csv": frame_of(baselines, ("suite", *BASELINE[1:])),
+        "verdict.csv": frame_of(verdict_rows, VERDICT),
         "noise.csv": frame_of([row for board in boards for row in noise_rows(board)], NOISE),
         "runs.csv": runs,
         "scores.csv": frames.scores.rename(columns=OF_SCORES),
@@ -300,13 +314,6 @@ def pair_rows(board: Leaderboard) -> list[Row]:
     return rows
 
 
-def verdict_row(verdict: Verdict, decides: bool) -> Row:
-    """Return the row of verdict.csv on one measure."""
-    scorers = "; ".join(f"{arm} {name}" for arm, name in verdict.scorers.items())
-    row = verdict.to_json() | {"rivals": "; ".join(verdict.rivals), "scorers": scorers, "decides": decides}
-    return {key: {True: "yes", False: "no"}[row[key]] if isinstance(row[key], bool) else row[key] for key in VERDICT}
-
-
 def task_rows(board: Leaderboard) -> list[Row]:
     """Return the rows of tasks.csv: each task, arm and budget."""
     return [
@@ -317,16 +324,6 @@ def task_rows(board: Leaderboard) -> list[Row]:
         }
         for c in board.task_cells
     ]  # fmt: skip
-
-
-def baseline_rows(board: Leaderboard) -> list[Row]:
-    """Return the rows of baselines.csv: each baseline on each task, and its mean over tasks."""
-    rows: list[Row] = []
-    for name, values in board.baselines.items():
-        mean = board.baseline(name)
-        values = {**values, "mean": mean} if mean is not None else values
-        rows += [{"suite": board.suite, "task": t, "baseline": name, "value": v} for t, v in values.items()]
-    return rows
 
 
 def noise_rows(board: Leaderboard) -> list[Row]:
@@ -422,14 +419,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
     for name in table.columns:
         if name in WORDS:
             table[name] = [_GUARDED.sub("", value) if isinstance(value, str) else value for value in table[name]]
-    return from_files(table)
-
-
-def from_files(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table that was read from a file, with the column names of `Frames` (the inverse of `for_files`)."""
+    # The column names of `Frames`: the inverse of `for_files`.
     names = {new: old for old, new in (NAMES | OF_SCORES).items()} | {name_in_files(name): name for name in FLOPS}
-    renamed = table.rename(columns=names)
-    return renamed.assign(role=renamed["role"].replace({"pre-training": "arm"})) if "role" in renamed else renamed
+    table = table.rename(columns=names)
+    return table.assign(role=table["role"].replace({"pre-training": "arm"})) if "role" in table else table
 
 
 def _read_published(table: pd.DataFrame) -> tuple[PublishedRun, ...]:

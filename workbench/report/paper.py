@@ -52,12 +52,13 @@ def write(made: Results, folder: Path) -> Path:
     """Write figures, tables and the appendix into a folder. Returns the path of the appendix. Raises OSError."""
     page = Page(made)
     files: dict[str, bytes] = {}
-    for chart in _figures(made):
-        for form in ("pdf", "svg"):
-            files[f"{chart.name}.{form}"] = _drawn(chart, page, form)
+    figures = [one for one in charts.curves(made) if one.name.removeprefix("curve-") in charts.FIRST]
     for number, board in enumerate(made.by_verdict, start=1):
+        main = charts.main(made, board, f"main-{number}")
+        figures += [main, charts.forest(made, board, f"forest-{number}")] if main.kind == "lines" else [main]
         files[f"table-{number}.tex"] = main_table(page, board).encode()
         files[f"tasks-{number}.tex"] = tasks_table(page, board).encode()
+    files |= {f"{chart.name}.{form}": _drawn(chart, page, form) for chart in figures for form in ("pdf", "svg")}
     sections = appendix(page)
     files["appendix.tex"] = _latex(sections).encode()
     files["appendix.md"] = _markdown(sections).encode("utf-8", "replace")
@@ -65,18 +66,6 @@ def write(made: Results, folder: Path) -> Path:
     sweep_old(folder)
     write_together({folder / name: content for name, content in files.items()})
     return folder / "appendix.tex"
-
-
-def _figures(made: Results) -> list[Chart]:
-    """Return the main figure and the forest of every measure, and the most telling training curves."""
-    made_charts = []
-    for number, board in enumerate(made.by_verdict, start=1):
-        main = charts.main(made, board, f"main-{number}")
-        made_charts.append(main)
-        if main.kind == "lines":
-            made_charts.append(charts.forest(made, board, f"forest-{number}"))
-    curves = charts.curves(made)
-    return made_charts + [c for c in curves if c.name.removeprefix("curve-") in charts.FIRST]
 
 
 def _drawn(chart: Chart, page: Page, form: str) -> bytes:

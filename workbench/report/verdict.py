@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from workbench.report.formatting import interval, listing, points, short
 from workbench.report.load.arm_names import person_name
@@ -42,8 +41,17 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
     Measures that were named before any score was known come first, then measures that treat all arms alike, then the
     measures that the command names first. The first verdict says so if a measure that treats all alike contradicts it.
     """
-    each = [(board, verdict_of(board, frames.axis)) for board in boards]
-    each.sort(key=lambda one: (one[0].family.exploratory, not one[1].alike, _named_at(one[0], frames.record)))
+    names = [str(name).lower() for name in (frames.record.get("tasks") or {}).get("names") or ()]
+    planned = (frames.record.get("design") or {}).get("measure")
+
+    def rank(one: tuple[Leaderboard, Verdict]) -> tuple[bool, bool, int]:
+        board, verdict = one
+        words = {board.suite.lower(), *(task.lower() for task in board.tasks)}
+        places = (i for i, name in enumerate(names) if words & {name, name.rpartition("/")[2].rpartition(".")[0]})
+        place = -1 if board.suite == planned else next(places, len(names))  # the measure of a plan is the first
+        return board.family.exploratory, not verdict.alike, place
+
+    each = sorted(((board, verdict_of(board, frames.axis)) for board in boards), key=rank)
     if not each:
         return []
     (_, first), *others = each
@@ -109,16 +117,6 @@ def detectable(board: Leaderboard, budget: str, pair: Pair) -> float | None:
         return None
     arms = {cell.arm: cell.scores for cell in board.at(budget)}
     return max(noise.gap, gap_of(arms, pair.a, pair.b, noise.n, family_of(list(arms), family.pairs), family.plan))
-
-
-def _named_at(board: Leaderboard, record: Mapping[str, Any]) -> int:
-    """Return the place of a measure among the names of the command; the measure of a plan comes first."""
-    if (record.get("design") or {}).get("measure") == board.suite:
-        return -1
-    names = [str(name).lower() for name in (record.get("tasks") or {}).get("names") or ()]
-    words = {board.suite.lower(), *(task.lower() for task in board.tasks)}
-    places = (i for i, name in enumerate(names) if words & {name, name.rpartition("/")[2].rpartition(".")[0]})
-    return next(places, len(names))
 
 
 def words_score(board: Leaderboard) -> float | None:

@@ -209,10 +209,9 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
     rows = {"scale": scale, "budget.convention": convention} | known[scale] | RECIPES[recipe]
     if recipe == "released" and scale in RELEASED_LR:
         rows["tasks.lr"] = RELEASED_LR[scale]
-    if any(
-        key.startswith("budget.") and key != "budget.convention" for key in overrides
-    ):  # a given budget replaces that of the scale
-        rows = {k: v for k, v in rows.items() if not k.startswith("budget.") or k == "budget.convention"}
+    of_budget = [key for key in (*rows, *overrides) if key.startswith("budget.") and key != "budget.convention"]
+    if not overrides.keys().isdisjoint(of_budget):  # a given budget replaces the budget of the scale
+        rows = {key: value for key, value in rows.items() if key not in of_budget}
     return parse(merge({}, rows | overrides))
 
 

@@ -277,19 +277,16 @@ class Bin:
 class Curve:
     """A training curve as means over bins: `rows` of {"step", "first_step", "last_step", "rows", metric...}.
 
-    `last` is the last row that was read, `width` the number of steps in a bin, and every `every`-th row was read.
-    `skipped` counts unreadable lines, except the last line of the file: a killed run may leave it incomplete, which is
-    not a fault.
+    `last` is the last row that was read. `skipped` counts unreadable lines, except the last line of the file: a killed
+    run may leave it incomplete, which is not a fault.
     """
 
     rows: list[dict[str, float]]
     last: dict[str, float]
-    width: int
-    every: int
     skipped: int
 
 
-NO_CURVE = Curve([], {}, 1, 1, 0)
+NO_CURVE = Curve([], {}, 0)
 
 
 def flat_row(row: Any) -> dict[str, float] | None:
@@ -341,7 +338,7 @@ def read_curve(path: Path, most: int = MOST_ROWS) -> Curve:
                 for key in sorted(bins):
                     halved.setdefault(key // 2, Bin()).add(bins[key])
                 bins = halved
-    return Curve([bins[key].row() for key in sorted(bins)], last, width, every, skipped)
+    return Curve([bins[key].row() for key in sorted(bins)], last, skipped)
 
 
 def _thinned(path: Path, most: int) -> Curve:
@@ -363,7 +360,7 @@ def _thinned(path: Path, most: int) -> Curve:
     by_step = {int(row["step"]): row for row in parsed if row is not None}
     rows = [by_step[step] | {"first_step": step, "last_step": step, "rows": 1} for step in sorted(by_step)]
     last = by_step[max(by_step)] if by_step else {}
-    return Curve(rows, last, 1, 1, sum(row is None for row in parsed))
+    return Curve(rows, last, sum(row is None for row in parsed))
 
 
 def _parse(line: bytes) -> dict[str, float] | None:
