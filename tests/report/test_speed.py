@@ -34,6 +34,11 @@ def skipped(objective: str, why: str) -> dict[str, Any]:
     return row(objective, skipped=why) | dict.fromkeys(("tokens_per_second", "seconds_spread", "shares"))
 
 
+def figures(folder: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """The figures of the page: the speeds at each scale, and then the parts."""
+    return re.findall(r"<svg.*?</svg>", rendering.write_bench(rows, folder).read_text(encoding="utf-8"))
+
+
 def bars(text: str, kind: str) -> list[tuple[float, float, float]]:
     """Left, right and middle of the bars (m) or lines (x), in pixels."""
     found = []
@@ -58,9 +63,9 @@ def test_a_remark_on_all_rows_names_none() -> None:
 
 
 @pytest.mark.parametrize("tokens", [(40_000.0,), (40_000.0, 10_000.0, 25_000.0), (5.0, 5.0)])
-def test_bars_are_as_long_as_the_speeds_with_a_line_over_the_turns(tokens: tuple[float, ...]) -> None:
+def test_bars_are_as_long_as_the_speeds_with_a_line_over_the_turns(tokens: tuple[float, ...], tmp_path: Path) -> None:
     names = ("rtd", "bert-mlm", "<mine>")[: len(tokens)]
-    text = rendering.throughput([row(name, tokens=speed_) for name, speed_ in zip(names, tokens, strict=True)])
+    text, _ = figures(tmp_path, [row(name, tokens=speed_) for name, speed_ in zip(names, tokens, strict=True)])
     middles = []
     lines, drawn = bars(text, "x"), bars(text, "m")
     for (left, right, middle), (slow, fast, height), value in zip(drawn, lines, tokens, strict=True):
@@ -75,9 +80,9 @@ def test_bars_are_as_long_as_the_speeds_with_a_line_over_the_turns(tokens: tuple
 
 
 @pytest.mark.parametrize("parts", [PARTS, {"one": 1.0}, {f"part {i}": 0.1 for i in range(10)}, {"a": 1.0, "b": 0.0}])
-def test_parts_of_a_step_follow_each_other_up_to_the_whole(parts: dict[str, float]) -> None:
+def test_parts_of_a_step_follow_each_other_up_to_the_whole(parts: dict[str, float], tmp_path: Path) -> None:
     """Ten parts take the eight colours in turn."""
-    text = rendering.shares([row(shares=parts), row("bert-mlm", shares=parts)])
+    _, text = figures(tmp_path, [row(shares=parts), row("bert-mlm", shares=parts)])
     titles = [title.text or "" for title in ElementTree.fromstring(text).iter("title")]
     assert [title.partition(":")[0] for title in titles] == [*parts, *parts]
     found = bars(text, "m")

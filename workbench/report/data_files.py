@@ -387,6 +387,7 @@ def _frames(facts: Mapping[str, Any], tables: Mapping[str, pd.DataFrame]) -> Fra
     runs["reason"] = runs["reason"].astype(object).fillna("")
     scores = tables["scores"].astype({"seed": int, **dict.fromkeys(TEXTS, object)}).fillna(dict.fromkeys(TEXTS, ""))
     curves = curves.rename(columns={name: name.replace("flops_", "flops.", 1) for name in FLOPS})
+    curves = curves.astype({name: float for name in curves.columns if name != "run_id"})
     return Frames(
         dict(facts["record"]), runs, scores, tables["metrics"],
         baselines[baselines["task"] != "mean"].assign(run_id=""), curves,

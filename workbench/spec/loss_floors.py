@@ -108,7 +108,8 @@ def mean(values: Sequence[float]) -> float:
 
 def tail(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
     """Return the last tenth of the logged values of a metric, and at least eight of them if there are that many."""
-    values = [v for row in rows if type(v := row.get(metric)) in (int, float) and math.isfinite(v)]
+    values = [row[metric] for row in rows if isinstance(row.get(metric), (int, float))]
+    values = [value for value in values if not isinstance(value, bool) and math.isfinite(value)]
     return values[-max(BLOCKS, round(SHARE * len(values))) :]
 
 

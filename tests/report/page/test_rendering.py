@@ -99,9 +99,8 @@ def test_a_cell_is_known_where_it_holds_anything(value: Any, known: bool) -> Non
 
 
 def test_the_style_sheet_is_allowed_by_its_hash_and_no_other_is() -> None:
-    page = rendering.render_page("bench.html.j2", ".a0{color:red}", rows=[], notes=["a <b>"], ceilings={}, figures=[],
-                          names=[], legend=[],
-                          power=str, first={"started": "", "device": "cpu", "compile": False, "threads": 1,
+    page = rendering.render_page("bench.html.j2", ".a0{color:red}", rows=[], notes=["a <b>"], ceilings={}, by_scale={},
+                          parts=[], first={"started": "", "device": "cpu", "compile": False, "threads": 1,
                                             "machine": {"gpu": None, "cpu": "x", "cores": 1},
                                             "versions": {"torch": "2"}})  # fmt: skip
     [style] = re.findall("<style>(.*?)</style>", page, re.DOTALL)
