@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import made
-import pandas as pd
 import parsed
 import pytest
 from declared_pairs import declare
@@ -68,36 +67,12 @@ def test_planted_winners_come_out_as_winners(seeds: int) -> None:
     assert all(one.seeds == seeds and one.low is not None and "\u00b1" in one.sentence for one in won)
 
 
-def test_six_seeds_bring_in_the_permutation_test() -> None:
-    found = leaderboard(made.in_memory(noise_of(TIED | {"rtd": 75.0}, 1), ("rtd", "bert-mlm"), 6), "probes")
-    assert found is not None
-    [pair] = found.pairs[found.budget]
-    assert pair.compared.flip == 2 / 2**6 and pair.compared.claimed
-    few = leaderboard(made.in_memory(noise_of(TIED, 1), ("rtd", "bert-mlm"), 5), "probes")
-    assert few is not None and few.pairs[few.budget][0].compared.flip is None
-
-
 def test_test_examples_have_a_noise_of_their_own() -> None:
     found = leaderboard(made.in_memory(lambda *_: 70.0, ("rtd", "bert-mlm"), 3), "probes")
     assert found is not None
     noise = {n.name: n.examples for n in found.noise[found.budget]}
     assert noise["package"] == pytest.approx(100 * (0.7 * 0.3 / 500) ** 0.5)
     assert noise["order"] is None and noise["mean"] is None  # a correlation is no share of right answers
-
-
-def test_noise_is_told_for_the_pair_of_arms_that_shares_fewest_seeds() -> None:
-    """Two arms of five seeds and one of three: the smallest gap that could show is that of three seeds."""
-    frames = made.in_memory(noise_of(TIED, 1), ("rtd", "bert-mlm", "electra-15"), 5)
-    late = [f"electra-15-60-s{seed}" for seed in (3, 4)]
-    few = replace(frames, runs=_without(frames.runs, late), scores=_without(frames.scores, late))
-    whole, part = leaderboard(frames, "probes"), leaderboard(few, "probes")
-    assert whole is not None and part is not None
-    assert {noise.n for noise in whole.noise[whole.budget]} == {5}
-    assert {noise.n for noise in part.noise[part.budget]} == {3}
-
-
-def _without(table: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
-    return table[~table["run_id"].isin(runs)].reset_index(drop=True)
 
 
 # -- arms that are ahead of others and of nothing else

@@ -125,7 +125,7 @@ def test_a_comparison_without_interval_or_noise_stays_open_until_the_last_look()
 
 
 def finally_of(*found: Compared) -> Compared:
-    [last] = final([Look(n, {("a", "b"): one}, {}) for n, one in zip((4, 6, 12), found, strict=False)]).values()
+    [last] = final([Look(n, 0.5, {("a", "b"): one}, {}) for n, one in zip((4, 6, 12), found, strict=False)]).values()
     return last
 
 

@@ -144,6 +144,8 @@ def test_holm_by_hand() -> None:
     adjusted = holm(np.array([[0.01, 0.04, 0.03, 0.005], [0.5, 0.5, 0.5, 0.5]]))
     assert adjusted[0] == pytest.approx([0.03, 0.06, 0.06, 0.02]) and (adjusted[1] == 1).all()
     assert holm(np.array([[0.7]])) == 0.7
+    p = np.array([0.01, 0.04, 0.02])
+    assert holm(np.broadcast_to(p, (2, 4, 3)))[1, 2] == pytest.approx([0.03, 0.04, 0.04]) == holm(p).tolist()
 
 
 def test_p_is_the_larger_of_holms_and_of_the_own_noise_times_its_reach() -> None:
@@ -282,12 +284,6 @@ def test_pairs_that_share_one_seed_count_for_nothing(arms: int) -> None:
     assert found.shared[0, 0] == pytest.approx(variances[0, :-1].mean())
     assert found.own[0, :-1].tolist() == variances[0, :-1].tolist() and (found.own_df == 1).all()
     assert found.own_df.shape == variances.shape
-
-
-def test_holm_takes_arrays_of_any_number_of_axes() -> None:
-    p = np.array([0.01, 0.04, 0.02])
-    assert holm(p) == pytest.approx([0.03, 0.04, 0.04])
-    assert holm(np.broadcast_to(p, (2, 4, 3)))[1, 2] == pytest.approx([0.03, 0.04, 0.04])
 
 
 def test_differences_without_error_are_certain_and_their_absence_too() -> None:

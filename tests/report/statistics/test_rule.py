@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from workbench.report.statistics.intervals import ALPHA, pooled_sd
 from workbench.report.statistics.paired_comparison import (
@@ -198,15 +197,6 @@ def test_shared_noise_is_the_residual_of_a_two_way_model() -> None:
     assert one.noise == pytest.approx(math.sqrt(2 * (residual**2).sum() / 12))
     gaps = [[a[s] - b[s] for s in a] for a, b in itertools.combinations(arms.values(), 2)]
     assert one.noise == pytest.approx(pooled_sd(gaps))
-
-
-def test_two_arms_have_the_paired_t_test() -> None:
-    arms = table(2, 6)
-    [one] = pairwise(arms).values()
-    second = stats.ttest_rel(*(list(row.values()) for row in arms.values()))
-    assert one.difference.p == one.adjusted == pytest.approx(second.pvalue)
-    low, high = second.confidence_interval(0.95)
-    assert one.estimate.half == pytest.approx((high - low) / 2) and one.estimate.df == 5
 
 
 def test_an_arm_that_lacks_a_seed_is_compared_over_those_it_has() -> None:

@@ -91,6 +91,7 @@ class Look:
     """One look at a family of comparisons: the result of each comparison, and its status after the look."""
 
     seeds: int
+    share: float
     compared: Mapping[Pair, Compared]
     status: Mapping[Pair, Status]
 
@@ -110,7 +111,7 @@ def looks(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -> lis
         status = {pair: status_of(plan, index, comparison, len(arms), reach) for pair, comparison in compared.items()}
         if results:
             status |= {pair: "decided" for pair, before in results[-1].status.items() if before == "decided"}
-        results.append(Look(plan.seeds[index], compared, status))
+        results.append(Look(plan.seeds[index], plan.shares[index], compared, status))
     return results
 
 

@@ -18,6 +18,7 @@ import statistics as plain
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -135,7 +136,7 @@ def _least_gap(power: Callable[[float], float], halvings: int) -> float:
     return high
 
 
-def _pairs_of(arms: int, family: ArmPairs) -> tuple[Array, Array, list[int]]:
+def _pairs_of(arms: int, family: ArmPairs) -> tuple[Any, Any, list[int]]:
     """Return the first and the second arm of all pairs, and the place of each pair of the family among them."""
     first, second = np.triu_indices(arms, 1)
     place = {pair: i for i, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
