@@ -19,7 +19,7 @@ import pandas as pd
 from workbench.report import data_files
 from workbench.report.data_files import results_of
 from workbench.report.load import study_tables
-from workbench.report.load.run_files import FINISHED, LoggedRows
+from workbench.report.load.run_files import FINISHED
 from workbench.report.load.study_tables import Frames
 from workbench.report.page import document
 from workbench.report.results import ReportOptions
@@ -35,7 +35,7 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
 
     Raises ValueError if they are of other arms, budgets or texts.
     """
-    new, (kept, _, _) = study_tables.read_study(store, experiment), data_files.read_data_files(folder)
+    new, kept = study_tables.read_study(store, experiment), data_files.from_folder(folder).frames
     done = kept.runs[kept.runs["state"].isin(FINISHED)]
     for key in ("arm", "budget", "data"):
         if set(done[key].dropna()) != set(new.runs[key].dropna()):
@@ -44,11 +44,6 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
         raise ValueError(f"seeds {sorted(twice)} are in both")
     kept = replace(kept, runs=done)
     ids = set(done["run_id"])
-    logged = LoggedRows()
-    for each in (kept, new):
-        for run_id, rows in each.logged.items():
-            if each is new or run_id in ids:
-                logged.add(run_id, [{k: v for k, v in row.items() if k != "run_id"} for row in rows])
     tables: dict[str, Any] = {name: _rows(kept, name, ids, new) for name in TABLES}
     settings = {run: _without_places(values) for run, values in new.settings.items()}
     command = f"{kept.record['command']} ; {PLACE.sub(NAME, str(new.record['command']))}"
@@ -56,7 +51,8 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
         new, **tables, record={**new.record, "contrasts": kept.record["contrasts"], "command": command},
         settings={run: values for run, values in kept.settings.items() if run in ids} | settings,
         environments={run: values for run, values in kept.environments.items() if run in ids} | dict(new.environments),
-        floors=dict(kept.floors) | dict(new.floors), logged=logged, curves=logged.frame(),
+        floors=dict(kept.floors) | dict(new.floors),
+        curves=pd.concat([kept.curves[kept.curves["run_id"].isin(ids)], new.curves], ignore_index=True),
     )  # fmt: skip
 
 
@@ -75,4 +71,4 @@ def _without_places(values: Mapping[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     both = joined(Path(sys.argv[1]), RunStore(Path(sys.argv[2])), sys.argv[3])
-    document.write_results(results_of(both, {}, ReportOptions()), Path(sys.argv[1]))
+    document.write(results_of(both, {}, ReportOptions()), Path(sys.argv[1]))

@@ -156,7 +156,7 @@ def test_a_command_that_is_killed_again_and_again_takes_the_same_looks(machine: 
             assert found.design["seeds"] == [4, 6]
             assert stands(found) == stands(whole)[: len(found.looks)]
             [board] = leaderboards(study_tables.read_study(RunStore(one.root), found.name)) or [None]
-            seeds = {pair.difference.estimate.n for pair in board.pairs[board.budget]} if board else {0}
+            seeds = {pair.compared.estimate.n for pair in board.pairs[board.budget]} if board else {0}
             assert seeds == ({found.looks[-1]["seeds"]} if found.looks else {0})  # never those of the block under way
     assert stands(record) == stands(whole) and record.looks[0]["found"] == whole.looks[0]["found"]
     assert sorted(one.trained) == sorted(set(one.trained)) and len(record.runs) == len(whole.runs)
@@ -218,7 +218,7 @@ def test_a_contrast_that_is_named_after_the_first_seeds_is_late_for_fresh_seeds_
     [row] = RunStore(one.root).experiment(first).contrasts
     assert row["seen"] == 2 and len(row["runs_a"]) == 3
     [board] = leaderboards(study_tables.read_study(RunStore(one.root), first))
-    assert not board.family.pairs and [pair.difference.estimate.n for pair in board.pairs[board.budget]] == [5]
+    assert not board.family.pairs and [pair.compared.estimate.n for pair in board.pairs[board.budget]] == [5]
 
 
 def test_without_a_plan_the_record_keeps_which_seeds_were_reported(machine: Callable[..., Machine]) -> None:
