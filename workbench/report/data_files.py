@@ -229,11 +229,11 @@ def csv_tables(frames: Frames, boards: Iterable[Leaderboard], verdicts: Sequence
         }
         for verdict in verdicts
     ]  # fmt: skip
-    baselines = []  # each baseline on each task, and its mean over tasks
+    baselines: list[Row] = []  # each baseline on each task, and its mean over tasks
     for board in boards:
         for name, values in board.baselines.items():
             mean = {} if board.baseline(name) is None else {"mean": board.baseline(name)}
-            shared = {"suite": board.suite, "baseline": name}
+            shared: Row = {"suite": board.suite, "baseline": name}
             baselines += [shared | {"task": task, "value": value} for task, value in (dict(values) | mean).items()]
     tables = {
         "table.csv": frame_of([row for board in boards for row in arm_rows(board)], TABLE),
