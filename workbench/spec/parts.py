@@ -51,13 +51,12 @@ class Part(BaseModel):
 
 
 class EncoderSpec(Part):
-    """The sizes of the main encoder, which is exported after training (table 6).
+    """The sizes of the main encoder, which is exported after training (table 6); sizes left out follow the paper.
 
-    Sizes that are left out follow the paper's ratios. If `position_init` is sinusoidal, the learned position table
-    starts from sinusoids (Vaswani et al. 2017) with this standard deviation: attention to neighbouring tokens is then
-    learnt from a tenth of the tokens. If it is local, they have three times this deviation, and the heads of the first
-    layer begin by attending to neighbouring tokens (`workbench/models/encoder.py`). Both matter only for runs far
-    shorter than the paper's.
+    With `position_init` sinusoidal, the learned position table starts from sinusoids (Vaswani et al. 2017) with this
+    standard deviation: attention to neighbouring tokens is then learnt from a tenth of the tokens. With local, the
+    sinusoids have three times this deviation, and the heads of the first layer begin by attending to neighbouring
+    tokens (`workbench/models/encoder.py`). Both matter only for runs far shorter than the paper's.
     """
 
     family: str = "electra"  #: the architecture; `workbench list encoders` names them; or a file of your own
@@ -152,22 +151,14 @@ class Special(Part):
 class DataSpec(Part):
     """The text of a run, and how it is split into tokens and rows.
 
-    `fingerprint`, `special`, and the counts of the text, `words` and `tokens`, are filled in when the text is prepared;
-    the counts are 0 until then. `held_out` is the share of the text, chosen by its hash, that is kept out of
-    pre-training; of the corpus `docs` a fixed part is always held out, and `held_out` does not apply to it.
-    `tokenizer` is a kind of vocabulary that is trained on the text, `wordpiece`, `bpe` (of bytes) or `unigram`, or the
-    name or folder of a tokenizer, whose own rules `lowercase` does not change. Accents are stripped, as by BERT, if the
-    text is put into lower case, unless `strip_accents` says otherwise: "på" would become "pa".
+    Text is held out by its hash; of the corpus `docs` a fixed part is always held out, and `held_out` does not apply. A
+    `tokenizer` that is named or is a folder keeps its own rules, whatever `lowercase` says; `bpe` is of bytes. Accents
+    are stripped, as by BERT, if the text is put into lower case, unless `strip_accents` says otherwise: "på" would
+    become "pa". A document's language is the most probable one (`workbench.data.filters`), and `near_duplicates` is a
+    Jaccard similarity of sets of five words in a row (`workbench.data.near_duplicates`).
 
-    Documents of fewer than `min_words` words or more than `max_words` are left out, words as `words` counts them. So
-    are documents whose most probable language is not `language` (`workbench.data.filters`), and those that
-    are about as similar to an earlier one as `near_duplicates`, a Jaccard similarity of their sets of five words in a
-    row, or more similar (`workbench.data.near_duplicates`).
-
-    With `pairs`, a row holds two segments of text: half of the second ones are of another document (`next`), or half
-    of the rows have their segments swapped (`order`); if it is left out, the objective decides. With `copies`, the text
-    has this many copies, each with its own picks and pairs, and epochs repeat them in turn: BERT's `dupe_factor`, 10 in
-    its script. Without, they are drawn again in each epoch.
+    With `pairs`, half of the second segments are of another document (`next`), or half of the rows have their segments
+    swapped (`order`). `copies` is BERT's `dupe_factor`, 10 in its script: each copy has its own picks and pairs.
     """
 
     #: the text: `docs`, `python-code`, files, folders or names on the hub; set by `--corpus`
@@ -262,16 +253,12 @@ class OptimSpec(Part):
 class ScheduleSpec(Part):
     """The schedule of the learning rate over the steps of a run.
 
-    `warmup` below 1 is a share of the run, otherwise a number of steps; the default is the paper's 10,000 steps, but at
-    most a tenth of the run. With `overlap` the decay already runs during warm-up, as in the released code. `decay` is
-    the share at the end of a `wsd` (warm-up, stable, decay) run in which the learning rate decays. It never decays in a
-    `constant` run, the trunk from which such runs can branch off (see `StartSpec`). A `cosine` run ends at `floor`, a
-    share of the peak: 0 for GPT (Radford et al. 2018, section 4.1), 0.1 for GPT-3 (Brown et al. 2020, appendix B). In
-    an `inverse-sqrt` run the rate falls with the square root of the step (Vaswani et al. 2017, equation 3), whatever
-    the length of the run.
-
-    A run ends after the share `until` of its schedule: below 1 for the first phase of a training that another run goes
-    on with (`StartSpec`).
+    `warmup` below 1 is a share of the run, otherwise a number of steps. `overlap` is as in the released code, and
+    `wsd` is warm-up, stable, decay. The rate never decays in a `constant` run, the trunk from which such runs can
+    branch off (`StartSpec`). A `cosine` run ends at `floor`, a share of the peak: 0 for GPT (Radford et al. 2018,
+    section 4.1), 0.1 for GPT-3 (Brown et al. 2020, appendix B). In an `inverse-sqrt` run the rate falls with the square
+    root of the step (Vaswani et al. 2017, equation 3), whatever the length of the run. `until` is a share of the
+    schedule, below 1 for the first phase of a training that another run goes on with (`StartSpec`).
     """
 
     #: shape of the learning rate after warm-up
@@ -396,12 +383,10 @@ class PublishedSpec(Part):
 
 
 class TasksSpec(Part):
-    """The tasks of evaluation and the settings of fine-tuning (table 7).
+    """The tasks of evaluation and the settings of fine-tuning (table 7), which are not part of a run's identity.
 
-    They are not part of a run's identity, since an encoder is trained once and evaluated often. The released code
-    differs from the paper in `extra_decay`, one more power of the layer-wise decay below the head; `doubled`, training
-    on MRPC and STS-B also with their sentences swapped; `sum_loss`, the sum over the batch in place of the mean;
-    `overlap`, the decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
+    The released code differs from the paper in `extra_decay`, `doubled`, `sum_loss`, `overlap` and no
+    `bias_correction` (docs/electra.md 5 and 7).
     """
 
     names: Names = ("probes",)  #: what is measured; set by `--tasks`
