@@ -105,3 +105,9 @@ def test_a_question_of_ones_own_axes_names_them_and_what_is_equal() -> None:
     assert grid(None, space_of({"tying": "none,all"}), "none", NANO).question == "Which tying does best?"
     with pytest.raises(InputError, match="--match 'watts' is not one of steps, tokens, words, flops, seconds, none"):
         grid(None, space_of({"tying": "none,all"}), "watts", NANO)
+
+
+def test_a_name_of_many_axes_is_cut_to_eighty_characters() -> None:
+    keys = ("optim.lr", "optim.beta1", "optim.beta2", "optim.weight_decay", "encoder.dropout", "encoder.init")
+    name = grid(None, space_of(dict.fromkeys(keys, "0.1,0.2")), "tokens", NANO).name
+    assert len(name) == 80 and name.startswith("over-optim-lr-optim-beta1-")

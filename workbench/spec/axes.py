@@ -92,6 +92,9 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
     axes = {key: () if isinstance(values, Range) else values for key, values in over.items()}
     experiment = experiments.load(word) if word else None
     unit = unit_of(match, experiment, base)
+    new = [key for key in axes if experiment is None or key not in experiment.axes]
+    first = "over" if experiment is None else f"{experiment.name}-over"
+    name = "-".join([first, *(key.replace(".", "-").replace("_", "-") for key in new)])[:80]
     if experiment is None:
         if not axes:
             raise InputError("workbench sweep needs an experiment, such as generator-size, or --over key=1,2,3")
@@ -99,8 +102,5 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
         amount = {"flops": "equal compute", "seconds": "an equal time"}.get(str(unit), f"an equal number of {unit}")
         which = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
         question = f"At {amount}, which {which} does best?"
-        name = "-".join(["over", *keys]).replace(".", "-").replace("_", "-")[:80]
         return Experiment(name, question_text(question, unit is not None), axes, match=unit)
-    new = [key.replace(".", "-").replace("_", "-") for key in axes if key not in experiment.axes]
-    name = "-".join([f"{experiment.name}-over", *new])[:80] if new else experiment.name
-    return replace(experiment, name=name, axes={**experiment.axes, **axes}, match=unit)
+    return replace(experiment, name=name if new else experiment.name, axes={**experiment.axes, **axes}, match=unit)
