@@ -218,6 +218,16 @@ def slow_mixture(left: int, right: int) -> list[float]:
     return [sum(share) / len(sides) for share in zip(*sides, strict=True)] if sides else UNIGRAM
 
 
+def slow_sample(context: int, left: bool, draw: float, back: float) -> int:
+    """The token at a draw: of the unigram if `back` says so, or else of the tokens counted beside the context."""
+    counts = sorted(SIDES[left].get(context, Counter()).items())
+    total = sum(count for _, count in counts)
+    if not total or back < len(counts) / (total + len(counts)):
+        return int(np.searchsorted(np.cumsum(UNIGRAM), draw, side="right"))
+    below = np.cumsum([count for _, count in counts])
+    return counts[int(np.searchsorted(below, int(draw * total), side="right"))][0]
+
+
 def at(model: Any, left: int, right: int, rows: int, target: int = 7) -> Any:
     """The guess at one pick of each of `rows` rows, between the same two neighbours."""
     ids = torch.tensor([[left, MASK, right]]).repeat(rows, 1)
@@ -238,13 +248,14 @@ def test_samples_follow_the_mean_of_both_sides(left: int, right: int) -> None:
 
 
 @pytest.mark.parametrize("lengths", [None, (24, 9, 3, 17, 24, 2)])
-def test_losses_and_accuracy_are_those_of_the_chosen_neighbour(lengths: tuple[int, ...] | None) -> None:
+def test_samples_losses_and_accuracy_are_those_of_the_chosen_neighbour(lengths: tuple[int, ...] | None) -> None:
     model = counted("ngram")
     batch = synthetic(model.spec, rows=6, lengths=lengths)
     batch.ids[:, 4:7] = torch.tensor([6, 9, 6])
     masked = mask_for_generator(batch, model.spec)
     guess = model.generator.words.guess(batch.keys, masked)
-    side = uniform(batch.keys, "side", masked.positions.shape[1])
+    slots = masked.positions.shape[1]
+    draws, side, back = (uniform(batch.keys, name, slots) for name in ("sample", "side", "back"))
     losses = []
     for row, slot in (masked.weights > 0).nonzero().tolist():
         place, target = int(masked.positions[row, slot]), int(masked.targets[row, slot])
@@ -253,6 +264,8 @@ def test_losses_and_accuracy_are_those_of_the_chosen_neighbour(lengths: tuple[in
         from_left = known[0] > known[1] or (known[0] == known[1] and float(side[row, slot]) < 0.5)
         share = slow_share(left, True) if from_left else slow_share(right, False)
         losses.append(-math.log(share[target]))
+        draw = float(draws[row, slot]), float(back[row, slot])
+        assert int(guess.samples[row, slot]) == slow_sample(left if from_left else right, from_left, *draw)
         assert bool(guess.right[row, slot]) == (share[target] >= max(share) - 1e-12)
         assert float(guess.sample_nll[row, slot]) == pytest.approx(-math.log(share[int(guess.samples[row, slot])]))
     assert float(guess.loss) == pytest.approx(np.mean(losses), rel=1e-5)
