@@ -35,7 +35,9 @@ NEVER = [PAD, CLS, SEP, MASK]
 TEXT = np.random.default_rng(1).zipf(1.3, 3000) % (VOCAB - 5) + 5
 TEXT[::50] = SEP
 UNSEEN = 12  # neither a context nor a token of the text
-TEXT[TEXT == UNSEEN] = 13
+ONCE = 38  # a context that was counted once on either side
+TEXT[(TEXT == UNSEEN) | (TEXT == ONCE)] = 13
+TEXT[11] = ONCE
 COUNTS = np.bincount(TEXT, minlength=VOCAB)
 KINDS = pytest.mark.parametrize("kind", ["unigram", "uniform"])
 
@@ -100,7 +102,7 @@ def test_an_optimizer_takes_a_model_without_a_generator() -> None:
 def test_text_is_counted_before_it_is_used_and_tokens_before_pairs() -> None:
     for kind in ("unigram", "ngram"):
         spec = tiny("rtd", {"generator.kind": kind})
-        with pytest.raises(AssertionError, match="before `count` was called"):
+        with pytest.raises(AssertionError, match=r"^an? .*gram generator is used before `count` was called$"):
             build(spec)(synthetic(spec))
     with pytest.raises(AssertionError, match=r"^pairs are counted before tokens$"):
         count_pairs(build(spec), pairs)
@@ -137,6 +139,9 @@ def test_a_generator_of_token_frequencies_samples_and_scores_by_them(kind: str) 
     guess, share = generator.guess(batch, masked), generator.words.log_share
     assert torch.equal(guess.samples, generator.words.sample(uniform(batch.keys, "sample", model.spec.picks)))
     assert float(guess.loss) == pytest.approx(float(-share[masked.targets[masked.weights > 0]].mean()), rel=1e-5)
+    assert torch.equal(guess.right, share[masked.targets] == share.max()) and (
+        kind == "uniform" or not guess.right.all()
+    )
     assert generator.scorers() == {}
 
     found = generator.score(batch.ids, batch.attention)
@@ -236,7 +241,9 @@ def at(model: Any, left: int, right: int, rows: int, target: int = 7) -> Any:
     return model.generator.words.guess(row_keys(3, torch.arange(rows)), picked)
 
 
-@pytest.mark.parametrize(("left", "right"), [(6, 9), (SEP, 6), (MASK, 9), (9, MASK), (UNSEEN, MASK), (39, 39)])
+@pytest.mark.parametrize(
+    ("left", "right"), [(6, 9), (SEP, 6), (MASK, 9), (9, MASK), (UNSEEN, MASK), (39, 39), (ONCE, 9), (9, ONCE)]
+)
 def test_samples_follow_the_mean_of_both_sides(left: int, right: int) -> None:
     """A chi-square test of 40,000 samples; a neighbour that was never counted leaves the choice to the other."""
     guess, share = at(counted("ngram"), left, right, 40_000), np.array(slow_mixture(left, right))

@@ -117,6 +117,7 @@ def test_an_objective_s_own_score_is_first(name: str) -> None:
         assert float(ways[WAYS[name][0]](given)) == float(model.score(row, None))
         if "electric" in ways:
             assert float(ways["electric"](given)) == float(model.detector.electric(row, None))
+            assert list(given.kept) == ["generator-pll"]  # which the generator's own way to score uses again
 
 
 def test_replace_mlm_predicts_every_token_in_one_pass() -> None:
@@ -151,6 +152,12 @@ def test_scores_of_detectors_fall_with_their_logits(name: str) -> None:
         assert float(model.score(row, None)) == pytest.approx(expected, rel=1e-4)
         own = float(model.generator.score(row, None))
         assert float(model.detector.electric(row, None)) == pytest.approx(own - float(logits.sum()), rel=1e-5)
+        assert float(model.detector.electric(row, None, torch.zeros(1))) == pytest.approx(
+            -float(logits.sum()), rel=1e-5
+        )
+        attention = torch.tensor([[True] * LENGTH + [False] * 4])
+        padded = float(model.detector.electric(F.pad(row, (0, 4), value=9), attention))
+        assert padded == pytest.approx(own - float(logits.sum()), rel=1e-5)
 
 
 def detector_of(logits: list[float], dtype: torch.dtype = torch.float32) -> Detector:

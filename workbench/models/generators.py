@@ -99,11 +99,9 @@ class WordFrequencies(nn.Module):
 class Context(NamedTuple):
     """What a `Side` has counted for contexts c, as tensors of the shape of the contexts.
 
-    `first` is the index of the first pair of c in the table, `before` the sum of all counts above it, `total` is n(c),
-    and `kinds` is t(c).
+    `before` is the sum of all counts above the pairs of c in the table, `total` is n(c), and `kinds` is t(c).
     """
 
-    first: Tensor
     before: Tensor
     total: Tensor
     kinds: Tensor
@@ -146,7 +144,7 @@ class Side(nn.Module):
     def context(self, context: Tensor) -> Context:
         """Return the facts on contexts of any shape."""
         first, last = self.starts[context], self.starts[context + 1]
-        return Context(first, self.ends[first], self.ends[last] - self.ends[first], last - first)
+        return Context(self.ends[first], self.ends[last] - self.ends[first], last - first)
 
     def share(self, context: Tensor, tokens: Tensor, unigram: Tensor) -> Tensor:
         """Return p(token | context), float64, for contexts and tokens of one shape."""
