@@ -24,7 +24,7 @@ from workbench.models.encoder import build_encoder
 from workbench.models.export import WEIGHTS, export_heads
 from workbench.models.generators import Generator, Ngrams, WordFrequencies, count_pairs, count_words
 from workbench.rng import row_keys, uniform
-from workbench.tasks.common.sentence_scorers import _fill
+from workbench.tasks.common.sentence_scorers import fill
 from workbench.tensors import Batch, Corruption
 from workbench.training.loop import plainly
 from workbench.training.optimizer import make_optimizer
@@ -135,8 +135,10 @@ def test_a_discriminator_with_one_constant_answer_is_recognised(bias: float, rat
 def test_a_generator_of_token_frequencies_samples_and_scores_by_them(kind: str) -> None:
     model = counted(kind)
     batch, generator = synthetic(model.spec, rows=4, lengths=[24, 12, 2, 9]), model.generator
+    share = generator.words.log_share
+    batch.ids[0, 4:14] = int(share.argmax())
     masked = mask_tokens(batch, model.spec, 1.0)
-    guess, share = generator.guess(batch, masked), generator.words.log_share
+    guess = generator.guess(batch, masked)
     assert torch.equal(guess.samples, generator.words.sample(uniform(batch.keys, "sample", model.spec.picks)))
     assert float(guess.loss) == pytest.approx(float(-share[masked.targets[masked.weights > 0]].mean()), rel=1e-5)
     assert torch.equal(guess.right, share[masked.targets] == share.max()) and (
@@ -313,9 +315,9 @@ def test_exported_tables_give_the_same_scores_and_a_missing_one_is_one_sentence(
     export_heads(model, tmp_path)
     (tmp_path / "encoder").mkdir()
     model.encoder.save(tmp_path / "encoder")
-    _fill(fresh, tmp_path / "encoder", tmp_path, model.spec)
+    fill(fresh, tmp_path / "encoder", tmp_path, model.spec)
     assert torch.equal(fresh.generator.score(batch.ids, None), model.generator.score(batch.ids, None))
     kept = load_file(tmp_path / WEIGHTS)
     save_file({name: weight for name, weight in kept.items() if name != "generator.words.counts"}, tmp_path / WEIGHTS)
     with pytest.raises(InputError, match=r"weights lack generator\.words\.counts, so sentences cannot be scored"):
-        _fill(model, tmp_path / "encoder", tmp_path, model.spec)
+        fill(model, tmp_path / "encoder", tmp_path, model.spec)
