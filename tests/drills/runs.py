@@ -461,15 +461,16 @@ def changed_settings(folder: Path, count: int) -> str:
     return f"{tried} of {tried} changed keys refused by name"
 
 
-# Fine-tuning, parents (there is none), labels, what depends on the objective, and budgets beside the one there is.
+# Fine-tuning, parents (there is none), labels, options of plug-ins, and budgets beside the one there is.
 NOT_THE_RUN = {key for key in known_keys() if key.startswith(("tasks.", "start."))}
-NOT_THE_RUN |= {"scale", "options", "budget.steps", "budget.tokens", "budget.words", "budget.seconds", *COUNTS}
+NOT_THE_RUN |= {"scale", "options", "encoder.options", *COUNTS}
+NOT_THE_RUN |= {"budget.steps", "budget.tokens", "budget.words", "budget.seconds"}
 
 
 def _others(base: RunSpec, key: str) -> list[Any]:
     now: Any = base.model_dump()
     for part in key.split("."):
-        now = now[part] if now is not None else None
+        now = now.get(part) if now is not None else None  # a hash of a file is left out where there is none
     words = "none all tokens eager next wsd dense released uniform normal paper bert lamb abc"
     numbers = [now * 2, now + 1, now / 2] if isinstance(now, (int, float)) and not isinstance(now, bool) else []
     return (
