@@ -94,7 +94,7 @@ def test_the_ends_of_processes_are_told_with_their_last_line() -> None:
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The store of keys of a process with the number 1, which says nothing of its own."""
     made = dist.HashStore()  # type: ignore[attr-defined]
-    monkeypatch.setattr(devices, "_store_of_follower", lambda: made)
+    monkeypatch.setattr(devices, "rendezvous", lambda: made)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.delenv(devices.PARENT, raising=False)
     level = devices.log.level
@@ -119,31 +119,6 @@ def test_it_ends_when_the_process_with_the_store_is_gone() -> None:
             raise RuntimeError("Connection reset by peer")
 
     assert devices._next(Gone(), 1) is None
-
-
-@pytest.mark.parametrize("scoring", [None, {"encoder": "encoder"}])
-def test_it_trains_or_scores_as_announced(scoring: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.training import distributed
-
-    done: list[str] = []
-
-    class Store:
-        def __init__(self, folder: Any) -> None: ...
-
-        def get(self, name: str) -> str:
-            return name
-
-    @contextlib.contextmanager
-    def group(*_: Any) -> Any:
-        yield "processes"
-
-    monkeypatch.setattr(devices, "RunStore", Store)
-    monkeypatch.setattr(distributed, "group", group)
-    monkeypatch.setattr(distributed, "part_of", lambda *_: None)
-    monkeypatch.setattr(devices, "_following", lambda run, host: lambda group: done.append(f"trains {run}"))
-    monkeypatch.setattr(devices, "part_of_scoring", lambda run, host, given: lambda group: done.append(f"scores {run}"))
-    devices._take_part(Training("runs/a", {"devices": 2, "device": "cpu"}, 1, scoring), store)
-    assert done == ["trains a" if scoring is None else "scores a"]
 
 
 PAIRS = pair_set("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})

@@ -18,7 +18,7 @@ from workbench.data import tokenizer
 from workbench.data.prepare import Prepared
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.execution import one_run, study_runner
-from workbench.execution.one_run import Wanted, place_of, plan_of, points_with_weights, usable
+from workbench.execution.one_run import Wanted, place_of, plan_of, usable
 from workbench.execution.workers import Assignment
 from workbench.spec.host import Host
 from workbench.spec.parts import Special, TasksSpec
@@ -76,7 +76,9 @@ def run(tuning: Tuning, tmp_path: Path) -> RunDir:
 def command(run: RunDir, *tasks: Task, since: str = "2000-01-01T00:00:00+00:00") -> tuple[str, str]:
     """What a command that asks for these tasks does with the run, and how the run ends."""
     suite = Suite(tasks)
-    one_run.carry_out_all(RunStore(run.path.parent), [run.run_id], TASKS, suite, ANY, Host(device="cpu"), since)
+    one_run.carry_out_all(
+        RunStore(run.path.parent), [run.run_id], one_run.Wanted(TASKS, suite, ANY), Host(device="cpu"), since
+    )
     return study_runner.state_of(run, one_run.Wanted(TASKS, suite, None))
 
 
@@ -158,7 +160,7 @@ def test_a_damaged_run_is_named_and_the_others_go_on(
     os.utime(run.path / "done.json")  # so that times do not show it
     assert run.damage is None
     ids = [run.run_id, other.run_id]
-    one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    carry_out(store, ids, GOOD)
     assert "model.safetensors has changed since it was written" in caplog.text
     assert not run.scores() and len(other.scores()) == 2
 
@@ -172,7 +174,7 @@ def test_a_run_whose_parent_is_damaged_is_named_and_the_others_go_on(
     assert parent is not None
     (store.open(parent).path / "spec.json").write_text("{")
     ids = [store.open(child).run_id, other.run_id]
-    one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    carry_out(store, ids, GOOD)
     assert f"{parent.run_id} is damaged: spec.json cannot be read" in caplog.text
     assert len(other.scores()) == 2
 
@@ -210,7 +212,7 @@ def test_what_other_workers_have_or_had_is_not_examined(
     store = RunStore(tmp_path)
     runs = [finished(store, seed, tuning=0) for seed in range(4)]
     ids = [run.run_id for run in runs]
-    one_run.carry_out_all(store, ids[1:], TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    carry_out(store, ids[1:], GOOD)
     examined = []
 
     def look(run: RunDir) -> None:
@@ -223,10 +225,12 @@ def test_what_other_workers_have_or_had_is_not_examined(
     with store.get(ids[0]).lease():
         monkeypatch.setattr(one_run.time, "sleep", stop)
         with pytest.raises(Interrupted):  # after a look at all of them, it waits for the run of the other process
-            one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+            one_run.carry_out_all(
+                store, ids, one_run.Wanted(TASKS, Suite((GOOD,)), ANY), Host(device="cpu"), "2000-01-01"
+            )
     assert set(examined) == {ids[0]} and not store.get(ids[0]).scores()
     examined.clear()
-    one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    carry_out(store, ids, GOOD)
     assert examined == ids[:1] and len(store.get(ids[0]).scores()) == 2
 
 
@@ -338,7 +342,7 @@ def test_the_scores_of_the_end_come_first_then_those_of_the_points_in_order(
     assert names(wanted, unpointed) == at_end, "no point was kept"
     keep(unpointed, 4, 1, 3)  # the third is none of this schedule
     assert names(wanted, unpointed) == [*at_end, place(1) + of_pairs, place(4) + of_pairs]
-    assert points_with_weights(unpointed) == [place(step) for step in (1, 3, 4)]
+    assert [*filter(unpointed.has_weights, unpointed.points())] == [place(step) for step in (1, 3, 4)]
 
 
 @pytest.mark.parametrize("part", ["encoder", "heads"])
@@ -349,7 +353,7 @@ def test_of_a_point_without_weights_only_the_scores_that_are_there_are_expected(
     keep(unpointed, *STEPS)
     shutil.rmtree(unpointed.path / place(1) / part)
     name = score_name(pairs, wanted.tasks, 0)
-    assert points_with_weights(unpointed) == [place(4)]
+    assert [*filter(unpointed.has_weights, unpointed.points())] == [place(4)]
     assert names(wanted, unpointed) == [name, place(4) + name]
     measured(unpointed, name, place(1))
     assert names(wanted, unpointed) == [name, place(1) + name, place(4) + name]

@@ -52,7 +52,7 @@ class Machine:
         store = RunStore(self.root)
         return Session(job, store, study_runner.bind(job.base, prepared), prepared, Suite((TASK,)), host, workers)
 
-    def carry_out_all(self, store: RunStore, todo: Sequence[str], tasks: Any, suite: Suite, *_: Any) -> None:
+    def carry_out_all(self, store: RunStore, todo: Sequence[str], wanted: one_run.Wanted, *_: Any) -> None:
         for run_id in todo:
             run = store.get(run_id)
             if run.trained:
@@ -67,7 +67,7 @@ class Machine:
             run.finish({"steps": steps, "tokens": 16, "flops": flops})
             self.trained.append(f"{spec.objective}-{spec.budget.steps}-{spec.seed}")
             value = self.truth("untrained" if spec.budget.steps == 0 else spec.objective, spec.seed)
-            for task, seed, name in expected(suite, tasks):
+            for task, seed, name in expected(wanted.suite, wanted.tasks):
                 digest = name.rsplit("-", 2)[1]
                 score = {
                     "format": 1, "task": task.name, "suite": task.suite, "metric": task.metric, "seed": seed,

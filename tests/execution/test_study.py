@@ -14,8 +14,7 @@ from workbench import objectives, progress
 from workbench.errors import InputError
 from workbench.execution import sequential_seeds, study
 from workbench.execution.sequential_seeds import Limit
-from workbench.execution.study import Job, equal, flops_ratio, is_equal, job_of, one_arm_as_given
-from workbench.execution.study_options import refuse_epochs
+from workbench.execution.study import Job, check_epochs, equal, flops_ratio, is_equal, job_of, one_arm_as_given
 from workbench.spec import experiment, presets
 from workbench.spec.axes import grid, space_of
 from workbench.spec.experiment import Experiment, load
@@ -325,7 +324,7 @@ def test_the_plans_of_a_command_are_made_once(planned: list[RunSpec]) -> None:
     words = {"data.words": 1000, "data.tokens": 1500}  # of text whose words are counted epochs are checked
     base = presets.resolve("nano", {"budget.flops": 1e9, "tasks.names": "none"} | words)
     job = job_of(load("ablation"), base, 12, ["rtd", "bert-mlm"])
-    refuse_epochs(job, 1e6)
+    check_epochs(job, 1e6)
     assert sequential_seeds.most_seeds(job, Limit(12, Budget(flops=1e12)), Host(), 1) == 12
     job = sequential_seeds.whole(job, Limit(12), Host(), 1)
     assert len(job.priced[0]) == len(planned) == 24

@@ -36,7 +36,9 @@ def spec_of(objective: str = "rtd", **keys: Any) -> RunSpec:
 
 def carried_out(spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "") -> RunDir:
     run = RunStore(root).open(BoundRun(study_runner.bind(spec, prepared)))
-    one_run.carry_out_all(RunStore(root), [run.run_id], spec.tasks, suite, prepared, HOST, since or now())
+    one_run.carry_out_all(
+        RunStore(root), [run.run_id], one_run.Wanted(spec.tasks, suite, prepared), HOST, since or now()
+    )
     return run
 
 

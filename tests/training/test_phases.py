@@ -40,7 +40,7 @@ def phases(**keys: Any) -> Any:
 def trained(spec: Any, prepared: Prepared, root: Path) -> RunDir:
     store = RunStore(root)
     run = store.open(BoundRun(study_runner.bind(spec, prepared)))
-    one_run.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, HOST, now())
+    one_run.carry_out_all(store, [run.run_id], one_run.Wanted(spec.tasks, Suite(()), prepared), HOST, now())
     assert run.trained, run.note
     return run
 

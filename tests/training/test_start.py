@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(make: Any, keys: dict[str, Any]
 def trained(spec: RunSpec, prepared: Prepared, root: Path, host: Host = HOST) -> RunDir:
     store = RunStore(root)
     run = store.open(BoundRun(study_runner.bind(spec, prepared)))
-    one_run.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, host, now())
+    one_run.carry_out_all(store, [run.run_id], one_run.Wanted(spec.tasks, Suite(()), prepared), host, now())
     return run
 
 
@@ -161,7 +161,9 @@ def test_a_child_that_was_stopped_goes_on_from_itself(prepared: Prepared, tmp_pa
         path.unlink()
     steps[-1].rmdir()
     run.remove("done.json")
-    one_run.carry_out_all(RunStore(tmp_path / "b"), [run.run_id], spec.tasks, Suite(()), prepared, HOST, now())
+    one_run.carry_out_all(
+        RunStore(tmp_path / "b"), [run.run_id], one_run.Wanted(spec.tasks, Suite(()), prepared), HOST, now()
+    )
     mine, theirs = weights(run), weights(whole)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert [row["step"] for row in run.metrics()] == list(range(1, 9))
@@ -191,7 +193,7 @@ def test_a_parents_end_is_its_childrens_end(prepared: Prepared, tmp_path: Path) 
     child, parent = store.open(BoundRun(spec)), store.open(BoundRun(spec).parent())
     with parent.lease():
         parent.fail("diverged", "loss nan at step 3", step=3)
-    one_run.carry_out_all(store, [child.run_id], spec.tasks, Suite(()), prepared, HOST, now())
+    one_run.carry_out_all(store, [child.run_id], one_run.Wanted(spec.tasks, Suite(()), prepared), HOST, now())
     assert (child.state, parent.state) == ("failed", "diverged")
     assert child.note == f"its parent {parent.run_id} diverged: loss nan at step 3"
 
@@ -220,7 +222,9 @@ def test_while_another_trains_the_parent_its_children_wait(prepared: Prepared, t
     ids = [run.run_id for run in runs]
     with ThreadPoolExecutor(1) as pool:
         with parent.lease():
-            work = pool.submit(one_run.carry_out_all, store, ids, child.tasks, Suite(()), prepared, HOST, now())
+            work = pool.submit(
+                one_run.carry_out_all, store, ids, one_run.Wanted(child.tasks, Suite(()), prepared), HOST, now()
+            )
             deadline = time.monotonic() + 60
             while not runs[1].trained and time.monotonic() < deadline:
                 time.sleep(0.05)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +19,17 @@ from typing import Any
 
 from torch import nn
 
-from workbench.data.hugging_face import TOKENIZER_FILES
 from workbench.errors import DAMAGE, InputError, remedy
-from workbench.models.export import add_origin, export_masked_lm, masked_lm, page, save_tensors
+from workbench.execution.model_folders import add_tokenizer, new_folder
+from workbench.models.export import export_masked_lm, masked_lm, page, save_tensors
 from workbench.models.heads import BinaryHead
-from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.words_seen import MILLION, words_of_tokens
 from workbench.store import validation
-from workbench.store.atomic import copy_files, disk_errors, draft_in, place_first, sweep_old, sync_tree
+from workbench.store.atomic import copy_files
 from workbench.store.redact import code_in_markdown, for_markdown
 from workbench.store.run_directory import RunDir
-from workbench.store.run_store import RunStore, check_outside
+from workbench.store.run_store import RunStore
 from workbench.tasks import minimal_pairs
 from workbench.tasks.babylm_glue import PREFIX, ROWS, SUITE
 from workbench.tasks.common import sentence_scorers
@@ -48,28 +46,22 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left, or if the
     pairs that were scored are no longer available.
     """
-    taken = InputError(f"--babylm {out}: this path is a file or a folder that is not empty; name a new folder")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise taken
-    check_outside(store.root, out, "--babylm")
-    experiment = store.experiment(record)
-    runs = undamaged(map(store.get, experiment.runs), verify)
-    if not runs:
-        raise InputError(f"{record} has no trained run to export; run its command again, which trains what is missing")
-    pairs = _pairs(experiment.base_spec().tasks)
-    existing = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
-    sweep_old(existing)
-    draft = draft_in(existing)
-    with disk_errors(out):
-        try:
-            table = [row for run in runs for row in _run(run, pairs, draft)]
-            _csv(table, draft / "scores.csv")
-            sync_tree(draft)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            if not place_first(draft, out):
-                raise taken
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    with new_folder(out, "--babylm", store.root) as draft:
+        experiment = store.experiment(record)
+        runs = undamaged(map(store.get, experiment.runs), verify)
+        if not runs:
+            raise InputError(
+                f"{record} has no trained run to export; run its command again, which trains what is missing"
+            )
+        spec = experiment.base_spec().tasks
+        names = tuple(name for name in spec.names if Path(name).name.partition(".jsonl")[0] in SETS)
+        pairs = {each.name: each for each in minimal_pairs.load(names, spec.model_copy(update={"held_out": 0.0}))}
+        table = [row for run in runs for row in _run(run, pairs, draft)]
+        columns = ("run_id", "revision", "backend", "task", "pipeline", "with_f1", "ours", "ties", "rows", "missing")
+        with open(draft / "scores.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(table)
     return table
 
 
@@ -87,18 +79,12 @@ def undamaged(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
     return left
 
 
-def _pairs(tasks: TasksSpec) -> dict[str, PairSet]:
-    """Return BabyLM's sets of minimal pairs that the experiment selected, by name."""
-    names = tuple(name for name in tasks.names if Path(name).name.partition(".jsonl")[0] in SETS)
-    return {pairs.name: pairs for pairs in minimal_pairs.load(names, tasks.model_copy(update={"held_out": 0.0}))}
-
-
 def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str, Any]]:
     """Write the models and predictions of one run; return its rows of scores.csv."""
     by_backend: dict[str, dict[str, list[Predicted]]] = {}
     for revision in revisions(run):
         if run.has_weights(revision.place):
-            write(run, revision.folder(run), out / "models" / run.run_id / revision.name, revision.name)
+            write(run.path / revision.place, out / "models" / run.run_id / revision.name, revision.name)
         else:
             log.warning("%s: the weights of %s were deleted, so no model is written", run.run_id, revision.name)
         for backend, each in _predicted(run, revision, pairs):
@@ -111,28 +97,20 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
             "%s has no weights of the revisions %s; train it in another store with --evaluate-at words",
             run.run_id, ", ".join(absent),
         )  # fmt: skip
-    for fault in _faults(by_backend):
+    every = [each for by_revision in by_backend.values() for several in by_revision.values() for each in several]
+    for fault in dict.fromkeys(each.counts for each in every if each.counts):
         log.warning("%s: %s, so it is left out of the collated files", run.run_id, fault)
     if not by_backend:
         log.warning("%s has no scores of BabyLM's tasks with predictions, so only models are written", run.run_id)
     tuned = by_backend.pop("finetune", {})
     table = []
-    for backend, by_revision in (by_backend or {"mlm": {}}).items():
-        whole = {
-            name: [*by_revision.get(name, ()), *tuned.get(name, ())] for name in dict.fromkeys([*by_revision, *tuned])
-        }
-        if not whole:
-            continue
+    for backend, by_revision in (by_backend or {"mlm": {}} if tuned else by_backend).items():
+        names = dict.fromkeys([*by_revision, *tuned])
+        whole = {name: [*by_revision.get(name, ()), *tuned.get(name, ())] for name in names}
         path = out / "results" / run.run_id / f"all_full_preds_and_fast_scores_{backend}.json"
         path.write_text(json.dumps(collated(whole, track(run)), ensure_ascii=False), encoding="utf-8")
         table += rows(run.run_id, whole, backend)
     return table
-
-
-def _faults(by_backend: Mapping[str, Mapping[str, list[Predicted]]]) -> list[str]:
-    """Return each fault in a number of rows once."""
-    every = (each for by_task in by_backend.values() for predictions in by_task.values() for each in predictions)
-    return list(dict.fromkeys(each.counts for each in every if each.counts))
 
 
 def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) -> Iterator[tuple[str, Predicted]]:
@@ -158,16 +136,6 @@ def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) ->
             yield made.file.split("/")[1], made
 
 
-def _csv(table: list[dict[str, Any]], path: Path) -> None:
-    """Write the table of scores."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    columns = ("run_id", "revision", "backend", "task", "pipeline", "with_f1", "ours", "ties", "rows", "missing")
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(table)
-
-
 # ----------------------------------------
 # BabyLM's revisions of a model, `main` and `chck_1M` to `chck_1000M`, and the weights of a run that belong to each.
 
@@ -187,16 +155,15 @@ class Revision:
     name: str
     place: str
 
-    def folder(self, run: RunDir) -> Path:
-        """Return the folder that holds `encoder`, `heads` and `scores` of this revision."""
-        return run.path / self.place
-
 
 def revisions(run: RunDir) -> list[Revision]:
     """Return the revisions for which a trained run has weights, `main` first, then in the order of words seen."""
-    places = {millions: place for place, millions in _kept(run)}
-    if (last := _at_end(run)) is not None:
-        places[last] = ""
+    marks = ((place, run.read_json(place + "point.json")["mark"]) for place in run.points())
+    places = {MARKS[mark]: place for place, mark in marks if mark in MARKS}
+    spec, words = run.spec(), seen(run)
+    if words:  # the end of training is a revision if one step more would go beyond its number of words
+        end = words + words_of_tokens(spec.batch.size * spec.data.length, spec.data)
+        places |= {count: "" for count in STRICT if words <= count * MILLION * (1 + 1e-12) < end}
     return [Revision("main", ""), *(Revision(f"chck_{count}M", places[count]) for count in sorted(places))]
 
 
@@ -219,24 +186,6 @@ def seen(run: RunDir) -> float:
     return words_of_tokens(run.read_json("done.json")["tokens"], spec.data) if spec.data.words else 0.0
 
 
-def _kept(run: RunDir) -> list[tuple[str, int]]:
-    """Return place and millions of words of each point of the schedule `words`."""
-    marks = ((place, run.read_json(place + "point.json")["mark"]) for place in run.points())
-    return [(place, MARKS[mark]) for place, mark in marks if mark in MARKS]
-
-
-def _at_end(run: RunDir) -> int | None:
-    """Return the millions of words of the revision that is the end of training; None if there is none.
-
-    One step more would go beyond that number of words.
-    """
-    spec, words = run.spec(), seen(run)
-    if not words:
-        return None
-    step = words_of_tokens(spec.batch.size * spec.data.length, spec.data)
-    return next((count for count in STRICT if words <= count * MILLION * (1 + 1e-12) < words + step), None)
-
-
 # ----------------------------------------
 # One revision of a run as a Hugging Face folder that `AutoModelForMaskedLM.from_pretrained` loads.
 #
@@ -248,7 +197,7 @@ def _at_end(run: RunDir) -> int | None:
 HEAD = "detection_head.safetensors"
 
 
-def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
+def write(weights: Path, folder: Path, revision: str) -> None:
     """Fill `folder` with a revision whose `encoder` and `heads` are in `weights`. Raises InputError."""
     spec, model = sentence_scorers.put_together(weights / "encoder", "cpu")
     language_model = masked_lm(model)
@@ -257,10 +206,7 @@ def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
         copy_files(weights / "encoder", folder)
     else:
         export_masked_lm(*language_model, folder)
-        add_origin(folder, spec)
-        for file in (weights / "encoder").iterdir():
-            if file.name in TOKENIZER_FILES:
-                shutil.copyfile(file, folder / file.name)
+        add_tokenizer(folder, weights / "encoder", spec)
         if language_model[0] is not model.encoder:
             copy_files(weights / "encoder", folder / "encoder")
     head = getattr(model, "head", None)
@@ -352,11 +298,6 @@ class Predicted:
     f1: float | None = None
 
 
-def backend_of(scorer: str) -> str:
-    """Return the folder of a scorer's predictions: `mlm` for pseudo-log-likelihoods, else the scorer's name."""
-    return "mlm" if scorer in MLM else scorer
-
-
 def of_pairs(pairs: PairSet, scorer: str, signs: str, ours: float) -> Predicted:
     """Return the predictions for minimal pairs from the choices that a score holds ("+", "-", "=")."""
     dataset = SETS[pairs.name]
@@ -370,7 +311,7 @@ def of_pairs(pairs: PairSet, scorer: str, signs: str, ours: float) -> Predicted:
     shares = {uid: sum(hits) / len(hits) for uid, hits in right.items()}
     counts = _counts(pairs.name, len(signs), dataset.rows, len(predictions), dataset.parts)
     return Predicted(
-        f"zero_shot/{backend_of(scorer)}/{dataset.folder}/predictions.json", dataset.key, predictions,
+        f"zero_shot/{'mlm' if scorer in MLM else scorer}/{dataset.folder}/predictions.json", dataset.key, predictions,
         100 * sum(shares.values()) / len(shares), ours, len(signs), signs.count("="), counts,
         shares if dataset.fast else None,
     )  # fmt: skip
@@ -395,9 +336,8 @@ def _counts(name: str, rows: int, expected: int, parts: int, expected_parts: int
     """
     if (rows, parts) == (expected, expected_parts):
         return ""
-    of_parts = f" in {parts}" if expected_parts > 1 else ""
-    of_expected_parts = f" in {expected_parts}" if expected_parts > 1 else ""
-    return f"{name} has {rows:,} rows{of_parts} where BabyLM expects {expected:,}{of_expected_parts}"
+    found, wanted = (f" in {parts}", f" in {expected_parts}") if expected_parts > 1 else ("", "")
+    return f"{name} has {rows:,} rows{found} where BabyLM expects {expected:,}{wanted}"
 
 
 # ----------------------------------------
@@ -441,28 +381,18 @@ def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: s
     """
     table = []
     for revision, several in by_revision.items():
-        names = {"run_id": run_id, "revision": revision, "backend": backend}
-        by_revision_rows = [names | _row(each) for each in several]
-        table += by_revision_rows
-        for fast, word in ((False, "tasks"), (True, "fast sets")):
-            chosen = [
-                row for row, each in zip(by_revision_rows, several, strict=True) if (each.fast is not None) == fast
-            ]
-            table += [names | _mean(chosen, word)] if len(chosen) > 1 else []
+        names, sets, fast_sets = {"run_id": run_id, "revision": revision, "backend": backend}, [], []
+        for each in several:
+            row = names | {
+                "task": each.file.split("/")[-2], "pipeline": each.value,
+                "with_f1": each.value if each.f1 is None else each.f1, "ours": each.ours, "ties": each.ties,
+                "rows": each.rows, "missing": each.counts,
+            }  # fmt: skip
+            table.append(row)
+            (sets if each.fast is None else fast_sets).append(row)
+        for chosen, word in ((sets, "tasks"), (fast_sets, "fast sets")):
+            if len(chosen) > 1:
+                mean = {key: sum(row[key] for row in chosen) / len(chosen) for key in ("pipeline", "with_f1", "ours")}
+                sums = {key: sum(row[key] for row in chosen) for key in ("ties", "rows")}
+                table.append(names | {"task": f"mean of {len(chosen)} {word}", **mean, **sums, "missing": ""})
     return table
-
-
-def _row(each: Predicted) -> dict[str, Any]:
-    """Return the table row of one file of predictions."""
-    return {
-        "task": each.file.split("/")[-2], "pipeline": each.value,
-        "with_f1": each.value if each.f1 is None else each.f1, "ours": each.ours, "ties": each.ties, "rows": each.rows,
-        "missing": each.counts,
-    }  # fmt: skip
-
-
-def _mean(rows: Sequence[Mapping[str, Any]], word: str) -> dict[str, Any]:
-    """Return the unweighted mean of some tasks as one row."""
-    means = {key: sum(row[key] for row in rows) / len(rows) for key in ("pipeline", "with_f1", "ours")}
-    sums = {key: sum(row[key] for row in rows) for key in ("ties", "rows")}
-    return {"task": f"mean of {len(rows)} {word}", **means, **sums, "missing": ""}

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -80,7 +80,7 @@ class Training:
 
 
 def seconds() -> float:
-    """Return the longest wait for another process. Raises InputError if the environment has no number of seconds."""
+    """Return the longest wait for another process. Raises InputError if the variable is not a number of seconds."""
     text = os.environ.get(TIMEOUT, "600")
     if not text.isdecimal() or not 1 <= int(text) <= 86_400:
         raise InputError(f"{TIMEOUT}={text!r} is not a whole number of seconds from 1 to 86400")
@@ -156,11 +156,10 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
         yield ALONE
         return
     training = Training(str(run.path.resolve()), asdict(host), len(_announced) + 1, scoring)
+    place = f"group/{training.number}"
     with (
         _announcing(training) if launched() > 1 else _starting(training, host) as store,
-        group(
-            part_of(store, f"group/{training.number}"), 0, host.devices, host.resolved_device(), seconds(), host.shard
-        ) as ranks,
+        group(part_of(store, place), 0, host.devices, host.resolved_device(), seconds(), host.shard) as ranks,
     ):
         yield ranks
 
@@ -189,14 +188,11 @@ def rendezvous() -> Any:
 
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     holds = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and number_by_launcher("RANK") == 0
-    return part_of(store_of_launcher(holds), f"workbench/{attempt}")
+    return part_of(_store_of_launcher(holds), f"workbench/{attempt}")
 
 
-def store_of_launcher(holds: bool) -> Any:
-    """Return the store of keys at MASTER_ADDR and MASTER_PORT, which this process `holds` or another one.
-
-    Raises as `rendezvous`.
-    """
+def _store_of_launcher(holds: bool) -> Any:
+    """Return the store of keys at MASTER_ADDR and MASTER_PORT, which this process `holds` or another one."""
     from workbench.training.distributed import key_store, telling_of_loss
 
     address, port = set_by_launcher("MASTER_ADDR"), number_by_launcher("MASTER_PORT")
@@ -215,7 +211,12 @@ def _starting(training: Training, host: Host) -> Iterator[Any]:
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         children = [_start(index, store.port, host.devices, cards, errors) for index in range(1, host.devices)]
         try:
-            _wait_until_ready(store, children)
+            until = time.monotonic() + seconds()
+            while not store.check([f"ready/{index}" for index in range(1, host.devices)]):
+                heed()
+                if any(child.poll() is not None for child in children) or time.monotonic() > until:
+                    raise RankLost("a process for one of the devices did not start")
+                time.sleep(WAIT)
             yield store
             store.set(f"training/{training.number + 1}", OVER)
             _wait_until_over(children)
@@ -241,16 +242,6 @@ def _start(index: int, port: int, count: int, cards: list[str], errors: IO[str])
     )  # fmt: skip
 
 
-def _wait_until_ready(store: Any, children: list[subprocess.Popen[str]]) -> None:
-    """Wait until all processes have found the store. Raises RankLost if one ends before."""
-    until = time.monotonic() + seconds()
-    while not store.check([f"ready/{index}" for index in range(1, len(children) + 1)]):
-        heed()
-        if any(child.poll() is not None for child in children) or time.monotonic() > until:
-            raise RankLost("a process for one of the devices did not start")
-        time.sleep(WAIT)
-
-
 def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
     """Give the processes a few seconds to end by themselves."""
     until = time.monotonic() + 5
@@ -265,12 +256,10 @@ def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str], loss: str) 
     Lines are left out in which the others only say the `loss` of the process that ended first.
     """
     _wait_until_over(children)
-    codes = [(index, child.poll()) for index, child in enumerate(children, start=1)]
-    ends = [
-        f"process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
-        for index, code in codes
-        if code
-    ]
+    ends = []
+    for index, child in enumerate(children, start=1):
+        if code := child.poll():
+            ends.append(f"process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
     errors.seek(0)
     lines = [line.strip() for line in errors if line.strip() and loss not in line]
     return "".join(f"; {text}" for text in [*ends, *lines[-1:]])
@@ -295,15 +284,11 @@ def follow_all() -> None:
     if PARENT in os.environ:
         end_with_parent(number_by_launcher(PARENT))
     log.setLevel(logging.ERROR)  # the first process says everything once
-    store, number = _store_of_follower(), 1
+    store, number = _store_of_launcher(False) if PARENT in os.environ else rendezvous(), 1
     store.set(f"ready/{rank}", "")
     while (text := _next(store, number)) is not None:
         _take_part(Training.read(text), store)
         number += 1
-
-
-def _store_of_follower() -> Any:
-    return store_of_launcher(False) if PARENT in os.environ else rendezvous()
 
 
 def _next(store: Any, number: int) -> str | None:
@@ -320,26 +305,26 @@ def _next(store: Any, number: int) -> str | None:
 
 
 def _take_part(training: Training, store: Any) -> None:
-    """Compute this process's part of a run."""
-    from workbench.training.distributed import group, part_of
-
-    run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
-    index, device = number_by_launcher("RANK"), host.resolved_device()
-    work = _following(run, host) if training.scoring is None else part_of_scoring(run, host, training.scoring)
-    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
-        work(ranks)
-
-
-def _following(run: RunDir, host: Host) -> Callable[[Ranks], None]:
-    """Return the work of this process for the training of a run, whose text is opened here."""
+    """Compute this process's part of a training, or of a score; text and pairs are opened before the others wait."""
     from workbench.data.corpus import corpus_of
     from workbench.data.prepare import prepare
     from workbench.training import loop
+    from workbench.training.distributed import group, part_of
     from workbench.training.plan import plan_of
 
-    objectives.keep_sources(spec := run.spec().placed(host.places), run.path)
-    corpus = corpus_of(prepare(spec), spec)
-    return lambda ranks: loop.follow(spec, plan_of(run), corpus, host, ranks)
+    run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
+    index, device, given = number_by_launcher("RANK"), host.resolved_device(), training.scoring
+    if given is None:
+        objectives.keep_sources(spec := run.spec().placed(host.places), run.path)
+        corpus = corpus_of(prepare(spec), spec)
+    else:
+        pairs, tasks = PairSet.from_json(given["pairs"]), TasksSpec(**given["tasks"])
+    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
+        if given is None:
+            loop.follow(spec, plan_of(run), corpus, host, ranks)
+        else:
+            with contextlib.suppress(InputError, Diverged):  # which the first process raises as well
+                take(pairs, Model(run.path / given["encoder"], tasks, ranks=ranks), host)
 
 
 # ---- minimal pairs that all processes score ----
@@ -379,14 +364,3 @@ def is_shared(items: int, host: Host) -> bool:
     if host.devices == 1:
         return False
     return launched() > 1 or (host.resolved_device().startswith("cuda") and items >= WORTH)
-
-
-def part_of_scoring(run: RunDir, host: Host, given: Mapping[str, Any]) -> Callable[[Ranks], None]:
-    """Return the work of this process for pairs that all processes score."""
-    pairs, tasks = PairSet.from_json(given["pairs"]), TasksSpec(**given["tasks"])
-
-    def work(ranks: Ranks) -> None:
-        with contextlib.suppress(InputError, Diverged):  # which the first process raises as well
-            take(pairs, Model(run.path / given["encoder"], tasks, ranks=ranks), host)
-
-    return work

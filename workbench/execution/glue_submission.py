@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import workbench
 from workbench import progress
@@ -44,12 +44,10 @@ from workbench.store.run_store import RunStore, check_outside
 from workbench.tasks import glue
 from workbench.tasks.common.contract import Model, score_digest
 from workbench.tasks.common.examples import Examples, Task
-from workbench.tasks.glue import PARTS, ROWS, Part
+from workbench.tasks.glue import PARTS, ROWS
 
-if TYPE_CHECKING:
-    from workbench.tasks.common.fine_tuning import Unfinished
-
-
+log = logging.getLogger("workbench")
+Score = Mapping[str, Any]
 WNLI = "WNLI"
 DATED = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal predictions give an equal zip
 
@@ -75,12 +73,16 @@ def submit(options: SubmitOptions, host: Host) -> Card:
     check_outside(source.run.path.parent, out, "--out")
     run, place = source.run, options.glue or source.run.spec().tasks.glue
     run.check_trained("nothing to submit")
-    encoder = _encoder(run)
+    if (published := run.spec().published) is not None:
+        encoder = folder_of(published)
+    else:
+        run.check_encoder()
+        encoder = run.path / "encoder"
     planned = _plan(run, place, choice, majority)
     if not planned.texts or (planned.missing and not options.partial):
-        whys = {
-            why: [file for file in planned.missing if planned.missing[file] == why] for why in planned.missing.values()
-        }
+        whys: dict[str, list[str]] = {}
+        for file, why in planned.missing.items():
+            whys.setdefault(why, []).append(file)
         sentence = "; ".join(f"{', '.join(files)}: {why}" for why, files in whys.items())
         advice = "; --partial leaves them out" if planned.texts else ""
         raise InputError(f"{run.run_id} cannot be submitted whole, files are missing: {sentence}{advice}")
@@ -111,15 +113,6 @@ def _outputs(out: Path) -> tuple[Path, Path]:
     return cards
 
 
-def _encoder(run: RunDir) -> Path:
-    """Return the folder with the encoder of a run, unchanged since it was measured. Raises InputError."""
-    published = run.spec().published
-    if published is not None:
-        return folder_of(published)
-    run.check_encoder()
-    return run.path / "encoder"
-
-
 def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) -> Planned:
     """Return what can be submitted. Raises InputError for a test file that the server would refuse."""
     scores = scores_by_task(run, choice)
@@ -145,11 +138,12 @@ def _predicted(
 ) -> Iterator[tuple[str, tuple[Entry, list[str]]]]:
     """Yield for each part its name, its entry of the card and its predictions."""
     weights = run.weight_digests()["encoder"]
-    tasks = dict.fromkeys(PARTS[name].task for name in planned.texts)
-    count = sum(len(planned.scores[task][0]) for task in tasks if task in planned.scores)
+    texts: dict[str, dict[str, Examples]] = {}
+    for part, rows in planned.texts.items():
+        texts.setdefault(PARTS[part].task, {})[part] = rows
+    count = sum(len(scores) for task, (scores, _) in planned.scores.items() if task in texts)
     with progress.measuring(run.run_id, count) as bar:
-        for name in tasks:
-            parts = {part: rows for part, rows in planned.texts.items() if PARTS[part].task == name}
+        for name, parts in texts.items():
             if name not in planned.scores:
                 yield from _majority(run, parts, place)
                 continue
@@ -160,25 +154,19 @@ def _predicted(
                 step = partial(bar.step, name)
                 made.append(repeat(encoder, weights, score, task, spec, parts, host, step))
                 bar.scored(name, score["value"])
+            dev = tuple(
+                Dev(score["seed"], score["value"], next(iter(each.values.values()))[score["metric"]])
+                for score, each in zip(scores, made, strict=True)
+            )
+            first, what = scores[0], "scores" if ROWS[name].span else "probabilities"
+            how = "one fine-tuned classifier" if len(made) == 1 else f"mean of the {what} of {len(made)} classifiers"
             for part, rows in parts.items():
-                outputs = glue.averaged([each.outputs[part] for each in made], glue.ROWS[name])
-                dev = tuple(
-                    Dev(score["seed"], score["value"], next(iter(each.values.values()))[score["metric"]])
-                    for score, each in zip(scores, made, strict=True)
-                )
-                entry = _entry(PARTS[part], run, rows, scores, chosen, dev)
-                yield part, (entry, glue.words_of(outputs, glue.ROWS[name]))
-
-
-def _entry(part: Part, run: RunDir, rows: Examples, scores: list[Score], chosen: str, dev: tuple[Dev, ...]) -> Entry:
-    """Return the entry of the card for a part that fine-tuned classifiers predict."""
-    first = scores[0]
-    what = "scores" if glue.ROWS[part.task].span else "probabilities"
-    how = "one fine-tuned classifier" if len(scores) == 1 else f"mean of the {what} of {len(scores)} classifiers"
-    return Entry(
-        part.file, part.task, run.run_id, len(rows), how, chosen, first["metric"], dev, first["data"],
-        glue.fingerprint_of_texts(rows), first["finetune"], first.get("code", ""),
-    )  # fmt: skip
+                outputs = glue.averaged([each.outputs[part] for each in made], ROWS[name])
+                entry = Entry(
+                    PARTS[part].file, name, run.run_id, len(rows), how, chosen, first["metric"], dev, first["data"],
+                    glue.fingerprint_of_texts(rows), first["finetune"], first.get("code", ""),
+                )  # fmt: skip
+                yield part, (entry, glue.words_of(outputs, ROWS[name]))
 
 
 def _majority(
@@ -307,9 +295,6 @@ def _row(entry: Entry) -> str:
     return f"| {' | '.join(map(for_markdown, words))} |"
 
 
-Score = Mapping[str, Any]
-
-
 # ---- which run and which fine-tunings ----
 
 
@@ -358,8 +343,7 @@ class SeedChoice:
 
 def source_of(store: RunStore, word: str, arm: str | None) -> Source:
     """Return the run that a word means: a run, or the best one of an experiment's arm. Raises InputError."""
-    records = store.experiments()
-    if word not in {name for record in records for name in (record.name, record.experiment)}:
+    if all(word not in (record.name, record.experiment) for record in store.experiments()):
         run = find_run(store, word)
         if arm is not None:
             raise InputError(f"--arm {arm} chooses among the arms of an experiment, and {run.run_id} is a run")
@@ -417,7 +401,6 @@ def scores_by_task(run: RunDir, wanted: SeedChoice) -> dict[str, tuple[list[Scor
 
 # ---- the fine-tunings, carried out again ----
 
-log = logging.getLogger("workbench")
 ROUNDING = 1.0  # points by which a score may differ on another device or in another precision
 SAME = 1e-4  # points by which a metric of the same predictions may differ in its last digits
 RECORD = "score.json"
@@ -464,13 +447,16 @@ def repeat(
 
     `weights` is a hash of the encoder's weights. Raises InputError if the score on dev is not reproduced.
     """
+    import numpy as np
+
     texts = {name: glue.fingerprint_of_texts(rows) for name, rows in parts.items()}
     computed = [host.resolved_device(), host.resolved_precision(), host.threads, host.plain, workbench.__version__]
     key = digest([weights, score["digest"], score["seed"], texts, computed], 16)
     folder = cache_root() / "submissions" / f"{task.name}-{score['seed']}-{key}"
     if not is_whole(folder):
         _compute_alone(folder, encoder, weights, task, spec, score["seed"], parts, host, progress)
-    made = _read(folder, parts)
+    outputs = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in parts}
+    made = Repeated(outputs, loads((folder / RECORD).read_bytes()))
     _compare(score, made.values)
     return made
 
@@ -495,7 +481,13 @@ def _compute_alone(
     folder: Path, encoder: Path, weights: str, task: Task, spec: TasksSpec, seed: int, parts: Mapping[str, Examples],
     host: Host, progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
-    """Write the outcome of a fine-tuning to a folder of the cache, unless another process does so in the meantime."""
+    """Write the outcome of a fine-tuning to a folder of the cache, unless another process does so in the meantime.
+
+    It goes on from the state that an interrupted command left.
+    """
+    import numpy as np
+
+    from workbench.tasks.common.classification import finetune_and_predict
     from workbench.tasks.common.fine_tuning import Unfinished
 
     place = cache_root() / "repeating" / folder.name
@@ -504,43 +496,26 @@ def _compute_alone(
         with alone(place, lambda: warn_once(waiting)) as lease:
             if not is_whole(folder):
                 state = Unfinished(Repeating(place, lease), f"{folder.name}.json", {"encoder": weights})
-                _compute(folder, encoder, task, spec, seed, parts, host, progress, state)
+                score, outputs = finetune_and_predict(task, parts, Model(encoder, spec, seed, progress, state), host)
+                with staged(folder) as draft:
+                    for name, array in outputs.items():
+                        np.save(draft / f"{name}.npy", array, allow_pickle=False)
+                    (draft / RECORD).write_text(dumps(score.values), encoding="utf-8")
                 state.delete()
+    except Diverged as error:
+        raise InputError(f"{task.name}: the recorded fine-tuning with seed {seed} diverges here: {error}") from None
     except LeaseLost as error:
         raise InputError(f"{error}; give the same command again") from None
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _compute(
-    folder: Path, encoder: Path, task: Task, spec: TasksSpec, seed: int, parts: Mapping[str, Examples], host: Host,
-    progress: Callable[[int, int], None], state: Unfinished,
-) -> None:  # fmt: skip
-    """Write the outcome of a fine-tuning to a folder of the cache, going on from its state."""
-    import numpy as np
-
-    from workbench.tasks.common.classification import finetune_and_predict
-
-    try:
-        score, outputs = finetune_and_predict(task, parts, Model(encoder, spec, seed, progress, state), host)
-    except Diverged as error:
-        raise InputError(f"{task.name}: the recorded fine-tuning with seed {seed} diverges here: {error}") from None
-    with staged(folder) as draft:
-        for name, array in outputs.items():
-            np.save(draft / f"{name}.npy", array, allow_pickle=False)
-        (draft / RECORD).write_text(dumps(score.values), encoding="utf-8")
-
-
-def _read(folder: Path, parts: Mapping[str, Examples]) -> Repeated:
-    """Return the outcome in a folder of the cache."""
-    import numpy as np
-
-    outputs = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in parts}
-    return Repeated(outputs, loads((folder / RECORD).read_bytes()))
-
-
 def _compare(score: Mapping[str, Any], values: Mapping[str, Mapping[str, float]]) -> None:
     """Log a warning if the metrics on dev differ from the recorded ones. Raises InputError beyond rounding."""
-    if _same(values, score["values"]):
+    made, recorded = (
+        {(part, name): value for part, of_part in each.items() for name, value in of_part.items()}
+        for each in (values, score["values"])
+    )
+    if made.keys() == recorded.keys() and all(abs(made[key] - recorded[key]) <= SAME for key in made):
         return
     metric, part = score["metric"], next(iter(score["values"]))
     now, before = values[part][metric], score["value"]
@@ -553,11 +528,3 @@ def _compare(score: Mapping[str, Any], values: Mapping[str, Mapping[str, float]]
             f"it was measured, or measure it again here with workbench evaluate"
         )
     log.warning("%s, as another device, precision or number of threads rounds differently; the card says so", what)
-
-
-def _same(values: Mapping[str, Mapping[str, float]], recorded: Mapping[str, Mapping[str, float]]) -> bool:
-    """Return whether two sets of metrics have the same parts and names, and values that differ by no more than SAME."""
-    names = [{(part, name) for part, of_part in each.items() for name in of_part} for each in (values, recorded)]
-    return names[0] == names[1] and all(
-        abs(values[part][name] - recorded[part][name]) <= SAME for part, name in names[0]
-    )

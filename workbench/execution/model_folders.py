@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,23 +52,34 @@ def write(run: RunDir, out: Path, terms: Terms | None = None, hub_name: str = ""
     from workbench.tasks.common.sentence_scorers import put_together
 
     run.check_trained("no model to export")
-    check_outside(run.path.parent, out, "--checkpoint")
+    with new_folder(out, "--checkpoint", run.path.parent) as draft:
+        spec, model = put_together(run.path / "encoder", "cpu")
+        names = _fill(draft, run, spec, model, terms, hub_name)
+    return [out / name for name in names]
+
+
+@contextlib.contextmanager
+def new_folder(out: Path, option: str, store: Path) -> Iterator[Path]:
+    """Yield a draft folder that becomes `out`, the value of an option, when the block ends without an error.
+
+    Raises InputError if `out` holds something or lies in the store, and OSError if the disk is full.
+    """
+    check_outside(store, out, option)
+    taken = InputError(f"{option} {out} exists and is not an empty folder; name a new one")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--checkpoint {out} exists and is not an empty folder; name a new one")
-    spec, model = put_together(run.path / "encoder", "cpu")
-    above = next(place for place in out.absolute().parents if place.is_dir())
+        raise taken
+    above = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
     sweep_old(above)
     draft = draft_in(above)
     try:
         with disk_errors(out):
-            names = _fill(draft, run, spec, model, terms, hub_name)
+            yield draft
             sync_tree(draft)
             out.absolute().parent.mkdir(parents=True, exist_ok=True)
             if not place_first(draft, out.absolute()):
-                raise InputError(f"--checkpoint {out} was made by another process; name a new folder")
+                raise taken
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return [out / name for name in names]
 
 
 def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_run: bool = False) -> list[str]:
@@ -79,23 +91,15 @@ def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_
     hub.check_new(name)
     with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
         folders = write(run, Path(temporary) / "models", terms, name)
-        names = {folder: _name_on_hub(name, folder.name, len(folders)) for folder in folders}
-        if dry_run:
-            return [_description(folder, names[folder], private) for folder in folders]
-        return [hub.upload(folder, names[folder], private) for folder in folders]
-
-
-def _name_on_hub(name: str, model: str, models: int) -> str:
-    """Return the name on the hub of one of the models of a run that is pushed as `name`."""
-    return name if models == 1 else f"{name}-{model}"
-
-
-def _description(folder: Path, name: str, private: bool) -> str:
-    """Return what a push of a folder would send: the model's name, its files with their sizes, and its card."""
-    files = [f"  {file.stat().st_size:>13,} bytes  {file.name}" for file in sorted(folder.iterdir())]
-    seen = "private if it is new" if private else "public if it is new"
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    return "\n".join([f"{name} ({seen}) would get {plural(len(files), 'file')}:", *files, "", card])
+        named = [(folder, name if len(folders) == 1 else f"{name}-{folder.name}") for folder in folders]
+        if not dry_run:
+            return [hub.upload(folder, own, private) for folder, own in named]
+        seen, texts = "private if it is new" if private else "public if it is new", []
+        for folder, own in named:
+            files = [f"  {file.stat().st_size:>13,} bytes  {file.name}" for file in sorted(folder.iterdir())]
+            card = (folder / "README.md").read_text(encoding="utf-8")
+            texts.append("\n".join([f"{own} ({seen}) would get {plural(len(files), 'file')}:", *files, "", card]))
+        return texts
 
 
 def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any, terms: Terms | None, hub_name: str) -> list[str]:
@@ -110,18 +114,25 @@ def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any, terms: Terms | No
             f"that predicts [MASK]; AutoModel loads the folder encoder of the run"
         )
     for name in names:
-        (draft / name).mkdir(parents=True)
+        folder, place = draft / name, hub_name or "."
+        if hub_name and len(names) > 1:
+            place = f"{hub_name}-{name}"
+        folder.mkdir(parents=True)
         if name == DISCRIMINATOR:
-            export_discriminator(model.encoder, head, draft / name)  # type: ignore[arg-type]
+            export_discriminator(model.encoder, head, folder)  # type: ignore[arg-type]
         elif language_model is not None:
-            export_masked_lm(*language_model, draft / name)
-        add_origin(draft / name, spec)
-        for file in (run.path / "encoder").iterdir():
-            if file.name in TOKENIZER_FILES:
-                shutil.copyfile(file, draft / name / file.name)
-        place = _name_on_hub(hub_name, name, len(names)) if hub_name else "."
-        (draft / name / "README.md").write_text(card(run, spec, name, terms, place), encoding="utf-8")
+            export_masked_lm(*language_model, folder)
+        add_tokenizer(folder, run.path / "encoder", spec)
+        (folder / "README.md").write_text(card(run, spec, name, terms, place), encoding="utf-8")
     return names
+
+
+def add_tokenizer(folder: Path, encoder: Path, spec: RunSpec) -> None:
+    """Add to an exported model the tokenizer of its encoder's folder, and the run that it comes from."""
+    add_origin(folder, spec)
+    for file in encoder.iterdir():
+        if file.name in TOKENIZER_FILES:
+            shutil.copyfile(file, folder / file.name)
 
 
 def card(run: RunDir, spec: RunSpec, name: str, terms: Terms | None = None, place: str = ".") -> str:
@@ -163,9 +174,7 @@ logits = model(**tokenizer("Some text.", return_tensors="pt")).logits
 
 {_limits(spec, terms or Terms(), run.warnings())}
 """
-    base = None
-    if spec.pair is not None:
-        base = spec.pair.names[name == GENERATOR]
+    base = None if spec.pair is None else spec.pair.names[name == GENERATOR]
     model = f"{run.run_id}-{name}" if place == "." else place.rpartition("/")[2]
     results = [] if name == GENERATOR else _results(measured)
     return export.page(spec, body, TASKS[name], ["electra", TASKS[name]], terms, results, model, base)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import random
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ WAIT = 1.0  # seconds between checks of runs that other processes carry out
 
 
 def carry_out_all(
-    store: RunStore, run_ids: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str,
+    store: RunStore, run_ids: Sequence[str], wanted: Wanted, host: Host, since: str,
     plans: Mapping[str, Plan] | None = None,
 ) -> None:  # fmt: skip
     """Carry out all runs, except those that other processes carry out, and return when all are settled.
@@ -71,7 +72,6 @@ def carry_out_all(
     Of thousands of runs that other workers have or had, each worker looks at every one; so the first look costs little:
     runs with a lease are left for later, and of complete runs damage is found by the command that writes the report.
     """
-    wanted = Wanted(tasks, suite, prepared)
     left, looked, waited = list(_spread(run_ids)), False, False
     while left:
         leased = []
@@ -85,7 +85,7 @@ def carry_out_all(
                     with each.lease(patience=0):
                         # another process may have carried it out before we got the lease
                         if not settled(each, own, since):
-                            carry_out(each, own, prepared, host, since, (plans or {}).get(each.run_id))
+                            carry_out(each, own, host, since, (plans or {}).get(each.run_id))
             except LeaseHeld:
                 leased.append(run_id)
             except LeaseLost as error:
@@ -121,7 +121,7 @@ def _unsettled(run: RunDir, wanted: Wanted, since: str) -> Iterator[tuple[RunDir
         return
     parent = None if run.trained else parent_of(run)
     if parent is not None:
-        yield from _unsettled(parent, Wanted(parent.spec().tasks, Suite(()), None), since)
+        yield from _unsettled(parent, replace(wanted, tasks=parent.spec().tasks, suite=Suite(())), since)
     yield run, wanted
 
 
@@ -133,9 +133,7 @@ def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
     return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
 
 
-def carry_out(
-    run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str, planned: Plan | None = None
-) -> None:
+def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan | None = None) -> None:
     """Train a run up to the exported encoder and done.json if it is not trained, then take its missing scores.
 
     A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
@@ -148,6 +146,8 @@ def carry_out(
     run.clear_error()
     if not run.trained:
         with _noted(run.run_id, run.fail, run.path / "error.log"):
+            prepared = wanted.prepared
+            assert prepared is not None
             spec, each, parent = run.spec().placed(host.places), host_of_each(host), parent_of(run)
             corpus, plan_of_run = _prepared_training(run, spec, prepared, each, parent, planned)
             snapshots = Snapshots(run, spec, plan_of_run, prepared.tokenizer, wanted.points(spec, plan_of_run))
@@ -299,10 +299,9 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
             "%s continues with %s %s instead of %s, so its numbers will differ in the last digits from those of a run "
             "that was never stopped", run.run_id, each["key"], each["to"], each["from"],
         )  # fmt: skip
-    at = {"at": facts["started"]}
     earlier = before.get("changes")
-    earlier_changes = earlier if isinstance(earlier, list) else []
-    run.write_json("env.json", facts | {"changes": [*earlier_changes, *(each | at for each in changed)]})
+    changed = [each | {"at": facts["started"]} for each in changed]
+    run.write_json("env.json", facts | {"changes": [*(earlier if isinstance(earlier, list) else ()), *changed]})
 
 
 def _plan_once(
@@ -342,8 +341,8 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
             place = place_of(name)
             step_text = f", step {step_of(place):,}" if place else ""
             what = f"{task.act} {run.run_id} on {task.name} (seed {seed}{step_text})"
-            trace = run.path / run.failure_log(name)
-            with _noted(what, partial(_note_score, run, name, task, seed), trace, (InputError,)):
+            note = partial(_note_score, run, name, task, seed)
+            with _noted(what, note, run.path / run.failure_log(name), (InputError,)):
                 if place in unchecked:
                     run.check_encoder(place)
                     unchecked.remove(place)
@@ -413,7 +412,7 @@ class Wanted:
         saved = {step_of(place): place for place in run.points()}
         if not saved or not self.during_training:
             return
-        measurable = set(points_with_weights(run))
+        measurable = {place for place in saved.values() if run.has_weights(place)}
         for series in self.series(run.spec(), plan_of(run)):
             for place in (saved[point.step] for point in series.points if point.step in saved):
                 for measure, seed, name in expected(Suite(series.measures), self.tasks):
@@ -428,12 +427,10 @@ class Wanted:
         """Return how many requested points of a trained run have neither weights nor all their scores."""
         if not self.during_training or not run.trained:
             return 0
-        requested = {
-            (point.step, name)
-            for series in self.series(run.spec(), plan_of(run))
-            for point in series.points
-            for name in _names(series, self.tasks)
-        }
+        requested: set[tuple[int, str]] = set()
+        for series in self.series(run.spec(), plan_of(run)):
+            names = [name for _, _, name in expected(Suite(series.measures), self.tasks)]
+            requested.update(itertools.product((point.step for point in series.points), names))
         available = {(step_of(name), name.rpartition("/")[2]) for _, _, name in self.expected(run) if place_of(name)}
         return len({step for step, _ in requested - available})
 
@@ -444,16 +441,6 @@ class Wanted:
         if self.prepared is None:
             return []
         return series(counted(spec, self.prepared), plan, self.tasks, self.suite, self.prepared.tokenizer)
-
-
-def _names(series: Series, tasks: TasksSpec) -> list[str]:
-    """Return the names of the scores of one point of a series."""
-    return [name for _, _, name in expected(Suite(series.measures), tasks)]
-
-
-def points_with_weights(run: RunDir) -> list[str]:
-    """Return the points of a run whose weights still exist."""
-    return [place for place in run.points() if run.has_weights(place)]
 
 
 def place_of(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench import progress
 from workbench.data import hugging_face
-from workbench.data.hugging_face.hub import known_model
+from workbench.data.hugging_face.hub import known_model, model_folder
 from workbench.data.tokenizer import contradiction, load_published_tokenizer
 from workbench.errors import DamagedRun, InputError, LeaseHeld, encodable, remedy
 from workbench.spec.host import Host
@@ -42,16 +42,9 @@ class Model:
         place = Path(self.name).expanduser()  # `folder` may be a copy in the cache, with weights in another format
         return place.resolve().name if place.exists() else self.name
 
-    @property
-    def of_a_run(self) -> bool:
-        """Whether the folder belongs to a run of a store, which has its own scores."""
-        return (home_of(self.folder)[0].path / "spec.json").is_file()
-
 
 def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
     """Return the models of these names or folders, downloaded if needed. Raises InputError."""
-    from workbench.data.hugging_face.hub import model_folder
-
     opened = []
     for name in dict.fromkeys(names):
         folder = model_folder(name, allow_bin)
@@ -80,12 +73,10 @@ def stated_flops(model: Model, given: float | None) -> tuple[float | None, str]:
 
     `given` is the value of --flops.
     """
+    known = known_model(model.name)
     if given is not None:
         return given, "--flops"
-    known = known_model(model.name)
-    if known is None or known.flops is None:
-        return None, "not stated"
-    return known.flops, known.flops_source or known.source
+    return (known.flops, known.flops_source or known.source) if known and known.flops else (None, "not stated")
 
 
 @contextlib.contextmanager
@@ -130,8 +121,7 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
         run.finish({"steps": 0, "tokens": 0, "encoder": files, **stated})
         return
     done = run.read_json("done.json")
-    said_now = flops is not None or (amount is not None and not done["flops"])
-    if said_now and {key: done.get(key) for key in stated} != stated:
+    if flops is not None or (amount is not None and not done["flops"]):
         run.write_json("done.json", done | stated)
 
 
@@ -181,9 +171,10 @@ def measure(
 
     The scores are written into the store, unless there is none or the folder is that of a run.
     """
-    if not model.of_a_run and (doubt := contradiction(load_published_tokenizer(model.folder))):
+    of_a_run = (home_of(model.folder)[0].path / "spec.json").is_file()  # whose scores are those of the run
+    if not of_a_run and (doubt := contradiction(load_published_tokenizer(model.folder))):
         progress.warn_once(f"{model.name}: {doubt} in its tokenizer_config.json")
-    if store is None or model.of_a_run:
+    if store is None or of_a_run:
         rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, name=model.name)
     else:
         for suite_name in dict.fromkeys(task.suite for task in suite.tasks):  # the measures of a suite need the same

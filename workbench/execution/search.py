@@ -64,10 +64,6 @@ class Trial:
     score: float | None = None
     failed: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the trial as plain data, as the record keeps it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Search:
@@ -85,14 +81,13 @@ class Search:
 
     def words(self, base: RunSpec) -> str:
         """Return a text that is the same for equal searches; it omits the number of trials, which may be raised."""
-        space = ", ".join(f"{key}={value if isinstance(value, Range) else list(value)}" for key, value in
-                          sorted(self.space.items()))  # fmt: skip
-        return f"{space}; {self.sampler}, {self.seeds} seeds, {base.budget.model_dump_json()}"
+        space = [f"{key}={x if isinstance(x, Range) else list(x)}" for key, x in sorted(self.space.items())]
+        return f"{', '.join(space)}; {self.sampler}, {self.seeds} seeds, {base.budget.model_dump_json()}"
 
 
 def search_job(
     experiment: Experiment, base: RunSpec, search: Search, words: Sequence[str], given: Collection[str] = ()
-) -> Job:  # fmt: skip
+) -> Job:
     """Return the job of a search over every cell of an experiment, with one run of each cell. Raises InputError."""
     if not base.tasks.chosen:
         raise InputError("a search needs scores, and --tasks none gives none; name tasks with --tasks")
@@ -100,9 +95,8 @@ def search_job(
     experiment = replace(experiment, axes=axes, contrasts=())  # the best trials are not arms declared beforehand
     job = job_of(experiment, base, 1, words, given)
     own_spaces(search.space, job.specs)
-    axes = {**job.experiment.axes, **{key: () for key in search.space}}
-    named = replace(job.experiment, axes=axes, search=search.words(base))
-    return replace(job, experiment=named)
+    axes = {**job.experiment.axes, **dict.fromkeys(search.space, ())}
+    return replace(job, experiment=replace(job.experiment, axes=axes, search=search.words(base)))
 
 
 def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out: Path | None) -> Outcome:
@@ -112,8 +106,9 @@ def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out:
     return study_runner.execute(job, root, host, workers, out, Rounds(search).blocks)
 
 
-def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int,
-         out: Path | None) -> Outcome:  # fmt: skip
+def tune(
+    jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int, out: Path | None
+) -> Outcome:
     """Search for every objective alike, then report the best settings of each with seeds that the search did not use.
 
     `jobs` are those of `tune_jobs`. The search is scored on rows that are held out of each task's training rows.
@@ -129,31 +124,32 @@ def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Ho
         """Yield every seed of the best settings of each objective."""
         chosen = []
         for name, arm in rounds.arms.items():
-            best = max((t for t in rounds.trials if t.objective == name and t.score is not None),
-                       key=lambda t: (t.score, -t.trial), default=None)  # fmt: skip
-            if best is None:
+            able = [trial for trial in rounds.trials if trial.objective == name and trial.score is not None]
+            if not able:
                 raise InputError(f"no trial of {name} has a score, so no settings can be chosen; see workbench status")
-            log.warning("%s: %s (%.2f on held-out rows, trial %d of %d)", name, _text(best.values), best.score,
-                        best.trial, search.trials)  # fmt: skip
+            best = max(able, key=lambda trial: (trial.score, -trial.trial))
+            values = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in best.values.items())
+            log.warning(
+                "%s: %s (%.2f on held-out rows, trial %d of %d)", name, values, best.score, best.trial, search.trials
+            )
             chosen.append(tried(arm, best.values))
         specs = [spec.replace(seed=seed) for seed in range(base.seed, base.seed + seeds) for spec in chosen]
-        tuning = [trial.to_json() for trial in rounds.trials]
-        yield specs, {"tuning": tuning, "match": [match.to_json() for match in rounds.matches]}
+        tuning = [asdict(trial) for trial in rounds.trials]
+        yield specs, {"tuning": tuning, "match": [asdict(match) for match in rounds.matches]}
 
     return study_runner.execute(reporting, root, host, workers, out, best_settings)
 
 
 def tune_jobs(
     base: RunSpec, search: Search, words: Sequence[str], match: str | None, given: Collection[str] = ()
-) -> tuple[Job, Job]:  # fmt: skip
+) -> tuple[Job, Job]:
     """Return the job that is searched and the job that is reported, which differ in seeds and in evaluation rows."""
     axes = {"objective": tuple(words) or experiment.load("ablation").axes["objective"]}
     question = "With settings tuned alike for each, which objective does best?"
     apart = base.changed({"tasks.held_out": HELD_OUT, "seed": base.seed + TUNING_SEEDS})
     searching = search_job(Experiment("tune-search", question, axes, match=match), apart, search, words, given)
     report = Experiment("tune", question, axes, match=match, search=search.words(base))
-    reporting = job_of(report, base, 1, words, given)
-    return searching, reporting
+    return searching, job_of(report, base, 1, words, given)
 
 
 def default_space(base: RunSpec, over: Space) -> Space:
@@ -167,12 +163,11 @@ def own_spaces(space: Space, arms: Sequence[ResolvedSpec]) -> list[Space]:
 
     Raises InputError if no objective of the search has an option of the space.
     """
-    known = known_options(arms, [key.removeprefix(OPTION) for key in space if key.startswith(OPTION)])
+    options = {key: key.removeprefix(OPTION) for key in space if key.startswith(OPTION)}
+    known = known_options(arms, options.values())
     return [
-        {key: values for key, values in space.items()
-         if not key.startswith(OPTION) or key.removeprefix(OPTION) in known[arm.objective]}
-        for arm in arms
-    ]  # fmt: skip
+        {key: space[key] for key in space if key not in options or options[key] in known[arm.objective]} for arm in arms
+    ]
 
 
 class Rounds:
@@ -188,9 +183,7 @@ class Rounds:
         self.arms: dict[str, ResolvedSpec] = {}
         self.matches: list[Match] = []
 
-    def blocks(
-        self, session: Session, todo: list[str]
-    ) -> Iterator[tuple[Sequence[ResolvedSpec], dict[str, Any]]]:  # fmt: skip
+    def blocks(self, session: Session, todo: list[str]) -> Iterator[tuple[Sequence[ResolvedSpec], dict[str, Any]]]:
         """Yield the specs of each round, whose scores decide the next one; `todo` then holds the runs of all trials."""
         search, experiment = self.search, session.job.experiment
         named, self.matches = bound_runs(session.job, session.job.specs, session.prepared)
@@ -199,7 +192,7 @@ class Rounds:
         studies = {
             name: Study(replace(search, space=space), session.record) for name, space in zip(arms, spaces, strict=True)
         }
-        mirror, match = Mirror(session, search), [match.to_json() for match in self.matches]
+        mirror, match = Mirror(session, search), [asdict(match) for match in self.matches]
         trials = _known(session, search, arms)
         while True:
             for name in arms:
@@ -211,9 +204,9 @@ class Rounds:
             pending = [trial for trial in trials if trial.score is None and not trial.failed]
             if pending:
                 specs = [spec for trial in pending for spec in _specs(arms[trial.objective], trial)]
-                yield specs, {"tuning": [trial.to_json() for trial in trials], "match": match}
+                yield specs, {"tuning": [asdict(trial) for trial in trials], "match": match}
             trials = [_scored(session, trial) if trial in pending else trial for trial in trials]
-            tuning = [trial.to_json() for trial in trials]
+            tuning = [asdict(trial) for trial in trials]
             study_runner.enroll(session, [], tuning=tuning, match=match)
             mirror.show(trials, patience=0 if pending else RESTART)
             if not pending:
@@ -261,15 +254,9 @@ def _scored(session: Session, trial: Trial) -> Trial:
 
 def _arm(experiment: Experiment, spec: RunSpec) -> str:
     """Return the name of an arm: its objective, and its values on all axes that vary."""
-    keys = [key for key, values in experiment.axes.items() if len(values) > 1] + [
-        key for v in experiment.variants for key in v
-    ]
-    return ", ".join([spec.objective, *(f"{k}={value_at(spec, k)}" for k in dict.fromkeys(keys) if k != "objective")])
-
-
-def _text(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in
-                     values.items())  # fmt: skip
+    keys = dict.fromkeys(key for key, values in experiment.axes.items() if len(values) > 1)
+    keys |= dict.fromkeys(key for variant in experiment.variants for key in variant)
+    return ", ".join([spec.objective, *(f"{key}={value_at(spec, key)}" for key in keys if key != "objective")])
 
 
 class Study:
@@ -290,17 +277,10 @@ class Study:
 
     def propose(self, arm: str, known: Sequence[Trial], count: int, seed: int) -> list[Trial]:
         """Return the next trials of an arm, whose numbers continue those of the known trials."""
-        seeds = tuple(range(seed, seed + self.search.seeds))
-        return [
-            Trial(arm, len(known) + index, values, seeds)
-            for index, values in enumerate(self._proposals(arm, known, count))
-        ]
-
-    def _proposals(self, arm: str, known: Sequence[Trial], count: int) -> list[dict[str, Any]]:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         tpe = self.search.sampler == "tpe"
-        seed = seed_of(0, "search", self.name, arm, len(known) if tpe else 0) % 2**32
-        study = optuna.create_study(direction="maximize", sampler=_sampler(self.search.sampler, seed))
+        start = seed_of(0, "search", self.name, arm, len(known) if tpe else 0) % 2**32
+        study = optuna.create_study(direction="maximize", sampler=_sampler(self.search.sampler, start))
         if tpe:
             study.add_trials([_frozen(trial, self.space) for trial in known])
             proposed = [study.ask(self.space) for _ in range(count)]
@@ -309,7 +289,14 @@ class Study:
             for _ in range((self.search.sampler == "qmc") + len(known) + count):
                 proposed.append(study.ask(self.space))
                 study.tell(proposed[-1], 0.0)
-        return [_values(trial.params, self.search.space) for trial in proposed[len(proposed) - count :]]
+        seeds, trials = tuple(range(seed, seed + self.search.seeds)), []
+        for number, trial in enumerate(proposed[len(proposed) - count :], start=len(known)):
+            values = dict(trial.params)
+            for key, one in self.search.space.items():  # three digits are enough for a setting
+                if isinstance(one, Range) and not one.whole:
+                    values[key] = min(max(float(f"{values[key]:.3g}"), one.low), one.high)
+            trials.append(Trial(arm, number, values, seeds))
+        return trials
 
 
 class Mirror:
@@ -339,38 +326,28 @@ class Mirror:
             log.warning("the copy of the trials was not written: %s", error)
             return
         try:
-            if self.search.storage:
-                self._to_database(self.search.storage, done, time.monotonic() + patience)
-            else:
-                self._to_journal(done)
-        finally:
-            lease.release()
-
-    def _to_journal(self, trials: Sequence[Trial]) -> None:
-        try:
-            self._add_to(self.path, trials)
-        except Exception:  # Optuna raises any exception of the lines that it reads
+            end = time.monotonic() + patience
+            while True:
+                try:
+                    return self._add_to(self.search.storage or self.path, done)
+                except Exception as error:  # Optuna raises any exception of the lines or of the database that it reads
+                    if not self.search.storage:
+                        break
+                    if time.monotonic() >= end:
+                        log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
+                        return
+                time.sleep(1)
             self.path.unlink(missing_ok=True)
             with disk_errors(self.path):
-                self._add_to(self.path, trials)
-
-    def _to_database(self, place: str, trials: Sequence[Trial], end: float) -> None:
-        while True:
-            try:
-                return self._add_to(place, trials)
-            except Exception as error:  # whatever the database's driver raises
-                if time.monotonic() >= end:
-                    log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
-                    return None
-            time.sleep(1)
+                self._add_to(self.path, done)
+        finally:
+            lease.release()
 
     def _add_to(self, place: str | Path, trials: Sequence[Trial]) -> None:
         with _storage(place) as storage:
             for arm in dict.fromkeys(trial.objective for trial in trials):
                 name = f"{self.name}: {arm}"
-                study = optuna.create_study(
-                    study_name=name, storage=storage, direction="maximize", load_if_exists=True
-                )  # fmt: skip
+                study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
                 present = [list(trial.user_attrs.get("runs", ())) for trial in study.get_trials(deepcopy=False)]
                 missing = [trial for trial in trials if trial.objective == arm and list(trial.run_ids) not in present]
                 study.add_trials([_frozen(trial, self.space) for trial in missing])
@@ -389,22 +366,16 @@ def open_storage(search: Search) -> None:
         with _storage(search.storage):
             pass
     except ImportError as error:
-        raise InputError(
-            f"--storage {place} needs a database driver that is not installed: {_driver(search.storage, error)}"
-        ) from None
+        cause: BaseException | None = error
+        while cause and not getattr(cause, "name", None):  # Optuna raises an error of its own from the one that has it
+            cause = cause.__cause__ or cause.__context__
+        module = getattr(cause, "name", None)
+        fix = f"install the package that has the Python module {module!r}" if module else message_of(error)
+        if search.storage.startswith("postgres"):
+            fix = "pip install 'encoder-workbench[postgres]', and name no other driver"
+        raise InputError(f"--storage {place} needs a database driver that is not installed: {fix}") from None
     except Exception as error:  # whatever the database's driver raises
         raise InputError(f"--storage {place} cannot be opened: {_first_line(error)}") from None
-
-
-def _driver(place: str, error: BaseException) -> str:
-    """Return how to install the driver of a database address. `error` is what its import raised."""
-    if place.startswith("postgres"):
-        return "pip install 'encoder-workbench[postgres]', and name no other driver"
-    cause: BaseException | None = error
-    while cause and not getattr(cause, "name", None):  # Optuna raises an error of its own from the one that has it
-        cause = cause.__cause__ or cause.__context__
-    module = getattr(cause, "name", None)
-    return f"install the package that has the Python module {module!r}" if module else message_of(error)
 
 
 def database_address(place: str) -> str:
@@ -452,15 +423,6 @@ def _distribution(value: Range | Values) -> BaseDistribution:
     if value.whole:
         return IntDistribution(int(value.low), int(value.high), log=value.log)
     return FloatDistribution(value.low, value.high, log=value.log)
-
-
-def _values(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """Return the values of a trial, with real numbers rounded to three digits, which are enough for settings."""
-    values = dict(params)
-    for key, value in space.items():
-        if isinstance(value, Range) and not value.whole:
-            values[key] = min(max(float(f"{values[key]:.3g}"), value.low), value.high)
-    return values
 
 
 def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:

@@ -8,7 +8,7 @@ same plan, and looks at no other number of seeds. The statistics are those of `r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,6 @@ class Limit:
 
     seeds: int = MOST_SEEDS
     compute: Budget | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the limit as plain data."""
-        compute = self.compute and {self.compute.unit: self.compute.amount}
-        return {"most_seeds": self.seeds, "most_compute": compute}
 
 
 def check(job: Job) -> None:
@@ -116,44 +111,32 @@ def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, ou
 
 def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
     """Return the numbers of seeds at which to look, and write a new plan to the record. Raises InputError."""
-    first = session.job.base.seed
-    before = _record(session)
-    design = before.get("design") or {}
-    if design:
-        asked = {key: design.get(key) for key in limit.to_json()}
-        if asked != limit.to_json() or design.get("first") != first:
+    job, compute = session.job, limit.compute and {limit.compute.unit: limit.compute.amount}
+    given = {"most_seeds": limit.seeds, "most_compute": compute, "first": job.base.seed}
+    record = next((one for one in session.store.experiments() if one.name == session.record), None)
+    if record is not None and (design := record.design):
+        if any(design.get(key) != value for key, value in given.items()):
+            spent = " ".join(f"{unit}={amount:g}" for unit, amount in (design.get("most_compute") or {}).items())
             raise InputError(
-                f"--seeds auto: {session.record} was planned with {_options_of(design)}, which later commands cannot "
-                f"change; give the same options, or another --runs"
+                f"--seeds auto: {session.record} was planned with --most-seeds {design.get('most_seeds')}"
+                f"{f' and --most-compute {spent}' if spent else ''} from seed {design.get('first')}, which later "
+                f"commands cannot change; give the same options, or another --runs"
             )
-        plan = plan_of(before)
+        plan = plan_of({"design": design, "looks": record.looks})
         if plan is None:
             raise InputError(f"--seeds auto: the design of {session.record} cannot be used; move the record away")
         return plan.seeds
     seeds = schedule(most)
-    planned = {"seeds": list(seeds), "first": first, "measure": _measure(session), "made": now(), **limit.to_json()}
-    _refuse_seen(session, [spec for spec in session.job.specs if spec.seed < first + most])
-    study_runner.enroll(session, [spec for spec in session.job.specs if spec.seed < first + seeds[0]], design=planned)
+    planned = {"seeds": list(seeds), "measure": _measure(session), "made": now(), **given}
+    specs = [spec for spec in job.specs if spec.seed < job.base.seed + most]
+    for row in study_runner.contrasts_of(session, bound_runs(job, specs, session.prepared)[0]):
+        if row["seen"]:  # this look was not planned
+            raise InputError(
+                f"--seeds auto: {row['seen']} seeds of {arm_text(row['a'])} and {arm_text(row['b'])} are trained "
+                f"already, so their scores may have been seen; give another --runs, or fresh seeds with --set seed=N"
+            )
+    study_runner.enroll(session, [spec for spec in specs if spec.seed < job.base.seed + seeds[0]], design=planned)
     return seeds
-
-
-def _refuse_seen(session: Session, specs: Sequence[ResolvedSpec]) -> None:
-    """Raise InputError if both arms of a declared contrast are trained already, as that look was not planned."""
-    named, _ = bound_runs(session.job, specs, session.prepared)
-    rows = study_runner.contrasts_of(session, named)
-    seen = next((row for row in rows if row["seen"]), None)
-    if seen is not None:
-        raise InputError(
-            f"--seeds auto: {seen['seen']} seeds of {arm_text(seen['a'])} and {arm_text(seen['b'])} are trained "
-            f"already, so their scores may have been seen; give another --runs, or fresh seeds with --set seed=N"
-        )
-
-
-def _options_of(design: Mapping[str, Any]) -> str:
-    """Return the options that a planned design was made with."""
-    compute = design.get("most_compute")
-    limit = f" and --most-compute {' '.join(f'{k}={v:g}' for k, v in compute.items())}" if compute else ""
-    return f"--most-seeds {design.get('most_seeds')}{limit} from seed {design.get('first')}"
 
 
 def _measure(session: Session) -> str:
@@ -164,15 +147,6 @@ def _measure(session: Session) -> str:
     words = {first.lower(), Path(first).stem.lower()}
     named = (task.suite for task in session.suite.tasks if words & {task.suite.lower(), task.name.lower()})
     return next(named, session.suite.tasks[0].suite)
-
-
-def _record(session: Session) -> dict[str, Any]:
-    """Return the design and the looks of the experiment's record; {} if there is no record yet."""
-    names = [record.name for record in session.store.experiments()]
-    if session.record not in names:
-        return {}
-    record = session.store.experiment(session.record)
-    return {"design": record.design, "looks": record.looks}
 
 
 def _settled(session: Session, run_ids: Sequence[str], count: int) -> bool:
@@ -197,7 +171,11 @@ def _look(session: Session, index: int) -> Look:
     known = {**results.record, "looks": [*rows, {"seeds": seeds}]}
     look = look_at(leaderboards(replace(results, record=known)), record.design["measure"])
     if all(row.get("seeds") != seeds for row in record.looks):
-        row = {"at": now(), **as_row(look)}
+        stands = [
+            {"a": a, "b": b, "status": look.status[a, b], "difference": one.estimate.mean, "adjusted": one.adjusted}
+            for (a, b), one in look.compared.items()
+        ]
+        row = {"at": now(), "seeds": look.seeds, "share": look.share, "found": stands}
         session.store.extend_experiment(replace(record, looks=[row]))
     log.warning("%s", sentence(look))
     return look
@@ -209,17 +187,6 @@ def look_at(results: Sequence[Leaderboard], measure: str) -> Look:
     if board is None:
         raise InputError(f"--seeds auto: no declared comparison has scores of {measure}; see workbench status")
     return board.looks[-1]
-
-
-def as_row(look: Look) -> dict[str, Any]:
-    """Return a look as a row of the record."""
-    stands = [
-        {
-            "a": a, "b": b, "status": look.status[a, b], "difference": one.estimate.mean, "adjusted": one.adjusted,
-        }
-        for (a, b), one in look.compared.items()
-    ]  # fmt: skip
-    return {"seeds": look.seeds, "share": look.share, "found": stands}
 
 
 def sentence(look: Look) -> str:

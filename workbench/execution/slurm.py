@@ -11,6 +11,7 @@ the script. `workbench encode-slices` makes slices of a text (`data.slices.encod
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from workbench.data.preprocessing import Plan
     from workbench.data.streams import Advance
 
+log = logging.getLogger("workbench")
 PATIENCE = 60.0  # seconds for a command of SLURM to answer
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 
@@ -65,7 +67,7 @@ def queue_of(jobs: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         return {}
     done = reply("squeue", "--noheader", "--array", "--jobs", ",".join(jobs), "--format", "%F|%T|%r")
     if done.returncode and "invalid job id" not in done.stderr.lower():  # SLURM forgets jobs minutes after their end
-        raise OSError(f"the queue of SLURM cannot be read: {reason(done)}")
+        raise OSError(f"the queue of SLURM cannot be read: {_said(done)}")
     queue: dict[str, list[tuple[str, str]]] = {}
     for fields in (line.strip().split("|", 2) for line in done.stdout.splitlines()):
         if len(fields) == 3 and fields[0] in jobs and fields[1] not in ENDED:  # other lines are of a login script
@@ -76,19 +78,15 @@ def queue_of(jobs: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
 def sentence(job: str, states: Sequence[tuple[str, str]]) -> str:
     """Return how many jobs of an array are in which state, and why the first one waits."""
     counts = Counter(state.lower() for state, _ in states)
-    why = next((reason for state, reason in states if state == "PENDING" and reason not in ("None", "")), "")
+    why = next((why for state, why in states if state == "PENDING" and why not in ("None", "")), "")
     parts = [f"{count} {state}" for state, count in sorted(counts.items(), reverse=True)]
     return f"SLURM {job}: {', '.join(parts)}" + (f" ({why})" if why else "")
 
 
-def reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Return why a command of SLURM failed, in its own words, or else by its exit code."""
-    return first_words(done.stderr or done.stdout) or f"{done.args[0]} ended with exit code {done.returncode}"
-
-
-def first_words(text: str) -> str:
-    """Return the first 200 characters of what a command of SLURM wrote, on one line."""
-    return " ".join(text.split())[:200]
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command of SLURM wrote, at most 200 characters on one line, or else its exit code."""
+    text = " ".join((done.stderr or done.stdout).split())[:200]
+    return text or f"{done.args[0]} ended with exit code {done.returncode}"
 
 
 def reply(*command: str) -> subprocess.CompletedProcess[str]:
@@ -123,8 +121,7 @@ def job_options(launcher: str, settings: Settings | None) -> Launch | None:
         return None
     given = checked({key.removeprefix(KEY): value for key, value in given.items()}, "--set")
     name = given.pop("profile", None)
-    profile = checked(_toml(name), f"--set launch.profile={name}") if name else {}
-    launch = Launch(**(profile | given))
+    launch = Launch(**((checked(_toml(name), f"--set launch.profile={name}") if name else {}) | given))
     if launch.time is not None and 0 < seconds(launch.time) <= launch.seconds_before:
         raise InputError(
             f"launch.time={launch.time} is not longer than launch.seconds_before={launch.seconds_before}, so each job "
@@ -248,14 +245,14 @@ def submit(folder: Path, launch: Launch, work: Work) -> Submitted:
     done = reply("sbatch", "--parsable", str(folder / "job.sh"))
     if done.returncode:
         shutil.rmtree(folder)
-        raise InputError(f"--launcher slurm: sbatch refused the jobs: {reason(done)}")
+        raise InputError(f"--launcher slurm: sbatch refused the jobs: {_said(done)}")
     # `sbatch --parsable` prints a number, and the name of the cluster if there are several.
     numbers = [line.partition(";")[0].strip() for line in done.stdout.splitlines()]
     numbers = [number for number in numbers if number.isascii() and number.isdigit() and len(number) <= 18]
     if not numbers:
         raise InputError(
-            f"--launcher slurm: sbatch printed no number of a job, but {first_words(done.stdout)!r}; see squeue --me "
-            f"for jobs that were submitted nevertheless"
+            f"--launcher slurm: sbatch printed no number of a job, but {' '.join(done.stdout.split())[:200]!r}; see "
+            f"squeue --me for jobs that were submitted nevertheless"
         )
     job = numbers[-1]
     write_new(folder / "submitted.json", sealed({"job": job, "runs": list(work.parts)}))
@@ -287,11 +284,11 @@ def wait(array: Submitted, look: Callable[[], None]) -> None:
 
     An exception here, such as a signal's, leaves the jobs in the queue.
     """
-    said, looked = "", 0.0
+    said, next_look = "", 0.0
     try:
         while True:
-            if time.monotonic() - looked >= LOOK or not looked:
-                looked = time.monotonic()
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + LOOK
                 try:
                     queue = queue_of([array.job])
                     if array.job not in queue:
@@ -314,17 +311,13 @@ def wait(array: Submitted, look: Callable[[], None]) -> None:
 
 def last_words(folder: Path, logs_of: str = "*.log") -> str:
     """Return the last line of the newest log of a job, as the end of a sentence; "" if no job wrote anything."""
-    logs = sorted(folder.glob(logs_of), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in logs:
+    for path in sorted(folder.glob(logs_of), key=lambda path: path.stat().st_mtime, reverse=True):
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - TAIL))
             lines = file.read(TAIL).decode(errors="replace").strip().splitlines()
         if lines:
             return f"; {path.name} ends with: {lines[-1][:300]}"
     return ""
-
-
-log = logging.getLogger("workbench")
 
 
 # ---- runs of a study ----
@@ -346,9 +339,9 @@ def share_runs(assignment: Assignment, todo: Sequence[str], jobs: int) -> None:
     left = [run for run in runs if run.run_id in todo and not run.trained and not run.damage]
     if left:
         log.warning(
-            "the jobs %s of SLURM have ended, and %s not trained; their logs are in %s, and the same command submits "
-            "them again%s", array.job, "1 run is" if len(left) == 1 else f"{len(left)} runs are", array.folder,
-            last_words(array.folder),
+            "the jobs %s of SLURM have ended, and %s %s not trained; their logs are in %s, and the same command "
+            "submits them again%s", array.job, plural(len(left), "run"), "is" if len(left) == 1 else "are",
+            array.folder, last_words(array.folder),
         )  # fmt: skip
 
 
@@ -394,9 +387,7 @@ def measure_models(
     return [row for part, name in zip(parts, names, strict=True) for row in _rows(array, array.parts.index(part), name)]
 
 
-def _work(
-    folder: Path, names: Sequence[str], options: Sequence[str], parts: tuple[str, ...], at_once: int
-) -> Work:  # fmt: skip
+def _work(folder: Path, names: Sequence[str], options: Sequence[str], parts: tuple[str, ...], at_once: int) -> Work:
     words = shlex.join([sys.executable, "-m", "workbench", "evaluate", "--json", *options])
     command = f'{words} -- "${{models[SLURM_ARRAY_TASK_ID]}}" > {shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".json'
     return Work(parts, command, len(names), at_once, f"models=({shlex.join(names)})")
@@ -404,22 +395,19 @@ def _work(
 
 def _rows(array: Submitted, number: int, name: str) -> list[dict[str, Any]]:
     """Return the scores that a job wrote; none, with a warning, if it did not end."""
-    try:
-        rows = loads(read_bytes(array.folder / f"{number}.json", LARGEST_SCORES))
-    except (OSError, ValueError):
-        rows = None
-    if not isinstance(rows, list):
-        log.warning(
-            "%s was not measured by the jobs %s of SLURM, which have ended; their logs are in %s, and the same command "
-            "submits them again%s", name, array.job, array.folder, last_words(array.folder, f"*_{number}.log"),
-        )  # fmt: skip
-        return []
-    return rows
+    with contextlib.suppress(OSError, ValueError):
+        if isinstance(rows := loads(read_bytes(array.folder / f"{number}.json", LARGEST_SCORES)), list):
+            return rows
+    log.warning(
+        "%s was not measured by the jobs %s of SLURM, which have ended; their logs are in %s, and the same command "
+        "submits them again%s", name, array.job, array.folder, last_words(array.folder, f"*_{number}.log"),
+    )  # fmt: skip
+    return []
 
 
-# The tokenizer's threads; without a number of cores, a job may use all that SLURM gives it.
 # ---- slices of a text ----
 
+# The tokenizer's threads; without a number of cores, a job may use all that SLURM gives it.
 THREADS = 'if [ -n "$SLURM_CPUS_PER_TASK" ]; then export RAYON_NUM_THREADS="$SLURM_CPUS_PER_TASK"; fi'
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +42,7 @@ class Job:
     specs: tuple[ResolvedSpec, ...]
     declared: tuple[Declared, ...] = ()
     left_out: tuple[str, ...] = ()
+    planned: dict[str, BoundRun] = field(default_factory=dict, compare=False, repr=False)  # by the names of their specs
 
     def warn(self) -> None:
         """Log the contrasts that are left out; called after the checks, when the command can be carried out.
@@ -69,11 +69,6 @@ class Job:
             if all(match.unit in match.given for match in matches):
                 raise
             raise InputError(f"{error} ({'; '.join(match.sentence() for match in matches)})") from None
-
-    @cached_property
-    def planned(self) -> dict[str, BoundRun]:
-        """The runs that are planned so far, by run id: each is planned once (`planned_run`)."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -104,10 +99,6 @@ class Match:
         is_given = self.given.partition("=")[0] == self.unit
         return amount if is_given else f"{amount}, which {self.reference} spends in {self.given}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the amount as plain data."""
-        return asdict(self)
-
 
 def job_of(
     experiment: Experiment, base: RunSpec, seeds: int, words: Sequence[str], given: Collection[str] = (),
@@ -120,32 +111,30 @@ def job_of(
     """
     refuse_secrets_in([experiment.axes, *experiment.variants], f"experiment {experiment.name}:")
     experiment, base, of_families = _with_families(experiment, base)
-    names = [objectives.find(each) for each in words]
-    if len({name for name, _ in names}) < len(names):
-        raise InputError(f"--objective names {', '.join(name for name, _ in names)}: give each objective once")
-    variants = [
-        variant for variant in experiment.variants if not names or variant.get("objective") in (None, *dict(names))
-    ]
-    if not names:
-        names = [objectives.find(str(each)) for each in experiment.axes.get("objective", (base.objective,))]
-    chosen = {"objective": [name for name, _ in names]}
-    declared = _with_typed(experiment, [name for name, _ in names])
-    experiment = replace(
-        experiment,
-        axes={**experiment.axes, **chosen} if experiment.axes else chosen,
-        variants=variants,
-        contrasts=declared,
-    )
-    sources = dict(names) | dict(
-        objectives.find(str(variant["objective"])) for variant in variants if "objective" in variant
-    )
-    specs = [
-        spec.model_copy(update={"source": sources[spec.objective], "encoder": _of_family(spec.encoder, of_families)})
-        for spec in experiment.runs(base, seeds, at_scale)
-    ]
-    own = [{*given, *cell} for cell in experiment.cells()]
-    runs = list(_with_presets(specs, own * seeds))
-    return Job(experiment, base, distinct(runs), *_declared(experiment, runs))
+    found = [objectives.find(each) for each in words]
+    if len(dict(found)) < len(found):
+        raise InputError(f"--objective names {', '.join(name for name, _ in found)}: give each objective once")
+    variants = [each for each in experiment.variants if not found or each.get("objective") in (None, *dict(found))]
+    found = found or [objectives.find(str(each)) for each in experiment.axes.get("objective", (base.objective,))]
+    names, sources = [name for name, _ in found], dict(found)
+    for variant in variants:
+        if "objective" in variant:
+            sources |= [objectives.find(str(variant["objective"]))]
+    axes = {**experiment.axes, "objective": names}
+    experiment = replace(experiment, axes=axes, variants=variants, contrasts=_with_typed(experiment, names))
+    specs = []
+    for spec in experiment.runs(base, seeds, at_scale):
+        specs.append(spec.model_copy(update={"source": sources[spec.objective], "encoder": _of_family(spec.encoder, of_families)}))
+    known = known_options(specs, [key for spec in specs for key in spec.options])
+    runs = []
+    for spec, cell in zip(specs, list(experiment.cells()) * seeds, strict=True):
+        # Without the options that only other objectives have: `--set options.copy_loss=1` changes those that have it.
+        preset = presets.of_objective(spec, {*given, *cell, *(f"options.{key}" for key in spec.options)})
+        arm = spec.changed(preset) if preset else spec
+        options = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
+        runs.append(objectives.with_options(arm.model_copy(update={"options": options})))
+    # Two cells may be one run, as with two widths of a generator that has no weights.
+    return Job(experiment, base, tuple({run.name: run for run in runs}.values()), *_declared(experiment, runs))
 
 
 def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, RunSpec, dict[str, str]]:
@@ -220,20 +209,6 @@ def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tup
     return tuple(compared), tuple(missing)
 
 
-def _with_presets(specs: list[RunSpec], given: Sequence[Collection[str]]) -> Iterator[ResolvedSpec]:
-    """Yield each spec with the preset of its objective, and with only those options that its objective has.
-
-    So `--set options.copy_loss=1` has an effect on those objectives alone that have the option `copy_loss`. `given` has
-    for each spec the keys that the command or the spec's own cell sets, which no preset replaces.
-    """
-    known = known_options(specs, [key for spec in specs for key in spec.options])
-    for spec, keys in zip(specs, given, strict=True):
-        preset = presets.of_objective(spec, {*keys, *(f"options.{key}" for key in spec.options)})
-        arm = spec.changed(preset) if preset else spec
-        options = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
-        yield objectives.with_options(arm.model_copy(update={"options": options}))
-
-
 def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, set[str]]:
     """Return the names of each objective's options. Raises InputError if no objective has an option that is `given`."""
     known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
@@ -242,11 +217,6 @@ def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, s
             every = sorted({f"options.{field}" for fields in known.values() for field in fields})
             raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
     return known
-
-
-def distinct(specs: Iterable[ResolvedSpec]) -> tuple[ResolvedSpec, ...]:
-    """Return each run once: two cells may be one run, as with two widths of a generator that has no weights."""
-    return tuple({spec.name: spec for spec in specs}.values())
 
 
 def distinct_runs(runs: Iterable[BoundRun]) -> list[BoundRun]:
@@ -260,12 +230,14 @@ def one_arm_as_given(job: Job) -> Job:
     return job if len(arms) > 1 else replace(job, experiment=replace(job.experiment, match=None))
 
 
-def check_epochs(priced: Iterable[Priced], most: float | None) -> None:
-    """Raise InputError if a run would see its text more than `most` times.
+def check_epochs(job: Job, most: float | None) -> None:
+    """Raise InputError if a run sees its text, with counted words, more than `most` times.
 
     If no limit is given, a warning is logged for more epochs than BabyLM allows its entries.
     """
-    spec, worst = max(priced, key=lambda each: each[1].epochs or 0)
+    if not job.base.data.words:
+        return
+    spec, worst = max(job.priced[0], key=lambda each: each[1].epochs or 0)
     if worst.epochs is None or worst.epochs <= (MOST_EPOCHS if most is None else most):
         return
     seen = (
@@ -305,33 +277,21 @@ def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[R
     """
     if experiment.match is None:
         return list(specs), []
-    levels: dict[tuple[Budget, str], Match] = {}
+    matched, levels, arms = [], dict[tuple[Budget, str], Match](), dict[tuple[Budget, str], set[str]]()
     for spec in specs:
-        if _level(spec) not in levels and spec.budget.steps != 0:
-            levels[_level(spec)] = _match(experiment, spec, experiment.match)
-    # A budget that is in this unit already stays as it is.
-    matched = [
-        _with_budget(spec, levels[_level(spec)])
-        if spec.budget.unit != experiment.match and _level(spec) in levels
-        else spec
-        for spec in specs
-    ]
+        # Two scales may have the same number of steps and spend very different amounts on them.
+        level = spec.budget, spec.scale if spec.budget == presets.budget_of(spec.scale) else ""
+        if level not in levels and spec.budget.steps != 0:
+            levels[level] = _match(experiment, spec, experiment.match)
+        arms.setdefault(level, set()).add(spec.arm)
+        # A budget that is in this unit already stays as it is.
+        convert = level in levels and spec.budget.unit != experiment.match
+        matched.append(_with_budget(spec, levels[level]) if convert else spec)
     # Of a scale with a budget of its own and one arm, there is nothing to tell.
-    arms = Counter(_level(spec) for spec in {spec.arm: spec for spec in specs}.values())
-    return matched, [match for level, match in levels.items() if not experiment.scales or arms[level] > 1]
+    return matched, [match for level, match in levels.items() if not experiment.scales or len(arms[level]) > 1]
 
 
-def _level(spec: RunSpec) -> tuple[Budget, str]:
-    """Return what runs that are matched have in common: the budget, and the scale if that budget is the scale's own.
-
-    Two scales may have the same number of steps and spend very different amounts on them.
-    """
-    return spec.budget, spec.scale if spec.budget == presets.budget_of(spec.scale) else ""
-
-
-def bound_runs(
-    job: Job, specs: Sequence[ResolvedSpec], prepared: Prepared
-) -> tuple[dict[str, BoundRun], list[Match]]:  # fmt: skip
+def bound_runs(job: Job, specs: Sequence[ResolvedSpec], prepared: Prepared) -> tuple[dict[str, BoundRun], list[Match]]:
     """Return the planned run of each spec, by the name of the spec, and the amounts that the runs share.
 
     Specs that differ only in values that the text decides, such as the size of a vocabulary, have the same run. Raises
@@ -344,8 +304,8 @@ def bound_runs(
     own = {spec.name: bind(spec, prepared) for spec in specs}  # sizes differ from those that were priced
     apart = {spec.name: spec for spec in own.values()}
     equal_specs, matches = equal(job.experiment, list(apart.values()))
-    runs = {name: planned_run(job, spec) for name, spec in zip(apart, equal_specs, strict=True)}
-    return {name: runs[spec.name] for name, spec in own.items()}, matches
+    runs = dict(zip(apart, equal_specs, strict=True))
+    return {name: planned_run(job, runs[spec.name]) for name, spec in own.items()}, matches
 
 
 def planned_run(job: Job, spec: ResolvedSpec) -> BoundRun:
@@ -356,8 +316,10 @@ def planned_run(job: Job, spec: ResolvedSpec) -> BoundRun:
 
 
 def _match(experiment: Experiment, spec: ResolvedSpec, unit: str) -> Match:
-    given = spec.budget
-    reference = ", ".join(f"{key}={_word(value_at(spec, key))}" for key in experiment.axis.split(","))
+    given, reference = spec.budget, []
+    for key in experiment.axis.split(","):
+        value = value_at(spec, key)
+        reference.append(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}")
     amount = given.amount
     if unit != given.unit:
         if "seconds" in (unit, given.unit):
@@ -366,7 +328,7 @@ def _match(experiment: Experiment, spec: ResolvedSpec, unit: str) -> Match:
                 f"once the runs are timed; give --budget {unit}=... or --match {given.unit}"
             )
         amount = _spent(spec, unit)
-    return Match(unit, amount, given.convention, f"{given.unit}={given.amount:g}", reference)
+    return Match(unit, amount, given.convention, f"{given.unit}={given.amount:g}", ", ".join(reference))
 
 
 def _spent(spec: ResolvedSpec, unit: str) -> float:
@@ -389,10 +351,6 @@ def _with_budget(spec: ResolvedSpec, match: Match) -> ResolvedSpec:
     if spec.start is not None:  # the budgets of a run and its parent are checked together
         return spec.replace(budget=budget)
     return spec.model_copy(update={"budget": parse_part(Budget, budget, "budget")})
-
-
-def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def plan_rows(priced: Sequence[Priced]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.bench.estimate import training_seconds
 from workbench.errors import InputError
-from workbench.execution.study import Job, Priced
+from workbench.execution.study import Job
 from workbench.report import find_record
 from workbench.report.comparison import leaderboards
 from workbench.report.load import study_tables
@@ -152,44 +152,31 @@ def _known(row: dict[str, str], arms: int, family: ArmPairs | None) -> Known:
 
 def arms_and_family(job: Job) -> tuple[int, ArmPairs | None]:
     """Return the number of arms at the largest budget, and the family of their declared contrasts."""
-    priced, _ = job.priced
-    one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
-    most = max(one, key=lambda each: each[1].flops["matmul"])[0].budget
-    level = [spec.name for spec in job.specs if spec.seed == job.base.seed and spec.budget == _given(job, most)]
-    pairs = [pair for declared in job.declared for pair in declared.runs]
-    return len(level), family_of(level, pairs)
-
-
-def _given(job: Job, budget: Any) -> Any:
-    """Return the budget as it was given, before it was matched; the largest one given if it was changed."""
-    given = {spec.budget for spec in job.specs}
-    return budget if budget in given else max(given, key=lambda each: each.amount)
+    one = [(spec, plan) for spec, plan in job.priced[0] if spec.seed == job.base.seed]
+    most, given = max(one, key=lambda each: each[1].flops["matmul"])[0].budget, {spec.budget for spec in job.specs}
+    if most not in given:  # it was matched
+        most = max(given, key=lambda budget: budget.amount)
+    level = [spec.name for spec in job.specs if spec.seed == job.base.seed and spec.budget == most]
+    return len(level), family_of(level, [pair for declared in job.declared for pair in declared.runs])
 
 
 def designs(job: Job, sd: float, host: Host, workers: int, seeds: Sequence[int] = SEEDS) -> list[Design]:
     """Return the power of each number of seeds at this noise, and the cost of all its runs on this machine."""
-    priced, _ = job.priced
-    one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
-    flops, seconds = float(sum(plan.flops[spec.budget.convention] for spec, plan in one)), _seconds(one, host, workers)
-    arms, family = arms_and_family(job)
-    return [_design(count, arms, family, sd, flops, seconds) for count in seeds]
-
-
-def _seconds(one: Sequence[Priced], host: Host, workers: int) -> float:
-    return sum(training_seconds(with_parents(one), host)) / min(workers, len(one))
-
-
-def _design(count: int, arms: int, family: ArmPairs | None, sd: float, flops: float, seconds: float) -> Design:
-    unit = unit_gap(arms, count, family)
-    gap = None if unit is None else unit * sd
-    added = shown(arms, schedule(count), family) if count in ADDED else None
-    fixed = Design(count, count * flops, count * seconds, gap, moved=moved_by_arithmetic(sd, count))
-    if added is None:
-        return fixed
-    return replace(
-        fixed, added_gap=added.gap * sd, mean_seeds=added.seeds, mean_seconds=added.seeds * seconds,
-        idle_seeds=added.seeds_of_none,
-    )  # fmt: skip
+    one = [(spec, plan) for spec, plan in job.priced[0] if spec.seed == job.base.seed]
+    flops = float(sum(plan.flops[spec.budget.convention] for spec, plan in one))
+    seconds = sum(training_seconds(with_parents(one), host)) / min(workers, len(one))
+    (arms, family), rows = arms_and_family(job), []
+    for count in seeds:
+        unit = unit_gap(arms, count, family)
+        gap, moved = None if unit is None else unit * sd, moved_by_arithmetic(sd, count)
+        design = Design(count, count * flops, count * seconds, gap, moved=moved)
+        if count in ADDED and (added := shown(arms, schedule(count), family)) is not None:
+            design = replace(
+                design, added_gap=added.gap * sd, mean_seeds=added.seeds, mean_seconds=added.seeds * seconds,
+                idle_seeds=added.seeds_of_none,
+            )  # fmt: skip
+        rows.append(design)
+    return rows
 
 
 def as_json(

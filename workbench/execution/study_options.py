@@ -51,20 +51,6 @@ SHOWN = 10  # values of an axis in a message
 TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of more FLOPs per step still gets a step
 
 
-def searches(options: SweepOptions) -> bool:
-    """Return whether a sweep is a search, instead of a comparison of all values.
-
-    Raises InputError if it is none and there are settings of a search.
-    """
-    search = options.trials is not None or options.axis == TUNE
-    if not search and (options.sampler, options.tuning_seeds, options.storage) != ("tpe", 1, None):
-        raise InputError(
-            "--sampler, --tuning-seeds and --storage belong to a search, and this sweep compares all values; give "
-            "--trials N, or leave them out"
-        )
-    return search
-
-
 def study_of(
     options: RunOptions | SweepOptions, own_process: bool = False
 ) -> tuple[Job, Limit | None, Callable[..., Outcome]]:
@@ -73,13 +59,19 @@ def study_of(
     The function takes the arguments of `placed`. Of a search, the job is the one that is searched. `own_process` is
     true if the process is a command's own, so that environment variables may be set. Raises InputError.
     """
-    if isinstance(options, SweepOptions) and searches(options):
-        from workbench.execution import search
+    if isinstance(options, SweepOptions):
+        if options.trials is not None or options.axis == TUNE:
+            from workbench.execution import search
 
-        jobs, settings, count = search_jobs(options, own_process)
-        if len(jobs) == 2:
-            return jobs[0], None, partial(search.tune, jobs, settings, count)
-        return jobs[0], None, partial(search.execute, jobs[0], settings)
+            jobs, settings, count = search_jobs(options, own_process)
+            if len(jobs) == 2:
+                return jobs[0], None, partial(search.tune, jobs, settings, count)
+            return jobs[0], None, partial(search.execute, jobs[0], settings)
+        if (options.sampler, options.tuning_seeds, options.storage) != ("tpe", 1, None):
+            raise InputError(
+                "--sampler, --tuning-seeds and --storage belong to a search, and this sweep compares all values; give "
+                "--trials N, or leave them out"
+            )
     job, limit = study_job(options, own_process)
     if limit:
         from workbench.execution import sequential_seeds
@@ -92,7 +84,7 @@ def study_of(
 
 def study_job(options: RunOptions | SweepOptions, own_process: bool = False) -> tuple[Job, Limit | None]:
     """Return the job of `run`, or of `sweep` without a search, and with --seeds auto the limit to added seeds."""
-    from workbench.execution.study import one_arm_as_given
+    from workbench.execution.study import check_epochs, one_arm_as_given
     from workbench.spec.axes import Range, space_of
 
     if isinstance(options, SweepOptions):
@@ -104,7 +96,7 @@ def study_job(options: RunOptions | SweepOptions, own_process: bool = False) -> 
     else:
         job, limit = experiment_job(options, options.experiment, {}, (), own_process)
         job = one_arm_as_given(job)
-    refuse_epochs(job, options.most_epochs)
+    check_epochs(job, options.most_epochs)
     return job, limit
 
 
@@ -113,12 +105,12 @@ def experiment_job(
 ) -> tuple[Job, Limit | None]:
     """Return the job and the limit of an experiment over a `space`, which may not vary objectives that `words` name."""
     base, given = checked_spec(options, own_process), overrides_of(spec_settings(options.set))
-    count, limit = seeds_of(options)
+    (count, limit), settings = seeds_of(options), dict(options.set or {})
     from workbench.execution.study import job_of
     from workbench.spec.axes import grid
 
     def at_scale(scale: str) -> RunSpec:
-        settings = {key: value for key, value in (options.set or {}).items() if key != "scale"}
+        settings.pop("scale", None)
         return checked_spec(replace(options, scale=scale, set=settings), own_process)
 
     chosen = grid(experiment, space, options.match, base, words)
@@ -151,6 +143,7 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
     number, given = rehearsed(options.trials, 3) or DEFAULT_TRIALS, set(settings)
     always = options.most_epochs is not None
     from workbench.execution.search import Search, default_space, search_job, tune_jobs
+    from workbench.execution.study import check_epochs
 
     if axis == TUNE:
         search = Search(default_space(base, space), number, options.sampler, options.tuning_seeds, options.storage)
@@ -168,16 +161,8 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
                 "search"
             )
         jobs = (search_job(experiment, with_words(base, experiment, always=always), search, words, given),)
-    refuse_epochs(jobs[-1], options.most_epochs)
+    check_epochs(jobs[-1], options.most_epochs)
     return jobs, search, count
-
-
-def refuse_epochs(job: Job, most: float | None) -> None:
-    """Raise InputError if a run would see its text more than `most` times, when the words of the text are counted."""
-    from workbench.execution.study import check_epochs
-
-    if job.base.data.words:
-        check_epochs(job.priced[0], most)
 
 
 def placed(options: StudyOptions, host: Host) -> dict[str, Any]:
@@ -266,22 +251,18 @@ def base_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
         from workbench.execution.published_runs import gone_on
 
         base = gone_on(base, overrides)
-    return _with_held_out(base, "data.held_out" in overrides)
+    if "data.held_out" in overrides or set(base.data.corpus) == {"docs"} or not tasks.of_corpus(base.tasks):
+        return base
+    log.warning("pairs are made of text that pre-training does not see: --set data.held_out=%g is in effect", HELD_OUT)
+    return base.changed({"data.held_out": HELD_OUT})
 
 
 def checked_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
-    """Return the spec of the options (`base_spec`) after a check of its tasks. Raises InputError."""
+    """Return the spec of the options (`base_spec`). Raises InputError also for a setting that no chosen task reads."""
     base = base_spec(options, own_process)
-    _check_tasks(base, options.set, options.evaluate_at)
+    given = overrides_of(spec_settings(options.set))
+    tasks.check_settings(base.tasks, given | ({"tasks.at": options.evaluate_at} if options.evaluate_at else {}))
     return base
-
-
-def _check_tasks(base: RunSpec, settings: Settings | None, evaluate_at: str | None = None) -> None:
-    """Raise InputError if a table that --tasks names is missing, or a setting is given that no chosen task reads."""
-    from workbench.tasks import check_settings
-
-    given = overrides_of(spec_settings(settings))
-    check_settings(base.tasks, given | ({} if evaluate_at is None else {"tasks.at": evaluate_at}))
 
 
 def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
@@ -296,15 +277,6 @@ def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
     given = {key.removeprefix("pair."): value for key, value in overrides.items() if key.startswith("pair.")}
     sizes = published_pair.settings(published_pair.find(parse_part(PairSpec, given, "pair")))
     return presets.scale_of_encoder(sizes["encoder.layers"], sizes["encoder.hidden"])
-
-
-def _with_held_out(base: RunSpec, given: bool) -> RunSpec:
-    """Return the spec with a part of its text held out if minimal pairs need one, unless its share is `given`."""
-
-    if given or set(base.data.corpus) == {"docs"} or not tasks.of_corpus(base.tasks):
-        return base
-    log.warning("pairs are made of text that pre-training does not see: --set data.held_out=%g is in effect", HELD_OUT)
-    return base.changed({"data.held_out": HELD_OUT})
 
 
 def with_words(
@@ -412,7 +384,7 @@ def scores_of_encoders(options: EvaluateOptions, own_process: bool = False) -> t
     for model in models:
         _check_origin(model.folder)
     bases = [base_spec(_fine_tuning_options(model.folder, options), own_process) for model in models]
-    _check_tasks(bases[0], options.set)
+    tasks.check_settings(bases[0].tasks, overrides_of(spec_settings(options.set)))
     if not bases[0].tasks.chosen:
         raise InputError("evaluate prints scores, and --tasks none gives none; name tasks with --tasks")
     # Settings decide how tasks are learned and from how many rows, and not which they are.
@@ -424,9 +396,7 @@ def scores_of_encoders(options: EvaluateOptions, own_process: bool = False) -> t
         given = words(replace(options, launcher="local", workers=None, set=spec_settings(options.set)))
         measured = slurm.measure_models([model.name for model in models], given, root, host.launch, workers)
         return measured, sum(len(list(expected(suite, base.tasks))) for base in bases) - len(measured)
-    store = RunStore(root) if suite.tasks else None
-    rows: list[dict[str, Any]] = []
-    failed = 0
+    store, rows, failed = RunStore(root) if suite.tasks else None, list[dict[str, Any]](), 0
     for model, base in zip(models, bases, strict=True):
         scores, lost = published_runs.measure(model, suites[base.tasks.rows], base, host, store, options.flops)
         rows, failed = rows + scores, failed + lost
@@ -459,12 +429,14 @@ def _fine_tuning_options(encoder: Path, options: EvaluateOptions) -> SpecOptions
     from workbench.spec import presets
     from workbench.tasks.common.encoder_folders import encoder_facts
 
-    settings, scale, tasks = dict(options.set or {}), options.scale, options.tasks
-    if scale is not None or "scale" in settings or "recipe" in settings:
-        return SpecOptions(tasks=tasks, scale=scale, set=settings)
-    facts = encoder_facts(encoder)
-    if facts.origin is not None:
-        own = {f"tasks.{key}": value for key, value in facts.origin.tasks.items() if value is not None}
-        return SpecOptions(tasks=tasks, scale=facts.origin.scale, set=own | settings)
-    fewer = {"tasks.seeds": presets.SCALES["nano"]["tasks.seeds"]}
-    return SpecOptions(tasks=tasks, scale=presets.scale_of_encoder(facts.layers, facts.hidden), set=fewer | settings)
+    settings, scale = dict(options.set or {}), options.scale
+    if scale is None and "scale" not in settings and "recipe" not in settings:
+        facts = encoder_facts(encoder)
+        if facts.origin is not None:
+            own = {f"tasks.{key}": value for key, value in facts.origin.tasks.items() if value is not None}
+            scale = facts.origin.scale
+        else:
+            own = {"tasks.seeds": presets.SCALES["nano"]["tasks.seeds"]}
+            scale = presets.scale_of_encoder(facts.layers, facts.hidden)
+        settings = own | settings
+    return SpecOptions(tasks=options.tasks, scale=scale, set=settings)

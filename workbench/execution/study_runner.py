@@ -14,13 +14,13 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from workbench import objectives
+from workbench import objectives, tasks
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
@@ -41,7 +41,7 @@ from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, of_eac
 from workbench.tasks import Suite
 from workbench.tasks.common import cost
 from workbench.tasks.common.contract import score_digest
-from workbench.training.plan import plan, plan_from_json
+from workbench.training.plan import Plan, plan, plan_from_json
 
 log = logging.getLogger("workbench")
 SETTLED = ("done", "diverged")  # states of runs that do not change when the command is repeated
@@ -80,13 +80,9 @@ class Outcome:
         """Return the outcome as lines for a terminal: counts, runs that are not done, and the report."""
         from workbench.report import verdict_line
 
-        done = sum(state in ("done", "trained") for state, _ in self.runs.values())
-        lines = [f"{done} of {len(self.runs)} runs are done in {self.store}"]
-        lines += [
-            f"  {state}: {run}" + (f": {note}" if note else "")
-            for run, (state, note) in self.runs.items()
-            if state not in ("done", "trained")
-        ]
+        left = {run: row for run, row in self.runs.items() if row[0] not in ("done", "trained")}
+        lines = [f"{len(self.runs) - len(left)} of {len(self.runs)} runs are done in {self.store}"]
+        lines += [f"  {state}: {run}" + (f": {note}" if note else "") for run, (state, note) in left.items()]
         doubtful = sum(state == "done" and bool(note) for state, note in self.runs.values())
         if doubtful:
             verb = "has a loss that is" if doubtful == 1 else "have losses that are"
@@ -149,17 +145,16 @@ class Session:
     host: Host
     workers: int
 
-    @property
+    @cached_property
     def wanted(self) -> Wanted:
         """The scores that every run of the job must have."""
         return Wanted(self.base.tasks, self.suite, self.prepared)
 
-    @property
+    @cached_property
     def record(self) -> str:
         """The name of the experiment's record in the store."""
-        return self.job.experiment.record_name(
-            self.base, [*(task.name for task in self.suite.tasks), *self.suite.missing]
-        )
+        names = [*(task.name for task in self.suite.tasks), *self.suite.missing]
+        return self.job.experiment.record_name(self.base, names)
 
 
 # The specs that are carried out together, with further fields of the record. A study that decides by results, such as a
@@ -167,16 +162,11 @@ class Session:
 Blocks = Callable[[Session, list[str]], Iterable[tuple[Sequence[ResolvedSpec], dict[str, Any]]]]
 
 
-def whole_job(session: Session, todo: list[str]) -> Iterator[tuple[Sequence[ResolvedSpec], dict[str, Any]]]:
-    """Yield all specs of a job as one block."""
-    yield session.job.specs, {}
-
-
 def execute(
-    job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None, blocks: Blocks = whole_job,
+    job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None, blocks: Blocks | None = None,
     report: bool = True,
 ) -> Outcome:  # fmt: skip
-    """Carry out a job from its data to its report: block by block the runs and their baselines.
+    """Carry out a job from its data to its report: its runs and their baselines, all at once or by `blocks`.
 
     Finished runs are not repeated. Raises InputError before anything is spent, OSError if the disk fails, and
     Interrupted on signals.
@@ -185,27 +175,31 @@ def execute(
     session = begin(job, root, host, workers)
     page = out or Path("reports") / session.record
     todo: list[str] = []
-    for specs, facts in blocks(session, todo):
+    for specs, facts in [(job.specs, {})] if blocks is None else blocks(session, todo):
         runs = enroll(session, specs, **facts)
-        todo[:] = (run.run_id for run in runs)
+        todo[:] = [run.run_id for run in runs]
         if out is None:
             refuse_other_report(page, session.store)
+        plans = {run.run_id: run.plan for run in runs if run.plan is not None}
         if session.workers > 1 or session.host.launch is not None:
-            _share(session, runs)
+            _share(session, runs, plans)
         else:
-            one_run.carry_out_all(
-                session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, now(),
-                {run.run_id: run.plan for run in runs if run.plan is not None},
-            )  # fmt: skip
+            one_run.carry_out_all(session.store, todo, session.wanted, session.host, now(), plans)
     return conclude(session, todo, page) if report else Outcome(session.record, {}, None, session.store.root)
 
 
-def _share(session: Session, runs: Sequence[BoundRun]) -> None:
+def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]) -> None:
     """Carry out runs by worker processes, or by jobs of a cluster."""
     todo, host = tuple(run.run_id for run in runs), session.host
+    files: dict[tuple[str, str], None] = {}  # of objectives and encoders that are in no package
+    for each in runs:
+        run: BoundRun | None = each
+        while run is not None:
+            files |= {(name, str(path)): None for name, path in objectives.source_files(run.spec).items()}
+            run = run.parent()
     assignment = Assignment(
-        session.store.root, session.record, session.base.model_dump(mode="json"), todo, _files(runs), host, now(),
-        os.getpid(), {run.run_id: run.plan.to_json() for run in runs if run.plan is not None},
+        session.store.root, session.record, session.base.model_dump(mode="json"), todo, tuple(files), host, now(),
+        os.getpid(), {run_id: plan.to_json() for run_id, plan in plans.items()},
     )  # fmt: skip
     if host.launch is not None:
         left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]
@@ -215,7 +209,7 @@ def _share(session: Session, runs: Sequence[BoundRun]) -> None:
 
 
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
-    """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
+    """Raise InputError if one of the runs cannot be carried out on this machine."""
     from workbench import cpu
     from workbench.tasks.common import sentence_scorers
 
@@ -226,18 +220,16 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
     else:
         slurm.check()  # jobs see the machine on which they run
     for spec in specs:
-        devices.refuse(spec, host)
-    for size in sorted({spec.batch.size for spec in specs}):
-        host.rows_at_once(size)
-    for spec in (spec for spec in specs if spec.seed == specs[0].seed):
-        sentence_scorers.check(spec)
+        if spec.seed == specs[0].seed:
+            devices.refuse(spec, host)
+            host.rows_at_once(spec.batch.size)
+            sentence_scorers.check(spec)
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
-    """Return a session with the store, the tasks and the prepared data of a job.
+    """Return a session with the store, the tasks and the prepared data of a job. Raises InputError.
 
-    The store is made last, so that a command with wrong options leaves nothing behind. Raises InputError for such
-    options, and OSError if the disk fails.
+    The store is made last, so that a command with wrong options leaves nothing behind.
     """
     check(host, job.specs)
     code_version()
@@ -288,8 +280,6 @@ def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]
 
 def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[str, Any]]]:
     """Return the points of a job before it begins, as a sentence and as rows; no rows if its text is not prepared."""
-    from workbench import tasks
-
     if not tasks.any_during_training(job.base.tasks):
         return "", []
     if prepared is None:
@@ -307,9 +297,6 @@ def planned_tuning(
 
     The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
     """
-    from workbench import tasks
-    from workbench.tasks.common import cost
-
     chosen = tasks.fine_tuned_only(job.base.tasks)
     if not chosen.chosen:
         return "", []
@@ -325,10 +312,7 @@ def planned_tuning(
 
 
 def trained_already(job: Job, prepared: Prepared | None, root: Path) -> set[str]:
-    """Return the names of the specs of which the store at `root` has trained runs; none if the text is not prepared.
-
-    A damaged run is not among them, and a warning names it.
-    """
+    """Return the names of the specs of which the store at `root` has trained runs; a warning names damaged ones."""
     if prepared is None or not root.is_dir():
         return set()
     named, _ = bound_runs(job, job.specs, prepared)
@@ -348,18 +332,31 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     `facts` are further fields of the record.
     """
     named, matches = bound_runs(session.job, specs, session.prepared)
-    runs = distinct_runs(named.values())
-    baselines = (
-        distinct_runs(planned_run(session.job, untrained(run).spec) for run in runs) if session.suite.tasks else []
-    )
+    runs, baselines = distinct_runs(named.values()), list[BoundRun]()
+    if session.suite.tasks:
+        baselines = distinct_runs(planned_run(session.job, untrained(run).spec) for run in runs)
     records = session.store.experiments()
     seeds = [] if "design" in facts else seeds_before(session, records, named)  # a new plan counts its own seeds alone
-    contrasts = contrasts_of(session, named, declared_in_other_records(session, records), seeds)
-    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts, **facts}
+    contrasts = contrasts_of(session, named, records, seeds)
+    facts = {"match": [asdict(match) for match in matches], "contrasts": contrasts, **facts}
     if runs:  # a search names its measures once it has runs
         folders = [RunDir(session.store.root / run.run_id) for run in runs]
         facts |= {"measures": measures_of(session, runs, records), "first_score": first_score(folders)}
-    session.store.extend_experiment(_record(session, runs, baselines, facts))
+    experiment = session.job.experiment
+    record = ExperimentRecord(
+        name=session.record,
+        experiment=experiment.name,
+        question=experiment.question,
+        axis=experiment.axis,
+        base=session.base.model_dump(mode="json"),
+        tasks=session.base.tasks.model_dump(mode="json"),
+        runs=[run.run_id for run in runs],
+        untrained=[run.run_id for run in baselines],
+        command=shlex.join(session.host.command or ["workbench", *sys.argv[1:]]),
+        text=text_facts(session.prepared),
+        **facts,
+    )
+    session.store.extend_experiment(record)
     session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
 
@@ -371,31 +368,25 @@ def measures_of(
 
     A measure is a task under its settings. `seen` is the number of seeds of which two arms have a score of any measure
     by now, without the runs for which one of the store's `records` declared this measure before that: if it is 0, the
-    measure is declared beforehand.
+    measure is declared beforehand. Results of another record with a plan of looks decided how many seeds were trained,
+    so that what it declared does not count.
     """
-    spec = session.base.tasks
-    rows = []
+    spec, rows = session.base.tasks, []
     for measure in session.suite.tasks:
         key = {"name": measure.name, "digest": score_digest(measure, spec), "statistic": spec.statistic}
-        new = [run for run in runs if not any(_declares(record, run.run_id, key, session) for record in records)]
+        declared: set[str] = set()
+        for record in records:
+            if (record.name == session.record or not record.design) and any(
+                row["seen"] == 0 and key.items() <= row.items() for row in record.measures
+            ):
+                declared.update(record.runs)
         arms: dict[int, set[str]] = {}
-        for run in new:
-            if next(score_files(session.store.root / run.run_id), None) is not None:
+        for run in runs:
+            if run.run_id not in declared and any(score_files(session.store.root / run.run_id)):
                 arms.setdefault(run.spec.seed, set()).add(run.spec.model_copy(update={"budget": Budget(steps=1)}).arm)
         seen = sum(len(each) > 1 for each in arms.values())
         rows.append({**key, "suite": measure.suite, "declared": now(), "seen": seen})
     return rows
-
-
-def _declares(record: ExperimentRecord, run_id: str, key: Mapping[str, Any], session: Session) -> bool:
-    """Return whether a record declared a measure of a run before results were known.
-
-    A record with a plan of looks is left out, unless it is the session's own, because its results decided how many
-    seeds were trained.
-    """
-    if run_id not in record.runs or (record.design and record.name != session.record):
-        return False
-    return any(row["seen"] == 0 and all(row[name] == key[name] for name in key) for row in record.measures)
 
 
 def score_files(folder: Path) -> Iterator[Path]:
@@ -408,22 +399,6 @@ def first_score(runs: Sequence[RunDir]) -> str:
     """Return the time at which the first score of these runs was written, in ISO 8601; "" if there is none."""
     times = [path.stat().st_mtime for run in runs for path in score_files(run.path)]
     return datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
-
-
-def declared_in_other_records(session: Session, records: Sequence[ExperimentRecord]) -> set[frozenset[str]]:
-    """Return the pairs of runs that others of the store's records declared as contrasts before both were trained.
-
-    A command with other --tasks has a record of its own, and its runs may be trained already. Records with a plan of
-    looks are left out, because their results decided how many seeds were trained.
-    """
-    return {
-        frozenset(pair)
-        for record in records
-        if record.name != session.record and not record.design
-        for contrast in record.contrasts
-        if contrast["seen"] == 0
-        for pair in itertools.product(contrast["runs_a"], contrast["runs_b"])
-    }
 
 
 def seeds_before(session: Session, records: Sequence[ExperimentRecord], named: Mapping[str, BoundRun]) -> list[int]:
@@ -445,41 +420,36 @@ def seeds_before(session: Session, records: Sequence[ExperimentRecord], named: M
 
 
 def contrasts_of(
-    session: Session,
-    named: Mapping[str, BoundRun],
-    declared_before: Collection[frozenset[str]] = (),
+    session: Session, named: Mapping[str, BoundRun], records: Sequence[ExperimentRecord] = (),
     seeds: Collection[int] = (),
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Return the declared contrasts of these runs, as rows of the record.
 
     `named` are the runs by the names of their specs (`study.bound_runs`), and `seeds` are further seeds of their
-    arms. `seen` is the number of seeds for which both arms are trained by now, without the pairs of runs in
-    `declared_before`: if it is 0, a contrast is declared beforehand.
+    arms. `seen` is the number of seeds for which both arms are trained by now, without the pairs of runs that another
+    of `records` declared before both were trained: if it is 0, a contrast is declared beforehand. A command with other
+    --tasks has such a record. Records with a plan of looks do not count, because results decided how many seeds they
+    have.
     """
+    before: set[frozenset[str]] = set()
+    for record in records:
+        if record.name != session.record and not record.design:
+            for contrast in record.contrasts:
+                if contrast["seen"] == 0:
+                    before.update(map(frozenset, itertools.product(contrast["runs_a"], contrast["runs_b"])))
     rows = []
     for declared in session.job.declared:
         pairs = [(named[a].run_id, named[b].run_id) for a, b in declared.runs if a in named and b in named]
         arms = [(named[a].spec, named[b].spec) for a, b in declared.runs[:1] if a in named and b in named]
         others = [(a.replace(seed=seed).name, b.replace(seed=seed).name) for a, b in arms for seed in seeds]
-        new = [pair for pair in (*pairs, *others) if frozenset(pair) not in declared_before]
+        new = [pair for pair in (*pairs, *others) if frozenset(pair) not in before]
         seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in new)
-        contrast = declared.contrast
+        one = declared.contrast
         rows.append({
-            "label": contrast.label, "a": dict(contrast.a), "b": dict(contrast.b),
-            "runs_a": [a for a, _ in pairs], "runs_b": [b for _, b in pairs], "declared": now(), "seen": seen,
+            "label": one.label, "a": dict(one.a), "b": dict(one.b), "runs_a": [a for a, _ in pairs],
+            "runs_b": [b for _, b in pairs], "declared": now(), "seen": seen,
         })  # fmt: skip
     return rows
-
-
-def _files(runs: Sequence[BoundRun]) -> tuple[tuple[str, str], ...]:
-    """Return the files of objectives and encoders that are not in an installed package, including those of parents."""
-    files: dict[tuple[str, str], None] = {}
-    for each in runs:
-        run: BoundRun | None = each
-        while run is not None:
-            files |= {(name, str(path)): None for name, path in objectives.source_files(run.spec).items()}
-            run = run.parent()
-    return tuple(files)
 
 
 def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
@@ -488,8 +458,9 @@ def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
     All files of the runs in the report are compared with their hashes. A run that is damaged, be it one of these or
     another of the record, is in no average there and has this state here.
     """
-    states = {run_id: state_of(session.store.get(run_id), session.wanted) for run_id in todo}
-    _warn_of_missing_points([session.store.get(run_id) for run_id in todo], session.wanted)
+    folders = [session.store.get(run_id) for run_id in todo]
+    states = {run.run_id: state_of(run, session.wanted) for run in folders}
+    _warn_of_missing_points(folders, session.wanted)
     if all(state in SETTLED for state, _ in states.values()):
         _record_reported(session, todo)
 
@@ -498,8 +469,7 @@ def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
 
     loaded = read_and_warn(session.store, session.record)
     states |= {row["run_id"]: ("damaged", row["reason"]) for row in loaded.rows("runs") if row["state"] == "damaged"}
-    page = write(session.store, session.record, out,
-                 missing=dict(session.suite.missing), loaded=loaded)  # fmt: skip
+    page = write(session.store, session.record, out, missing=dict(session.suite.missing), loaded=loaded)
     verdict = verdict_beside(page)
     record = session.store.experiment(session.record)
     first = record.first_score or first_score([session.store.get(run_id) for run_id in record.runs])
@@ -526,8 +496,6 @@ def _record_reported(session: Session, run_ids: Sequence[str]) -> None:
 
 def load_suite(base: RunSpec) -> Suite:
     """Return the requested tasks, and log those that cannot be loaded."""
-    from workbench import tasks
-
     suite = tasks.load(base.tasks, text=lambda: (base.data, prepare(base)[1].folder))
     for name, why in suite.missing.items():
         log.warning("%s is left out: %s", name, why)
@@ -542,27 +510,25 @@ def work(assignment: Assignment) -> bool:
     store = RunStore.existing(assignment.store)
     base = parse(assignment.base)
     stay_local(base, own_process=True)
-    suite = load_suite(base)
-    todo = assignment.runs
-    _, prepared = prepare(base)
+    wanted = Wanted(base.tasks, load_suite(base), prepare(base)[1])
     plans = {run_id: plan_from_json(raw) for run_id, raw in assignment.plans.items()}
-    one_run.carry_out_all(store, todo, base.tasks, suite, prepared, assignment.host, assignment.since, plans)
-    wanted = Wanted(base.tasks, suite, prepared)
-    return any(state_of(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
+    one_run.carry_out_all(store, assignment.runs, wanted, assignment.host, assignment.since, plans)
+    states = [state_of(store.get(run_id), wanted)[0] for run_id in assignment.runs]
+    return any(state not in ("done", "trained", "running") for state in states)
 
 
 def score(session: Session, run_id: str) -> float | None:
     """Return the mean score of a run, over fine-tuning seeds and then tasks; None if damaged, or if one is missing."""
     from workbench.tasks.common.contract import expected
 
-    run, tasks = session.store.get(run_id), session.base.tasks
+    run, settings = session.store.get(run_id), session.base.tasks
     if damage := run.damage:
         DAMAGE.warning("%s is damaged, so its scores do not count: %s; %s", run.path, damage, remedy(run.path))
         return None
-    if not one_run.complete(run, Wanted(tasks, session.suite, None)):
+    if not one_run.complete(run, Wanted(settings, session.suite, None)):
         return None
     values: dict[str, list[float]] = {}
-    for task, _, name in expected(session.suite, tasks):
+    for task, _, name in expected(session.suite, settings):
         values.setdefault(task.name, []).append(float(run.read_json(f"scores/{name}")["value"]))
     means = [math.fsum(of_task) / len(of_task) for of_task in values.values()]
     return math.fsum(means) / len(means) if means else None
@@ -588,22 +554,3 @@ def _warn_of_missing_points(runs: Sequence[RunDir], wanted: Wanted) -> None:
             "the weights were deleted; scores of these points are left out: %s at %d points%s",
             len(without), len(runs), name, count, " and others" if len(without) > 1 else "",
         )  # fmt: skip
-
-
-def _record(
-    session: Session, runs: Sequence[BoundRun], baselines: Sequence[BoundRun], facts: dict[str, Any]
-) -> ExperimentRecord:
-    experiment = session.job.experiment
-    return ExperimentRecord(
-        name=session.record,
-        experiment=experiment.name,
-        question=experiment.question,
-        axis=experiment.axis,
-        base=session.base.model_dump(mode="json"),
-        tasks=session.base.tasks.model_dump(mode="json"),
-        runs=[run.run_id for run in runs],
-        untrained=[run.run_id for run in baselines],
-        command=shlex.join(session.host.command or ["workbench", *sys.argv[1:]]),
-        text=text_facts(session.prepared),
-        **facts,
-    )

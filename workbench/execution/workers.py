@@ -102,24 +102,19 @@ def share(assignment: Assignment, workers: int) -> None:
 def _start(assignment: Path, host: Host, workers: int) -> list[subprocess.Popen[str]]:
     """Start the processes. If this process can use several GPUs, each worker can use as many as its runs need."""
     cards = visible_cards() if host.device in ("auto", "cuda") else []
-    # Several progress bars on one terminal would overwrite each other.
-    errors = subprocess.PIPE if terminal() else None
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "workbench", "worker", str(assignment)],
-            env=os.environ | ({"CUDA_VISIBLE_DEVICES": _share_of(cards, index, host.devices)} if cards else {}),
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            encoding=sys.stderr.encoding if errors else "utf-8",  # as the worker's own standard error
-            errors="replace",
-        )
-        for index in range(workers)
-    ]
-
-
-def _share_of(cards: Sequence[str], worker: int, each: int) -> str:
-    """Return the GPUs of a worker, `each` of them, as a value for CUDA_VISIBLE_DEVICES; workers share if they must."""
-    return ",".join(cards[(worker * each + index) % len(cards)] for index in range(each))
+    errors = subprocess.PIPE if terminal() else None  # several progress bars on one terminal overwrite each other
+    children = []
+    for worker in range(workers):
+        places = range(worker * host.devices, (worker + 1) * host.devices)  # workers share GPUs if there are too few
+        own = {"CUDA_VISIBLE_DEVICES": ",".join(cards[place % len(cards)] for place in places)} if cards else {}
+        children.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "workbench", "worker", str(assignment)], env=os.environ | own,
+                stdout=subprocess.DEVNULL, stderr=errors, errors="replace",
+                encoding=sys.stderr.encoding if errors else "utf-8",  # as the worker's own standard error
+            )
+        )  # fmt: skip
+    return children
 
 
 def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> list[int]:
@@ -174,26 +169,18 @@ def facts(run: RunDir, summary: Mapping[str, Any] | None = None) -> dict[str, An
         holder = read(run.path)
         row["worker"] = holder.owner.get("pid") if holder else None
         if run.trained:
-            row["note"] = f"measuring, {_scores(run)} scores so far, {row['note']}"
+            scores = len(validation.json_names(run.path, "scores")) + len(validation.point_names(run.path, "scores"))
+            row["note"] = f"measuring, {scores} scores so far, {row['note']}"
             return row
         plan = run.read_json("plan.json")
         row["steps"], newest = plan["steps"], last_row(run)
         if newest:
             speed = newest["tokens_per_second"]
-            left = (plan["steps"] - newest["step"]) * _tokens_per_step(plan) / speed if speed else None
+            before = (plan.get("parent") or {}).get("tokens", 0)  # rows of a parent may be shorter
+            tokens_per_step = float((plan["tokens"] - before) / (plan["steps"] - plan.get("first", 0)))
+            left = (plan["steps"] - newest["step"]) * tokens_per_step / speed if speed else None
             row |= {"step": newest["step"], "loss": newest["loss"], "tokens_per_second": speed, "seconds_left": left}
     return row
-
-
-def _tokens_per_step(plan: Mapping[str, Any]) -> float:
-    """Return the tokens of one step of a run itself, without those of its parents, whose rows may be shorter."""
-    before = (plan.get("parent") or {}).get("tokens", 0)
-    return float((plan["tokens"] - before) / (plan["steps"] - plan.get("first", 0)))
-
-
-def _scores(run: RunDir) -> int:
-    """Return how many scores a run has, including those taken during training."""
-    return len(validation.json_names(run.path, "scores")) + len(validation.point_names(run.path, "scores"))
 
 
 def last_row(run: RunDir) -> dict[str, Any] | None:
@@ -251,11 +238,16 @@ def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterat
 
     from rich.live import Live
 
-    screen = console()
-    begun = time.monotonic()
+    screen, begun = console(), time.monotonic()
+
+    def print_warnings(stream: IO[str]) -> None:
+        for text in stream:
+            if text.startswith("workbench: "):  # other lines are progress, which the table shows
+                screen.print(text.rstrip(), markup=False, highlight=False)
+
     with Live(console=screen, auto_refresh=False) as shown:
         for stream in error_streams:
-            threading.Thread(target=_print_warnings, args=(stream, screen), daemon=True).start()
+            threading.Thread(target=print_warnings, args=(stream,), daemon=True).start()
         first = [row["state"] for row in look()].count("done")
 
         def show() -> None:
@@ -264,13 +256,6 @@ def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterat
         show()
         yield show
         show()
-
-
-def _print_warnings(stream: IO[str], screen: Any) -> None:
-    """Print the warnings in the standard error of a worker, and leave out its progress, which the table shows."""
-    for text in stream:
-        if text.startswith("workbench: "):
-            screen.print(text.rstrip(), markup=False, highlight=False)
 
 
 def _table(rows: Sequence[dict[str, Any]], first: int, seconds: float) -> Any:
@@ -285,24 +270,17 @@ def _table(rows: Sequence[dict[str, Any]], first: int, seconds: float) -> Any:
     for name in ("run", "worker", "step", "loss", "tokens/s", "left", "state"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", no_wrap=name != "state")
     for row in rows:
-        if row["state"] in ("running", "failed", "diverged", "damaged"):
-            working = row["state"] == "running"
-            table.add_row(
-                row["run_id"], str(row["worker"] or ""), _share(row), _number(row["loss"], ".3f"),
-                _number(row["tokens_per_second"], ",.0f"), clock(row["seconds_left"]) if row["seconds_left"] else "",
-                "training" if working and row["step"] is not None else row["note"] if not working else _short(row),
-                style=None if working else "red",
-            )  # fmt: skip
+        if row["state"] not in ("running", "failed", "diverged", "damaged"):
+            continue
+        state, step, speed = row["note"], row["step"], row["tokens_per_second"]
+        if row["state"] == "running" and step is not None:
+            state = "training"
+        elif row["state"] == "running":
+            state = state.partition(", by")[0] if "measuring" in state else "starting"
+        table.add_row(
+            row["run_id"], str(row["worker"] or ""), "" if step is None else f"{step:,}/{row['steps']:,}",
+            "" if row["loss"] is None else f"{row['loss']:.3f}", "" if speed is None else f"{speed:,.0f}",
+            clock(row["seconds_left"]) if row["seconds_left"] else "", state,
+            style=None if row["state"] == "running" else "red",
+        )  # fmt: skip
     return table
-
-
-def _share(row: dict[str, Any]) -> str:
-    return f"{row['step']:,}/{row['steps']:,}" if row["step"] is not None else ""
-
-
-def _short(row: dict[str, Any]) -> str:
-    return str(row["note"]).partition(", by")[0] if "fine-tuning" in row["note"] else "starting"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
