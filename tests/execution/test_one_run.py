@@ -75,11 +75,12 @@ def run(tuning: Tuning, tmp_path: Path) -> RunDir:
 
 def command(run: RunDir, *tasks: Task, since: str = "2000-01-01T00:00:00+00:00") -> tuple[str, str]:
     """What a command that asks for these tasks does with the run, and how the run ends."""
-    suite = Suite(tasks)
-    one_run.carry_out_all(
-        RunStore(run.path.parent), [run.run_id], one_run.Wanted(TASKS, suite, ANY), Host(device="cpu"), since
-    )
-    return study_runner.state_of(run, one_run.Wanted(TASKS, suite, None))
+    carry_out(RunStore(run.path.parent), [run.run_id], *tasks, since=since)
+    return study_runner.state_of(run, one_run.Wanted(TASKS, Suite(tasks), None))
+
+
+def carry_out(store: RunStore, ids: list[str], *tasks: Task, since: str = "2000-01-01") -> None:
+    one_run.carry_out_all(store, ids, one_run.Wanted(TASKS, Suite(tasks), ANY), Host(device="cpu"), since)
 
 
 def test_a_fine_tuning_that_diverges_is_no_fault_of_the_run(run: RunDir, tuning: Tuning) -> None:
