@@ -183,6 +183,17 @@ class Output:
     out: Path | str | None = option(None, "Folder for the report (default reports/NAME).", "FOLDER", common=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Output):
+    """Which runs of a store a command tends."""
+
+    names: Names = argument((), "Names of runs, or parts that no other run has.", "RUN", names="runs", repeated=True)
+    where: Names = option(
+        (), "Only runs that meet this condition, as state=failed; repeatable.", "CONDITION", repeated=True
+    )
+    study: str | None = option(None, "Only runs of this study, a record or its experiment.", "NAME", names="records")
+
+
 # Of several bases, dataclasses take the fields of the last one first.
 @dataclass(frozen=True, kw_only=True)
 class SpecOptions(Measures, Amount, What):

@@ -11,10 +11,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from workbench.errors import InputError, one_line
 from workbench.spec.host import WIDE, Host, cores, has_bf16
@@ -136,9 +136,6 @@ class Check:
     what: str
     state: State
     found: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def checks() -> list[Check]:

@@ -20,21 +20,11 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench import __version__
+from workbench import __version__, errors
 from workbench.cli import ask, plugs, read, tend, train
 from workbench.cli.command import as_command, help_of, only_printed
 from workbench.cli.standard_streams import guard, write_error
-from workbench.errors import (
-    DAMAGE,
-    DamagedRun,
-    InputError,
-    Interrupted,
-    LeaseHeld,
-    LeaseLost,
-    RankLost,
-    message_of,
-    one_line,
-)
+from workbench.errors import DAMAGE, DamagedRun, InputError, Interrupted, RankLost, message_of, one_line
 from workbench.process import address_space, interrupting, is_memory
 from workbench.progress import log, say, visible
 from workbench.spec.run_spec import other_name
@@ -142,7 +132,7 @@ def main() -> None:
         code = _fail(INTERRUPTED, 130)
     except OSError as error:
         code = _system_error(error)
-    except (LeaseHeld, LeaseLost) as error:
+    except (errors.LeaseHeld, errors.LeaseLost) as error:
         code = _fail(f"{error}; give the same command again", 1)
     except RankLost as error:
         code = _fail(str(error), 1)
@@ -233,17 +223,21 @@ def _system_error(error: OSError) -> int:
     """Report an error of the operating system: exit code 74 for the disk, 2 for a path or file named by the user."""
     name = str(error.filename)[:200] if error.filename else ""
     if error.errno in FULL:
-        name = name or _output_file()
+        output = Path("/dev/stdout").resolve()  # errors of writing there name no file
+        name = name or (str(output) if output.is_file() else "")
         if not name:
             return _fail(f"{os.strerror(error.errno)}: the output cannot be written; send it to another disk", 74)
         full = error if str(error.strerror).endswith(ADVICE) else no_room(Path(name), None, error)
         return _fail(f"{full.strerror} ({name})", 74)
+    places = [*reversed(Path(name).absolute().parents), Path(name).absolute()] if name else []
     if error.errno in (errno.EACCES, errno.EPERM) and os.path.exists(name) and not os.access(name, os.R_OK):
         return _fail(f"{name} cannot be read: you have no permission; change its permissions or name another file", 2)
-    if error.errno in (errno.EACCES, errno.EPERM) and (closed := _closed_folder(name)):
-        return _fail(f"{name} cannot be reached: you have no permission to enter {closed}; name another path", 2)
-    if error.errno == errno.ENOENT and (gone := _missing(name)):
-        return _fail(f"{gone} is missing; if it was moved or removed meanwhile, give the same command again", 74)
+    closed = [place for place in places[:-1] if place.is_dir() and not os.access(place, os.X_OK)]
+    if error.errno in (errno.EACCES, errno.EPERM) and closed:
+        return _fail(f"{name} cannot be reached: you have no permission to enter {closed[0]}; name another path", 2)
+    gone = [place for place in places if not os.path.lexists(place)]
+    if error.errno == errno.ENOENT and gone:
+        return _fail(f"{gone[0]} is missing; if it was moved or removed meanwhile, give the same command again", 74)
     if error.errno in FAILING and error.strerror == os.strerror(error.errno):  # else the text says what to do
         where = f"{name}: " if name else ""
         return _fail(f"{where}{error.strerror}; see that the disk and the connection to it work{ADVICE}", 74)
@@ -253,25 +247,6 @@ def _system_error(error: OSError) -> int:
         where = f" ({name})" if name and name not in str(error.strerror) else ""
         return _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
     return _fail(_no_memory(), 2) if is_memory(error) else _unexpected(error)
-
-
-def _closed_folder(name: str) -> str:
-    """Return the folder above a path that this user must not enter, "" if there is none."""
-    above = Path(name).absolute().parents if name else ()
-    return next((str(place) for place in reversed(above) if place.is_dir() and not os.access(place, os.X_OK)), "")
-
-
-def _missing(name: str) -> str:
-    """Return the first part of a path that does not exist, or "" if all of it does."""
-    path = Path(name).absolute()
-    places = (*reversed(path.parents), path) if name else ()
-    return next((str(place) for place in places if not os.path.lexists(place)), "")
-
-
-def _output_file() -> str:
-    """Return the file that standard output goes to, "" if it goes elsewhere. Errors of writing there name no file."""
-    output = Path("/dev/stdout").resolve()
-    return str(output) if output.is_file() else ""
 
 
 def _no_memory() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,15 +11,8 @@ import typer
 from workbench.cli.command import AsJson, completion, emit, number_option, typed_path
 from workbench.cli.lists import LISTS
 from workbench.errors import InputError, suggest
-from workbench.execution.study_options import (
-    base_spec,
-    experiment_job,
-    host_of,
-    names_of,
-    rehearsed,
-    with_words,
-    writable,
-)
+from workbench.execution import study_options
+from workbench.execution.study_options import base_spec, experiment_job, host_of, rehearsed, with_words
 from workbench.options import RunOptions, StudyOptions
 
 
@@ -45,10 +39,7 @@ def plan_study(
         number_option(1e-9, 1e9, "Assumed standard deviation of paired differences, in points; no store is read."),
     ] = None,
     noise_of: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Experiment or record whose runs give the noise of scores (default: EXPERIMENT)."
-        ),
+        str | None, typer.Option(metavar="NAME", help="Experiment or record with the noise (default: EXPERIMENT).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,11 +81,7 @@ def bench(
     options: Annotated[StudyOptions, "objective set device precision micro_batch threads plain compile"],
     scale: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="nano, micro, mini, small, base or large (default all); repeatable.",
-            autocompletion=completion("scales"),
-        ),
+        typer.Option(metavar="NAME", help="A scale (default: all); repeatable.", autocompletion=completion("scales")),
     ] = None,
     seconds: Annotated[float, number_option(0.1, 3600, "Length of a timed turn; at least one step.")] = 3.0,
     steps: Annotated[
@@ -105,21 +92,21 @@ def bench(
     ] = 3,
     out: Annotated[
         Path | None,
-        typer.Option(
-            callback=typed_path, metavar="FOLDER", help="Folder for a page with charts, and the results as JSON."
-        ),
+        typer.Option(callback=typed_path, metavar="FOLDER", help="Folder for a page of charts, and JSON."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the speed of every objective at every scale on this machine, and where the time of a step goes."""
     host = host_of(options)
-    writable(out)
+    study_options.writable(out)
     from workbench import bench, progress
     from workbench.cli import terminal
     from workbench.spec.run_spec import overrides_of
 
     trial = bool(rehearsed(None, 1))  # one step of the smallest encoder
-    specs = bench.specs_of(names_of(options.objective), ["nano"] if trial else scale or [], overrides_of(options.set))
+    specs = bench.specs_of(
+        study_options.names_of(options.objective), ["nano"] if trial else scale or [], overrides_of(options.set)
+    )
     settings = bench.Settings(seconds, 1 if trial else steps, rehearsed(repeats, 1) or 1)
     rows = bench.bench(specs, host, settings, progress.say)
     if out is not None:
@@ -134,12 +121,9 @@ def doctor(as_json: AsJson = False) -> None:
     from workbench.bench.machine import checks
     from workbench.cli import terminal
 
-    results = checks()
-    emit(
-        [check.to_json() for check in results] if as_json else terminal.table([check.to_json() for check in results]),
-        as_json,
-    )
-    raise typer.Exit(1 if any(check.state == "problem" for check in results) else 0)
+    rows = [asdict(check) for check in checks()]
+    emit(rows if as_json else terminal.table(rows), as_json)
+    raise typer.Exit(1 if any(row["state"] == "problem" for row in rows) else 0)
 
 
 def list_(

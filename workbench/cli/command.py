@@ -95,11 +95,16 @@ def groups_of(function: Callable[..., None]) -> dict[str, tuple[type, Collection
 
 
 def parameters(function: Callable[..., None]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a command as typer reads them: each group as its options, arguments first."""
+    """Yield the parameters of a command as typer reads them: each group as its options, arguments first.
+
+    Parameters behind a group in the signature come after all groups.
+    """
     hints, groups = get_type_hints(function, include_extras=True), groups_of(function)
-    own = []
+    own: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if name in groups:
+            yield from own
+            own.clear()
             group, chosen = groups[name]
             types, defaults = get_type_hints(group), {each.name: each.default for each in fields(group)}
             known = options_of(group)
@@ -123,7 +128,8 @@ def _parameter(name: str, declared: Option, kind: Any, default: Any) -> inspect.
         typed = list[str]
     elif int in kinds and str not in kinds:
         typed = int
-        facts |= {"min": _bound(declared.least), "max": _bound(declared.most)}
+        bounds = {"min": declared.least, "max": declared.most}
+        facts |= {side: int(bound) for side, bound in bounds.items() if math.isfinite(bound)}
     elif float in kinds:
         typed = float
         facts["parser"] = number(declared.least, declared.most)
@@ -137,10 +143,6 @@ def _parameter(name: str, declared: Option, kind: Any, default: Any) -> inspect.
     value = ... if default is MISSING else None if default == () else default
     annotation: Any = Annotated[typed | None if value is None else typed, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
-
-
-def _bound(value: float) -> int | None:
-    return int(value) if math.isfinite(value) else None
 
 
 def _group(group: type, names: Collection[str], given: dict[str, Any]) -> Any:
@@ -218,16 +220,11 @@ def help_of(function: Callable[..., None]) -> type[Command]:
         for name in names:
             declared = options_of(group)[name]
             if not declared.positional:
-                sections.setdefault(_title(group, name), []).append(flag(name))
+                owner = next((each for each in group.__mro__ if name in inspect.get_annotations(each)), group)
+                sections.setdefault(str(getattr(owner, "TITLE", "Other options")), []).append(flag(name))
                 common |= {flag(name)} if declared.common else set()
     sections.setdefault("What is written", []).extend(PRINTED)
     return type("Command", (Command,), {"sections": sections, "common": common})
-
-
-def _title(group: type, name: str) -> str:
-    """Return the title of the section of an option, which is that of the group that declares it."""
-    owner = next((each for each in group.__mro__ if name in inspect.get_annotations(each)), group)
-    return str(getattr(owner, "TITLE", "Other options"))
 
 
 # ---- carrying out ----

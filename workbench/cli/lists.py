@@ -48,20 +48,17 @@ def scale_rows() -> list[dict[str, Any]]:
     return rows
 
 
+CORPORA = {
+    "docs": "docstrings and the language reference of Python on this machine; nothing is downloaded",
+    "python-code": "source code: the Python files of the packages on this machine",
+    "FILE|FOLDER|GLOB": ".txt, .jsonl, .json, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst, .bz2",
+    "OWNER/NAME": "a Hugging Face dataset, streamed; --set data.revision=... pins it",
+}
+
+
 def corpus_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list corpora`."""
-    return [
-        {
-            "name": "docs",
-            "summary": "docstrings and the language reference of Python on this machine; nothing is downloaded",
-        },
-        {"name": "python-code", "summary": "source code: the Python files of the packages on this machine"},
-        {
-            "name": "FILE|FOLDER|GLOB",
-            "summary": ".txt, .jsonl, .json, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst, .bz2",
-        },
-        {"name": "OWNER/NAME", "summary": "a Hugging Face dataset, streamed; --set data.revision=... pins it"},
-    ]
+    return [{"name": name, "summary": summary} for name, summary in CORPORA.items()]
 
 
 def task_rows() -> list[dict[str, Any]]:
@@ -133,27 +130,17 @@ def meanings(part: type) -> dict[str, str]:
     return comments
 
 
-def _meaning(key: str) -> str:
-    """Return the meaning of a key of the spec, from the comment of its field."""
-    from workbench.spec.run_spec import SPELLINGS, part_of
-
-    kind, name = part_of(SPELLINGS.get(key, key))
-    return meanings(kind).get(name, "")
-
-
 def key_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list keys`: what --set takes, with defaults at the scale nano."""
     from workbench.spec.presets import resolve
-    from workbench.spec.run_spec import SPELLINGS, field_of, flat, settable_keys
+    from workbench.spec.run_spec import SPELLINGS, flat, part_of, settable_keys
 
     values = flat(resolve("nano").model_dump(mode="json"))
     rows = []
     for key in settable_keys():
-        field = field_of(SPELLINGS.get(key, key))
-        assert field is not None
-        rows.append({
-            "key": key, "default": text_of(values.get(key)), "takes": _takes(field), "meaning": _meaning(key),
-        })  # fmt: skip
+        part, name = part_of(SPELLINGS.get(key, key))
+        takes, meaning = _takes(part.model_fields[name]), meanings(part).get(name, "")
+        rows.append({"key": key, "default": text_of(values.get(key)), "takes": takes, "meaning": meaning})
     return rows
 
 

@@ -14,18 +14,17 @@ from workbench.errors import DAMAGE, InputError, plural
 from workbench.execution.study_options import report_folder, writable
 from workbench.options import Output
 from workbench.process import FOR_STATISTICS, check_address_space
+from workbench.progress import say
+from workbench.spec.run_spec import parse_budget
+from workbench.store.atomic import cache_path, sweep_old, write_atomic
+from workbench.store.run_store import JOBS, RunStore, check_outside, refuse_other_report
 
 if TYPE_CHECKING:
     from workbench.models.export import Terms
 
 Runs = Annotated[Output, "runs"]
 Archived = Annotated[bool, typer.Option("--archived", help="Show archived runs too.")]
-NoVerify = Annotated[
-    bool,
-    typer.Option(
-        "--no-verify", help="Skip the comparison of every file with its hash, which takes long for large runs."
-    ),
-]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Skip the comparison of every file with its hash.")]
 License = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Licence that the model cards state, as the hub names it: apache-2.0, other ..."),
@@ -43,25 +42,13 @@ def report(
     options: Output,
     experiment: Annotated[
         str | None,
-        typer.Argument(
-            metavar="EXPERIMENT",
-            help="Name of an experiment, or of one of its records.",
-            autocompletion=completion("records"),
-        ),
+        typer.Argument(metavar="EXPERIMENT", help="An experiment or record.", autocompletion=completion("records")),
     ] = None,
     from_: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FOLDER",
-            help="Draw the report in this folder again from its data files, without its runs.",
-        ),
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Draw this report again from its data files.")
     ] = None,
     paper: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Also write figures, LaTeX tables and an appendix for a paper into this folder."
-        ),
+        Path | None, typer.Option(metavar="FOLDER", help="Also write figures, LaTeX tables and an appendix here.")
     ] = None,
     order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
     budget: Annotated[
@@ -75,11 +62,8 @@ def report(
     Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out,
     and the exit code is then 1.
     """
-    from workbench.progress import say
     from workbench.report import find_record, write, write_again, write_paper
     from workbench.report.results import ReportOptions
-    from workbench.spec.run_spec import parse_budget
-    from workbench.store.run_store import RunStore
 
     report_folder(options)
     out = None if options.out is None else Path(options.out)
@@ -93,8 +77,6 @@ def report(
         store = RunStore.existing(options.runs)
         record = find_record(store, str(experiment))
         if out is None:
-            from workbench.store.run_store import refuse_other_report
-
             refuse_other_report(Path("reports") / record, store)
         page = write(store, record, out or Path("reports") / record, options=chosen)
     if paper is not None:
@@ -112,11 +94,8 @@ def status(options: Runs, archived: Archived = False, as_json: AsJson = False) -
     them.
     """
     from workbench.execution import slurm, workers
-    from workbench.progress import say
     from workbench.report import verdict_line
     from workbench.report.load import runs_table
-    from workbench.store.atomic import cache_path
-    from workbench.store.run_store import JOBS, RunStore
 
     store = RunStore.existing(options.runs)
     every = runs_table.states(store)
@@ -127,12 +106,10 @@ def status(options: Runs, archived: Archived = False, as_json: AsJson = False) -
             DAMAGE.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
     for sentence in slurm.queued(store.root / JOBS, cache_path() / JOBS):
         say(f"workbench: {sentence}")
-    notes = [workers.line(row) for row in rows]
-    lines = [
-        f"{row['state']:<12} {row['run_id']}{''.join(f' #{tag}' for tag in row['tags'])}"
-        + (f"  {note}" if note else "")
-        for row, note in zip(rows, notes, strict=True)
-    ]
+    lines = []
+    for row in rows:
+        tags = "".join(f" #{tag}" for tag in row["tags"])
+        lines.append(f"{row['state']:<12} {row['run_id']}{tags}  {workers.line(row)}".rstrip())
     if len(every) > len(rows):
         lines.append(f"{plural(len(every) - len(rows), 'archived run')} not shown (--archived shows all)")
     lines += [
@@ -157,8 +134,6 @@ def view(
 
     The address has a token, without which nothing is shown. Pages only read: they change no run.
     """
-    from workbench.progress import say
-    from workbench.store.run_store import RunStore
     from workbench.view import view as serve
 
     os.nice(10)  # runs on this machine go first
@@ -174,8 +149,6 @@ def verify(
     The exit code is 1 if any file differs. Unfinished runs are printed as not covered.
     """
     from workbench.store import verify as verifying
-    from workbench.store.atomic import cache_path
-    from workbench.store.run_store import RunStore
 
     result = verifying.verify(RunStore.existing(store), cache_path())
     emit(result.to_json() if as_json else result.text(), as_json)
@@ -203,15 +176,12 @@ def runs_(
     """
     from workbench.cli import terminal
     from workbench.report.load import runs_table
-    from workbench.store.run_store import RunStore
 
     rows = runs_table.rows(RunStore.existing(options.runs))
     chosen = [row for row in runs_table.filtered(rows, where or [], sort) if archived or not row["archived"]]
     shown = runs_table.with_columns(rows, chosen, columns)
     if not as_json and columns is None and any(key.startswith("score.") for key in (shown[0] if shown else {})):
-        shown = [
-            {key: value for key, value in row.items() if key != "score"} for row in shown
-        ]  # a suite's, by its name
+        shown = [{key: row[key] for key in row if key != "score"} for row in shown]  # a suite's, by its name
     emit(shown if as_json else terminal.table(shown), as_json)
     _end_if_damaged(chosen)
 
@@ -234,7 +204,6 @@ def diff(
     """
     from workbench.cli import terminal
     from workbench.report.load import runs_table
-    from workbench.store.run_store import RunStore
 
     store = RunStore.existing(options.runs)
     one, two = (runs_table.whole_row(runs_table.find_run(store, word)) for word in (a, b))
@@ -248,7 +217,7 @@ def export(
         str,
         typer.Argument(
             metavar="EXPERIMENT",
-            help="Name of an experiment, or of one of its records; with --checkpoint, of a run.",
+            help="An experiment or record; with --checkpoint, a run.",
             autocompletion=completion("records"),
         ),
     ],
@@ -259,20 +228,11 @@ def export(
     ] = None,
     no_verify: NoVerify = False,
     babylm: Annotated[
-        Path | None,
-        typer.Option(
-            callback=typed_path,
-            metavar="FOLDER",
-            help="New folder for models, predictions and collated files in BabyLM's layout.",
-        ),
+        Path | None, typer.Option(callback=typed_path, metavar="FOLDER", help="New folder in BabyLM's layout.")
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            callback=typed_path,
-            metavar="FOLDER",
-            help="New folder for the models of one run, with their heads, for transformers.",
-        ),
+        typer.Option(callback=typed_path, metavar="FOLDER", help="New folder for the models of one run, with heads."),
     ] = None,
     license: License = None,
     language: Language = None,
@@ -283,7 +243,6 @@ def export(
     With --checkpoint, write the discriminator and the generator of a run as ElectraForPreTraining and
     ElectraForMaskedLM, each with its head, its tokenizer and a model card, which states --license and --language.
     """
-    runs = Path(options.runs)
     if checkpoint is None and (license is not None or language is not None):
         raise InputError(
             "--license and --language are stated by the model cards of --checkpoint DIR; give it, or leave them out"
@@ -291,12 +250,17 @@ def export(
     if checkpoint is not None:
         if out is not None or form != "csv" or babylm is not None:
             raise InputError("--checkpoint DIR writes folders of models; remove --out, --format and --babylm")
-        _export_checkpoint(experiment, runs, checkpoint, license, language)
+        writable(checkpoint.parent, "--checkpoint")
+        from workbench.execution import model_folders
+        from workbench.report.load import runs_table
+
+        terms, run = _terms(license, language), runs_table.find_run(RunStore.existing(options.runs), experiment)
+        emit("\n".join(map(str, model_folders.write(run, checkpoint, terms))), False, kept=True)
         return
     if babylm is not None:
         if out is not None or form != "csv":
             raise InputError("--babylm DIR writes a folder in a layout of its own; remove --out and --format")
-        _export_babylm(experiment, runs, babylm, not no_verify)
+        _export_babylm(experiment, options.runs, babylm, not no_verify)
         return
     if form not in ("csv", "parquet", "latex"):
         raise InputError(f"--format {form!r} is not one of csv, parquet and latex")
@@ -306,16 +270,12 @@ def export(
         writable(out.parent)
         if os.path.lexists(out) and not out.is_file():
             raise InputError(f"--out {out} exists and is not a regular file; name another file")
-    from workbench.report import find_record
-    from workbench.store.run_store import RunStore, check_outside
+    from workbench.report import data_files, find_record
 
-    store = RunStore.existing(runs)
+    store = RunStore.existing(options.runs)
     if out is not None:
         check_outside(store.root, out, "--out")
     record = find_record(store, experiment)
-    from workbench.report import data_files
-    from workbench.store.atomic import sweep_old, write_atomic
-
     data = data_files.export_scores(store, record, form, not no_verify)
     if out is None:
         emit(data.decode(), False)
@@ -341,10 +301,9 @@ def push(
     """
     from workbench.execution import model_folders
     from workbench.report.load import runs_table
-    from workbench.store.run_store import RunStore
 
-    terms, store = _terms(license, language), RunStore.existing(options.runs)
-    lines = model_folders.push(runs_table.find_run(store, run), name, private, terms, dry_run)
+    terms, found = _terms(license, language), runs_table.find_run(RunStore.existing(options.runs), run)
+    lines = model_folders.push(found, name, private, terms, dry_run)
     emit("\n".join(lines), False, kept=not dry_run)
 
 
@@ -356,24 +315,12 @@ def _terms(license: str | None, language: str | None) -> Terms:
     return Terms(languages=codes) if license is None else Terms(license, codes)
 
 
-def _export_checkpoint(word: str, runs: Path, out: Path, license: str | None, language: str | None) -> None:
-    """Write the models of one run, and print their folders."""
-    writable(out.parent, "--checkpoint")
-    from workbench.execution import model_folders
-    from workbench.report.load import runs_table
-    from workbench.store.run_store import RunStore
-
-    terms, run = _terms(license, language), runs_table.find_run(RunStore.existing(runs), word)
-    emit("\n".join(map(str, model_folders.write(run, out, terms))), False, kept=True)
-
-
-def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:
+def _export_babylm(experiment: str, runs: Path | str, out: Path, verify: bool) -> None:
     """Write the folder for BabyLM's evaluation pipeline, and print its scores."""
     writable(out.parent, "--babylm")
     from workbench.cli import terminal
     from workbench.execution import babylm_export
     from workbench.report import find_record
-    from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
     rows = babylm_export.export(store, find_record(store, experiment), out, verify)

@@ -5,35 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from workbench.cli.command import AsJson, completion, emit, number_option, typed_path
 from workbench.cli.read import RUN, Runs
 from workbench.errors import InputError, plural
+from workbench.execution.study_options import names_of
+from workbench.options import Chosen
 from workbench.progress import say
+from workbench.store import cache, moving, tending
+from workbench.store.atomic import cache_path
+from workbench.store.run_store import REMOVED, RunDir, RunStore, of_each
 
-if TYPE_CHECKING:
-    from workbench.store.run_store import RunDir, RunStore
-
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="RUN", help="Names of runs, or parts that no other run has.", autocompletion=completion("runs")
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(metavar="CONDITION", help="Only runs that meet this condition, as state=failed; repeatable."),
-]
-Study = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Only runs of this study, a record or its experiment.",
-                 autocompletion=completion("records")),
-]  # fmt: skip
-Remove = Annotated[bool, typer.Option("--remove", help="Remove instead of adding.")]
+Some = Annotated[Chosen, "names runs where study"]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
 
@@ -49,11 +37,7 @@ def note(
 
     `workbench runs`, `status` and reports show notes and tags. A run may be annotated while it is trained.
     """
-    from dataclasses import replace
-
     from workbench.report.load import runs_table
-    from workbench.store import tending
-    from workbench.store.run_store import RunStore
 
     if clear and text is not None:
         raise InputError("a text and --clear contradict each other; keep one")
@@ -74,65 +58,40 @@ def note(
 
 def tag(
     tags: Annotated[str, typer.Argument(metavar="TAG", help="A tag, or several, separated by commas.")],
-    options: Runs,
-    names: Names = None,
-    where: Where = None,
-    study: Study = None,
-    remove: Remove = False,
+    options: Some,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove instead of adding.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Tag runs, by name or condition; `workbench runs --where tags=TAG` lists them."""
-    from workbench.store import tending
-    from workbench.store.run_store import RunStore
-
     named = tending.checked_tags(tags)
-    chosen = _chosen(RunStore.existing(options.runs), names, where, study)
-    if remove:
-        _annotate(chosen, lambda notes: notes.tagged(remove=named), as_json)
-    else:
-        _annotate(chosen, lambda notes: notes.tagged(add=named), as_json)
+    change = {"remove" if remove else "add": named}
+    _annotate(options, lambda notes: notes.tagged(**change), as_json)
 
 
 def archive(
-    options: Runs,
-    names: Names = None,
-    where: Where = None,
-    study: Study = None,
+    options: Some,
     remove: Annotated[bool, typer.Option("--remove", help="Take runs out of the archive.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Archive runs: `workbench runs` and `status` leave them out unless --archived is given. Reports are the same."""
-    from dataclasses import replace
-
-    from workbench.store.run_store import RunStore
-
-    chosen = _chosen(RunStore.existing(options.runs), names, where, study)
-    _annotate(chosen, lambda notes: replace(notes, archived=not remove), as_json)
+    _annotate(options, lambda notes: replace(notes, archived=not remove), as_json)
 
 
-def rm(
-    options: Runs,
-    names: Names = None,
-    where: Where = None,
-    study: Study = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+def rm(options: Some, yes: Yes = False, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Move runs to the trash of their store, from where `workbench restore` puts them back.
 
     A run that a process uses, or from which another run starts, is refused. The command that trained a removed run
     trains it again; reports say that it was removed. The exit code is 1 if a run was refused.
     """
-    from workbench.store import tending
-    from workbench.store.run_store import RunStore
-
     store = RunStore.existing(options.runs)
-    chosen = _chosen(store, names, where, study)
+    chosen = _chosen(store, options)
     refused = tending.refusals(store, chosen)
     removed = tending.parents_first([run for run in chosen if run.run_id not in refused])[::-1]
-    studies = _studies(store)
-    rows = [_row(run) | {"listed in": ", ".join(studies.get(run.run_id, ()))} for run in removed]
+    records = store.experiments()
+    rows = []
+    for run in removed:
+        studies = [record.name for record in records if run.run_id in record.run_ids]
+        rows.append(_row(run) | {"listed in": ", ".join(studies)})
     size = tending.amount(sum(row["bytes"] for row in rows))
     if _agreed(rows, f"move {plural(len(rows), 'run')} ({size}) to the trash", yes, dry_run, as_json):
         refused |= tending.each_run(lambda run: tending.remove(store, run), removed)
@@ -149,9 +108,6 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Put removed runs back, delete them for good with --empty, or list the trash."""
-    from workbench.store import tending
-    from workbench.store.run_store import RunStore
-
     if all_ and (names or empty):
         raise InputError("--all puts every run back; leave it out where runs are named, or with --empty")
     store = RunStore.existing(options.runs)
@@ -177,10 +133,7 @@ def restore(
 
 
 def prune(
-    options: Runs,
-    names: Names = None,
-    where: Where = None,
-    study: Study = None,
+    options: Some,
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Delete the checkpoints whole, not only the states of optimizers.")
     ] = False,
@@ -194,41 +147,27 @@ def prune(
     --checkpoints to start from its weights, then needs it to be trained again. Without names, conditions and study, all
     finished runs are pruned.
     """
-    from workbench.store import tending
-    from workbench.store.run_store import RunStore
-
     store = RunStore.existing(options.runs)
-    chosen = _chosen(store, names, where, study, or_all=True)
+    chosen = _chosen(store, options, or_all=True)
     refused = tending.keeps_checkpoints(store, chosen)
     pruned = [run for run in chosen if run.run_id not in refused and tending.prunable(run, checkpoints)]
     rows = []
     for run in pruned:
         sizes = tending.sizes(run.path)
-        freed = sizes["optimizer"] + (sizes["checkpoints"] if checkpoints else 0)
-        rows.append(_row(run) | {"freed": freed})
+        rows.append(_row(run) | {"freed": sizes["optimizer"] + (sizes["checkpoints"] if checkpoints else 0)})
     what = "checkpoints" if checkpoints else "optimizer states"
     size = tending.amount(sum(row["freed"] for row in rows))
     failed: dict[str, str] = {}
     if _agreed(rows, f"delete the {what} of {plural(len(rows), 'run')} ({size}) for good", yes, dry_run, as_json):
         failed = tending.each_run(lambda run: tending.prune(run, checkpoints), pruned)
-    named = {run_id: why for run_id, why in refused.items() if names}  # others were not asked for by name
+    named = {run_id: why for run_id, why in refused.items() if options.names}  # others were not asked for by name
     _end(named | failed, "not pruned")
 
 
-def du(
-    options: Runs,
-    names: Names = None,
-    where: Where = None,
-    study: Study = None,
-    as_json: AsJson = False,
-) -> None:
+def du(options: Some, as_json: AsJson = False) -> None:
     """Print what takes room, in bytes: each run by part, the largest first, and the trash and the cache."""
-    from workbench.store import tending
-    from workbench.store.atomic import cache_path
-    from workbench.store.run_store import REMOVED, RunStore, of_each
-
     store = RunStore.existing(options.runs)
-    chosen = _chosen(store, names, where, study, or_all=True)
+    chosen = _chosen(store, options, or_all=True)
     measured: list[dict[str, Any]] = of_each(lambda run: {"run_id": run.run_id, **tending.sizes(run.path)}, chosen)
     rows = sorted(measured, key=lambda row: -row["bytes"])
     whole = {key: sum(row[key] for row in rows) for key in rows[0] if key != "run_id"} if rows else {"bytes": 0}
@@ -256,9 +195,6 @@ def gc(
 
     Everything in the cache is made again by the command that needs it. `verify` reads all entries, which counts as use.
     """
-    from workbench.store import cache, tending
-    from workbench.store.atomic import cache_path
-
     found = cache.unused(cache_path(), unused)
     rows = [
         {"entry": str(each.entry.relative_to(cache_path())), "why": each.why, "bytes": each.bytes} for each in found
@@ -273,20 +209,12 @@ def gc(
 To = Annotated[
     Path, typer.Option("--to", callback=typed_path, metavar="FOLDER", help="The other store; it is made if need be.")
 ]
-
-
 Studies = Annotated[
     list[str], typer.Argument(metavar="STUDY", help="Records, or experiments.", autocompletion=completion("records"))
 ]
 
 
-def cp(
-    studies: Studies,
-    to: To,
-    options: Runs,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+def cp(studies: Studies, to: To, options: Runs, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Copy studies with their runs into another store; every file is compared with its hash.
 
     Runs that are there already are joined. A command that was stopped goes on where it was. A run that is in use is
@@ -296,12 +224,7 @@ def cp(
 
 
 def mv(
-    studies: Studies,
-    to: To,
-    options: Runs,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    studies: Studies, to: To, options: Runs, yes: Yes = False, dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
     """Move studies with their runs into another store: copy them as cp does, then delete what was copied.
 
@@ -326,8 +249,6 @@ def _transfer(
 ) -> None:
     """Copy or move studies from one store to another, all runs without names."""
     from workbench.report import find_record
-    from workbench.store import moving, tending
-    from workbench.store.run_store import RunStore
 
     one = RunStore.existing(source)
     names = dict.fromkeys(find_record(one, study) for study in studies or ())
@@ -350,13 +271,12 @@ def _transfer(
 # ---- what they share ----
 
 
-def _chosen(
-    store: RunStore, words: Sequence[str] | None, where: Sequence[str] | None, study: str | None, or_all: bool = False
-) -> list[RunDir]:
+def _chosen(store: RunStore, options: Chosen, or_all: bool = False) -> list[RunDir]:
     """Return the runs that are named, of a study, or all, as far as they meet all conditions. Raises InputError."""
     from workbench.report import find_record
     from workbench.report.load import runs_table
 
+    words, where, study = names_of(options.names), names_of(options.where), options.study
     if words and study is not None:
         raise InputError(f"runs are named and --study {study} is given; keep one")
     if not (words or where or study is not None or or_all):
@@ -364,8 +284,7 @@ def _chosen(
     if words:
         runs = list({run.run_id: run for run in (runs_table.find_run(store, word) for word in words)}.values())
     elif study is not None:
-        record = store.experiment(find_record(store, study))
-        listed = set(record.run_ids)
+        listed = set(store.experiment(find_record(store, study)).run_ids)
         runs = [run for run in store.runs() if run.run_id in listed]
     else:
         runs = store.runs()
@@ -375,33 +294,20 @@ def _chosen(
     return runs
 
 
-def _annotate(runs: Sequence[RunDir], change: Any, as_json: bool) -> None:
-    """Change the notes of runs, and print the runs with their tags."""
-    from workbench.store import tending
-
+def _annotate(options: Chosen, change: Any, as_json: bool) -> None:
+    """Change the notes of the chosen runs, and print the runs with their tags."""
     rows: list[dict[str, Any]] = []
 
     def work(run: RunDir) -> None:
         written = tending.annotate(run, change)
         rows.append({"run_id": run.run_id, "tags": ", ".join(written.tags), "archived": written.archived})
 
-    failed = tending.each_run(work, runs)
+    failed = tending.each_run(work, _chosen(RunStore.existing(options.runs), options))
     emit(rows if as_json else _table(rows), as_json, kept=True)
     _end(failed, "not changed")
 
 
-def _studies(store: RunStore) -> dict[str, list[str]]:
-    """Return the names of the records that list each run."""
-    names: dict[str, list[str]] = {}
-    for record in store.experiments():
-        for run_id in record.run_ids:
-            names.setdefault(run_id, []).append(record.name)
-    return names
-
-
 def _row(run: RunDir) -> dict[str, Any]:
-    from workbench.store import tending
-
     return {"run_id": run.run_id, "state": run.state, "bytes": tending.sizes(run.path)["bytes"]}
 
 

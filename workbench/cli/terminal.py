@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import plural
 from workbench.progress import clock, visible
 from workbench.report.formatting import in_units
-from workbench.spec.experiment import EQUAL_WITHIN, question_text
+from workbench.spec.experiment import question_text
 from workbench.spec.host import Host, cores, threads_for_each
 from workbench.spec.parts import CONVENTIONS, TasksSpec
 from workbench.spec.presets import STATED_FLOPS
@@ -42,12 +42,9 @@ def table(rows: Sequence[Row], empty: str = "-") -> str:
 
 
 def plan_json(
-    job: Job,
-    plans: Sequence[Priced],
-    matches: Sequence[Match],
-    text: Mapping[str, Any] | None = None,
+    job: Job, plans: Sequence[Priced], matches: Sequence[Match], text: Mapping[str, Any] | None = None,
     trained: Collection[str] = (),
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Return the plan as a JSON document.
 
     `text` are the facts about the training text, empty if it is not prepared yet; `trained` are the names of the specs
@@ -58,7 +55,7 @@ def plan_json(
     ratio = flops_ratio(plans)
     return {
         "experiment": job.experiment.name, "question": question_text(job.experiment.question, is_equal(ratio)),
-        "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
+        "base": job.base.model_dump(mode="json"), "match": [asdict(match) for match in matches],
         "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
         "text": dict(text or {}),
         "runs": [
@@ -109,13 +106,15 @@ def plan_table(
     parents = len(everything) > len(plans)
     rows = []
     for spec, plan in plans:
-        parts, paid = plan.parameters, {}
+        parts, paid, seen = plan.parameters, {}, {}
+        if plan.words and plan.epochs:
+            seen = {"words": _short(plan.words), "epochs": f"{plan.epochs:.3g}"}
         if parents:
             paid["of parents"] = _short(plan.parent["flops"][stated]) if plan.parent else "-"
         rows.append({
             "objective": spec.objective, **_cell_of(job, spec), "seed": spec.seed,
             "steps": plan.steps if spec.budget.unit != "seconds" else "as time allows",
-            "tokens": _short(plan.tokens), **_seen(plan), f"FLOPs ({stated})": _short(plan.flops[stated]),
+            "tokens": _short(plan.tokens), **seen, f"FLOPs ({stated})": _short(plan.flops[stated]),
             **paid,
             **{name: _short(plan.flops[name]) for name in others},
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
@@ -123,49 +122,42 @@ def plan_table(
             **_memory_of(spec, plan, host),
             "time": clock(seconds[spec.name]),
         })  # fmt: skip
-    base = job.base
     total = sum(seconds.values()) / min(workers, len(everything))
     left = with_parents([(spec, plan) for spec, plan in plans if spec.name not in trained])
     rest = sum(seconds[spec.name] for spec, _ in left) / min(workers, max(1, len(left)))
     count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
+    base, shape = job.base, f"recipe {job.base.recipe}, corpus {', '.join(job.base.data.corpus)}"
+    if job.experiment.scales:
+        shape += ", each scale with its own rows and batch (workbench list scales)"
+    else:
+        shape = f"scale {base.scale}, {shape}, rows of {base.data.length} tokens, {base.batch.size} rows a step"
     lines = [
-        question_text(job.experiment.question, is_equal(ratio)),
-        "",
-        table(rows),
-        "",
-        f"{_rows(job)}, {_rates([spec for spec, _ in plans])}",
-        *text_lines(text or {}),
-        *(match.sentence() for match in matches),
-        *_spending(ratio, stated),
+        question_text(job.experiment.question, is_equal(ratio)), "", table(rows), "",
+        f"{shape}, {_rates([spec for spec, _ in plans])}",
+    ]  # fmt: skip
+    if text:
+        lines.append(f"text: {text['words']:,} words in {text['tokens']:,} tokens; {by_source(text['sources'])}")
+    lines += [match.sentence() for match in matches]
+    if ratio is not None and is_equal(ratio):
+        least = 100 * (ratio - 1) + 0.05
+        lines.append(f"equal compute: the arms' FLOPs ({stated}) differ by less than {least:.1f} %")
+    elif ratio is not None:
+        lines.append(f"not at equal compute: an arm spends up to {ratio:.2f} times the FLOPs of another ({stated})")
+    precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
+    how = f"{host.resolved_device()}, {' or '.join(precisions)}"
+    if host.resolved_device() == "cpu":
+        how += f", {plural(host.threads or cores(), 'thread')}"
+    if host.devices > 1:
+        how += f", {host.devices} devices for each run, without exchanging gradients"
+    at_once = f"{workers} runs at a time" if workers > 1 else "one run at a time"
+    lines += [
         _measured(base.tasks),
-        f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
-        f"{_runs_at_once(workers)})",
+        f"pre-training time for all {count}: about {clock(total)} here ({how}, a few steps timed, {at_once})",
     ]
     if trained:
         ending = f", and the others take about {clock(rest)}" if left else ""
         lines.append(f"{len(trained)} of them {'is' if len(trained) == 1 else 'are'} trained already{ending}")
     return "\n".join(lines)
-
-
-def _rows(job: Job) -> str:
-    """Return scale, recipe, text and rows of a plan; what differs between several scales is in their own table."""
-    base, scales = job.base, job.experiment.scales
-    text = f"recipe {base.recipe}, corpus {', '.join(base.data.corpus)}"
-    if scales:
-        return f"{text}, each scale with its own rows and batch (workbench list scales)"
-    return f"scale {base.scale}, {text}, rows of {base.data.length} tokens, {base.batch.size} rows a step"
-
-
-def _seen(plan: Plan) -> dict[str, str]:
-    """Return the words and epochs that a run sees, or nothing if the words of its text were not counted."""
-    return {"words": _short(plan.words), "epochs": f"{plan.epochs:.3g}"} if plan.words and plan.epochs else {}
-
-
-def text_lines(text: Mapping[str, Any]) -> list[str]:
-    """Return a line on the words of the text and of each of its sources, the largest first; [] for no facts."""
-    if not text:
-        return []
-    return [f"text: {text['words']:,} words in {text['tokens']:,} tokens; {by_source(text['sources'])}"]
 
 
 def _rates(specs: Sequence[RunSpec]) -> str:
@@ -192,29 +184,6 @@ def _measured(spec: TasksSpec) -> str:
         return f"{line}: nothing is fine-tuned"
     which = "each" if tuned.names == spec.names else f"on {', '.join(tuned.names)}"
     return f"{line}: {spec.seeds} fine-tuning seeds {which}"
-
-
-def _spending(ratio: float | None, convention: str) -> list[str]:
-    """Return a line on whether all arms spend the same; [] if that is not known."""
-    if ratio is None:
-        return []
-    if ratio > 1 + EQUAL_WITHIN:
-        return [f"not at equal compute: an arm spends up to {ratio:.2f} times the FLOPs of another ({convention})"]
-    return [f"equal compute: the arms' FLOPs ({convention}) differ by less than {100 * (ratio - 1) + 0.05:.1f} %"]
-
-
-def _how(host: Host, plans: Sequence[Priced]) -> str:
-    """Return device, precision and threads with which the runs will be computed."""
-    precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
-    device = host.resolved_device()
-    threads = f", {plural(host.threads or cores(), 'thread')}" if device == "cpu" else ""
-    shared = f", {host.devices} devices for each run, without exchanging gradients" if host.devices > 1 else ""
-    return f"{device}, {' or '.join(precisions)}{threads}{shared}"
-
-
-def _runs_at_once(workers: int) -> str:
-    """Return the number of runs at a time, in words."""
-    return f"{workers} runs at a time" if workers > 1 else "one run at a time"
 
 
 SHOWN = ("lr", "layer_decay", "weight_decay", "epochs", "batch", "dropout")  # printed settings of a fine-tuning
@@ -353,15 +322,11 @@ def _moved(designs: Sequence[Design]) -> list[str]:
 def _row(design: Design, convention: str) -> dict[str, Any]:
     row = {
         "seeds": design.seeds, f"FLOPs ({convention})": f"{design.flops:.3g}", "time": clock(design.seconds),
-        "gap": _points(design.gap),
+        "gap": "none" if design.gap is None else f"{design.gap:.2f}",
     }  # fmt: skip
     if design.added_gap is None or design.mean_seeds is None or design.mean_seconds is None:
         return row | dict.fromkeys(("gap, auto", "mean seeds", "mean time", "mean seeds if equal"), "-")
     return row | {
-        "gap, auto": _points(design.added_gap), "mean seeds": f"{design.mean_seeds:.1f}",
+        "gap, auto": f"{design.added_gap:.2f}", "mean seeds": f"{design.mean_seeds:.1f}",
         "mean time": clock(design.mean_seconds), "mean seeds if equal": f"{design.idle_seeds:.1f}",
     }  # fmt: skip
-
-
-def _points(value: float | None) -> str:
-    return "none" if value is None else f"{value:.2f}"

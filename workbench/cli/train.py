@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +10,7 @@ import typer
 
 from workbench.cli.command import AsJson, DryRun, emit
 from workbench.errors import InputError
-from workbench.execution.study_options import (
-    base_spec,
-    host_of,
-    placed,
-    scores_of_encoders,
-    study_of,
-    writable,
-)
+from workbench.execution.study_options import base_spec, host_of, placed, scores_of_encoders, study_of, writable
 from workbench.options import EvaluateOptions, RunOptions, StudyOptions, SubmitOptions, SweepOptions
 from workbench.process import FOR_TEXT, check_address_space, end_with_parent
 from workbench.progress import say
@@ -26,7 +18,7 @@ from workbench.spec.host import Host
 
 if TYPE_CHECKING:
     from workbench.execution.sequential_seeds import Limit
-    from workbench.execution.study import Job, Priced
+    from workbench.execution.study import Job
 
 
 def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
@@ -35,14 +27,7 @@ def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -
     All runs get the same FLOPs: a --budget in steps or tokens (such as the default of scale small) is the budget of
     the first objective, and every other objective gets the same FLOPs, in its own number of steps.
     """
-    host = host_of(options)
-    job, limit, carry_out = study_of(options, own_process=True)
-    if dry_run:
-        _print_plan(job, options, host, as_json, limit)
-        return
-    outcome = carry_out(**placed(options, host))
-    emit(outcome.to_json() if as_json else outcome.summary(), as_json, kept=True)
-    raise typer.Exit(outcome.exit_code)
+    _study(options, dry_run, as_json)
 
 
 def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
@@ -53,6 +38,11 @@ def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = Fal
     tune searches in the same way for the settings of every --objective (its learning rate, and --over), by scores on
     held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
     """
+    _study(options, dry_run, as_json)
+
+
+def _study(options: RunOptions | SweepOptions, dry_run: bool, as_json: bool) -> None:
+    """Carry out a study and print its outcome, or print its plan."""
     host = host_of(options)
     job, limit, carry_out = study_of(options, own_process=True)
     if dry_run:
@@ -66,13 +56,13 @@ def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = Fal
 def _print_plan(job: Job, options: StudyOptions, host: Host, as_json: bool, limit: Limit | None = None) -> None:
     """Print the plan of a job, with all seeds up to a limit, and draw it if there is a folder --out.
 
-    The runs that are trained already are those of the store --runs.
+    The figure has the compute of the arms beside the published scores. Raises InputError if compute is not known yet.
     """
-    runs, out, workers = Path(options.runs), options.out, options.workers
     from workbench.cli import terminal
     from workbench.data.prepare import already
     from workbench.execution import sequential_seeds, study_runner
 
+    workers = options.workers
     study_runner.check(host, job.specs)
     job = sequential_seeds.whole(job, limit, host, workers) if limit else job
     priced, matches = job.priced
@@ -83,33 +73,27 @@ def _print_plan(job: Job, options: StudyOptions, host: Host, as_json: bool, limi
         study_runner.check_losses(job.specs, prepared, host)
     sentence, rows = study_runner.planned_points(job, prepared)
     tuning, fine_tunings = study_runner.planned_tuning(job, prepared, host, workers)
-    trained = study_runner.trained_already(job, prepared, runs)
+    trained = study_runner.trained_already(job, prepared, Path(options.runs))
     if as_json:
         costs = {"points": rows, "fine_tuning": fine_tunings}
         emit(terminal.plan_json(job, priced, matches, text, trained) | costs, as_json)
     else:
         table = terminal.plan_table(job, priced, matches, host, workers, text, trained)
         emit("\n".join([table, *filter(None, (tuning, sentence))]), as_json)
-    if out is not None:
-        say(f"figure: {_draw_plan(job, priced, Path(out))}")
-
-
-def _draw_plan(job: Job, priced: Sequence[Priced], out: Path) -> Path:
-    """Draw the compute of the planned arms beside the published scores, in the folder `out`; return the figure's path.
-
-    Raises InputError if the compute is not known yet.
-    """
+    if options.out is None:
+        return
     from workbench.report import write_plan
     from workbench.report.load.arm_names import arm_names
     from workbench.spec.run_spec import flat
 
+    out = Path(options.out)
     writable(out)
     settings = {spec.name: flat(spec.model_dump()) for spec, _ in priced}
     names = arm_names(job.experiment.axis, [{"run_id": name, "role": "arm"} for name in settings], settings)
     flops = {names[spec.name]: float(plan.flops["paper"]) for spec, plan in priced}
     if not all(flops.values()):
         raise InputError(f"--out {out}: runs with a budget in seconds have no FLOPs yet; give another --budget")
-    return write_plan(flops, out)
+    say(f"figure: {write_plan(flops, out)}")
 
 
 def evaluate(options: EvaluateOptions, as_json: AsJson = False) -> None:
