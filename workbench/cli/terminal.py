@@ -299,7 +299,7 @@ def study_text(
 
 def _kept(one: Known) -> dict[str, Any]:
     return {
-        "measure": one.measure, "tells": one.tells, "gap, 4 seeds": _points(one.gap),
+        "measure": one.measure, "tells": one.tells, "gap, 4 seeds": "none" if one.gap is None else f"{one.gap:.2f}",
         "seeds for 4, 2, 1": ", ".join(str(seeds or "over 1,000") for seeds in one.seeds_for.values()),
         "FLOPs": f"{one.flops:.2g}", "kept study": one.study,
     }  # fmt: skip

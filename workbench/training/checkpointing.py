@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -69,10 +70,9 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
 
 
 def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
-    """Load the newest undamaged checkpoint into model and optimizer, if there is one.
+    """Load the newest undamaged checkpoint into model and optimizer; return its step and its seconds as `load` does.
 
-    Return its step, its seconds of training and of saving, or zeros if there is none. Raises DamagedRun if all
-    checkpoints are damaged, or this one belongs to another run.
+    Returns zeros if there is none. Raises DamagedRun if all are damaged, or this one belongs to another run.
     """
     newest = _newest(run)
     if newest is None:
@@ -158,9 +158,6 @@ def inherit(
 # at a time. Until it has appeared, an interrupted run goes on from the one before it.
 
 
-log = logging.getLogger("workbench")
-
-
 class BackgroundWriter:
     """Work on copies of tensors in a thread, one after another; a context that ends when the last one is done.
 
@@ -197,7 +194,13 @@ class BackgroundWriter:
         """
         self.wait()
         copies = self._copied(tensors)
-        self._pending = self._pool.submit(self._timed, lambda: work(tensors if copies is None else copies))
+
+        def timed() -> None:
+            start = time.thread_time()
+            work(tensors if copies is None else copies)
+            self._work = time.thread_time() - start
+
+        self._pending = self._pool.submit(timed)
         if copies is None:
             self.wait()
         self.stall = time.monotonic() - begun
@@ -221,34 +224,27 @@ class BackgroundWriter:
         finally:
             self._pool.shutdown()
 
-    def _timed(self, work: Callable[[], None]) -> None:
-        """Carry out `work` and keep the processor time that it took."""
-        begun = time.thread_time()
-        work()
-        self._work = time.thread_time() - begun
-
     def _copied(self, tensors: Groups) -> Groups | None:
-        """Return copies of the tensors in main memory, or None if there is not enough."""
+        """Return copies of the tensors in main memory, or None if there is not enough.
+
+        The memory is used again for the next checkpoint, and is pinned for tensors of a GPU.
+        """
         try:
-            return self._copies(tensors)
+            for group, named in tensors.items():
+                kept = self.copies.setdefault(group, {})
+                for name, tensor in named.items():
+                    if name not in kept:
+                        kept[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+                    kept[name].copy_(tensor, non_blocking=True)
+            if self.device.type == "cuda":
+                torch.cuda.current_stream(self.device).synchronize()
+            return {group: {name: self.copies[group][name] for name in named} for group, named in tensors.items()}
         except (RuntimeError, MemoryError) as error:
             if not is_memory(error):
                 raise
         self.copies.clear()
         log.warning("training waits for checkpoints, as there is no memory for a copy of weights and moments")
         return None
-
-    def _copies(self, tensors: Groups) -> Groups:
-        """Return copies in memory that is used again for the next checkpoint, and pinned for tensors of a GPU."""
-        for group, named in tensors.items():
-            kept = self.copies.setdefault(group, {})
-            for name, tensor in named.items():
-                if name not in kept:
-                    kept[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-                kept[name].copy_(tensor, non_blocking=True)
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
-        return {group: {name: self.copies[group][name] for name in named} for group, named in tensors.items()}
 
 
 class CheckpointWriter(BackgroundWriter):
@@ -285,7 +281,7 @@ WAIT = 0.02  # seconds between looks for what another process answers
 Groups = Mapping[str, Mapping[str, Tensor]]
 
 
-class Parts:
+class Parts(AbstractContextManager["Parts"]):
     """The writing of checkpoints by the process `index` of `count`; a context, whose error ends all waiting.
 
     `store` are the keys of this run's processes, and `offsets` say by name where this process's tensors begin in whole
@@ -298,9 +294,6 @@ class Parts:
         self._number = 0
         self._over = threading.Event()
 
-    def __enter__(self) -> Parts:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None:
             self._over.set()
@@ -312,9 +305,8 @@ class Parts:
         self._number += 1
         place = f"draft/{self._number}"
         try:
-            checkpoint.save(
-                folder, step, self._named(tensors), state, owner=owner, beside=self._told, offsets=self.offsets
-            )  # fmt: skip
+            named = self._named(tensors)
+            checkpoint.save(folder, step, named, state, owner=owner, beside=self._told, offsets=self.offsets)
         finally:
             if not self.store.check([place]):  # nothing was written, and the others wait for a folder
                 self.store.set(place, "")
@@ -342,15 +334,16 @@ class Parts:
     def _told(self, draft: Path) -> Callable[[], Files]:
         """Tell the others the folder; return a function that waits for their files, and raises their OSError."""
         self.store.set(f"draft/{self._number}", str(draft.absolute()))
-        return self._files
 
-    def _files(self) -> Files:
-        files: Files = {}
-        for index in range(1, self.count):
-            answer = json.loads(self._awaited(f"part/{self._number}/{index}"))
-            if "error" in answer:
-                raise OSError(*answer["error"])
-            files |= answer["files"]
+        def files() -> Files:
+            files: Files = {}
+            for index in range(1, self.count):
+                answer = json.loads(self._awaited(f"part/{self._number}/{index}"))
+                if "error" in answer:
+                    raise OSError(*answer["error"])
+                files |= answer["files"]
+            return files
+
         return files
 
     def _awaited(self, key: str) -> str:

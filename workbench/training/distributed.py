@@ -54,10 +54,6 @@ class Ranks:
     store: Any = None
     seconds: float = 0.0
 
-    def first_row(self, batch: int) -> int:
-        """Return the first row of a step, of `batch` rows, that this process computes."""
-        return self.index * (batch // self.count)
-
     def parallel(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> nn.Module:
         """Return the model, which, if there are several processes, averages its gradients over them as they appear.
 
@@ -85,22 +81,19 @@ class Ranks:
         dist.all_reduce(summed := torch.from_numpy(numbers).clone(), group=self.control)
         return summed.numpy()
 
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of which each process may hold a part as one; all processes call this at the same time."""
-        if not self.sharded:
-            return tensor
-
-        return whole(tensor)
-
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the whole weights of a sharded model by name on the CPU; {} in processes other than the first.
 
         All processes call this at the same time, the others when GATHER is announced.
         """
-
         if self.index == 0:
             self.announce(GATHER)
-        return gathered(model, keep=self.index == 0)
+        weights = {}
+        for name, weight in model.named_parameters():
+            value = whole(weight.detach())
+            if self.index == 0:
+                weights[name] = value.cpu()
+        return weights
 
     def parts(self, model: nn.Module) -> Parts | None:
         """Return how the processes of a sharded run write checkpoints together; None if the first one writes alone."""
@@ -108,19 +101,28 @@ class Ranks:
             return None
         from workbench.training.checkpointing import Parts
 
-        return Parts(self.store, self.index, self.count, offsets(model), self.seconds)
+        offsets: dict[str, list[int]] = {}  # by name, where this process's part of each weight and its moments begins
+        for name, weight in model.named_parameters():
+            assert isinstance(weight, DTensor)
+            _, start = compute_local_shape_and_global_offset(weight.shape, weight.device_mesh, weight.placements)
+            offsets |= {name: list(start), **{f"{name}.{key}": list(start) for key in MOMENTS}, f"{name}.step": []}
+        return Parts(self.store, self.index, self.count, offsets, self.seconds)
 
     def tensors(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
         """Return weights and moments for a checkpoint, by group and name: those that this process writes.
 
-        If they are sharded, the others write theirs when SAVE is announced, as it is here.
+        If they are sharded, the others write theirs when SAVE is announced, as it is here. What is not split, such as
+        counts of steps, is of the first process alone; parts without rows are left out.
         """
-        if not self.sharded:
-            return tensors_of(model, optimizer)
-
-        if self.index == 0:
+        groups = tensors_of(model, optimizer)
+        if self.sharded and self.index == 0:
             self.announce(SAVE)
-        return parts(model, optimizer)
+        for tensors in groups.values() if self.sharded else ():
+            for name, tensor in list(tensors.items()):
+                tensors[name] = part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+                if not part.numel() or (self.index and not isinstance(tensor, DTensor)):
+                    del tensors[name]
+        return groups
 
     def announce(self, what: int) -> None:
         """Tell the other processes, from process 0, what to do next: STOP, STEP, GATHER or SAVE."""
@@ -188,12 +190,11 @@ def group(store: Any, index: int, count: int, device: str, seconds: float, shard
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
+    patience = timedelta(seconds=seconds)
     with telling_of_loss():
-        dist.init_process_group(
-            backend, store=store, rank=index, world_size=count, timeout=timedelta(seconds=seconds)
-        )  # fmt: skip
+        dist.init_process_group(backend, store=store, rank=index, world_size=count, timeout=patience)
         try:
-            control = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
+            control = dist.new_group(backend="gloo", timeout=patience)
             yield Ranks(index, count, control, sharded, part_of(store, "checkpoints"), seconds)
         finally:
             dist.destroy_process_group()
@@ -222,9 +223,6 @@ def telling_of_loss() -> Iterator[None]:
 # too.
 
 
-Groups = dict[str, dict[str, Tensor]]
-
-
 def split(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
     """Split the weights of process 0, and the moments, which all processes have alike, over the processes in place.
 
@@ -242,9 +240,12 @@ def split(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.devi
     for group in optimizer.param_groups:
         group["params"] = [part_of[id(weight)] for weight in group["params"]]
     for name, weight in before.items():
-        state = optimizer.state.pop(weight, None)
-        if state:
-            optimizer.state[after[name]] = {key: _like(value, after[name]) for key, value in state.items()}
+        if state := optimizer.state.pop(weight, None):
+            own: Any = after[name]
+            for key, moment in state.items():  # counts of steps stay whole
+                if isinstance(moment, Tensor) and moment.shape == own.shape:
+                    state[key] = distribute_tensor(moment.to(own.device), own.device_mesh, own.placements)
+            optimizer.state[own] = state
 
 
 def layers_of(model: nn.Module, device: torch.device) -> list[nn.Module]:
@@ -253,63 +254,15 @@ def layers_of(model: nn.Module, device: torch.device) -> list[nn.Module]:
     Encoders that our own kernels compute, XLNet, and query streams read the weights of layers instead, and ALBERT has
     one layer.
     """
-    encoders = [part for part in model.modules() if isinstance(part, Encoder)]
-    calling = [each for each in encoders if not (each.predicts_by_query or reads_layers(each, device))]
-    stacks = [[part for part in each.model.modules() if isinstance(part, nn.ModuleList)][:1] for each in calling]
-    return list(dict.fromkeys(layer for first in stacks for stack in first if len(stack) > 1 for layer in stack))
-
-
-def reads_layers(encoder: Encoder, device: torch.device) -> bool:
-    """Return whether an encoder computes with the weights of its layers without calling these on this device."""
-    config = getattr(encoder.model, "config", None)
-    kernels = device.type == "cpu" and not encoder.family.source and config is not None and is_known(config)
-    return encoder.family.READS_LAYERS or kernels
-
-
-def _like(moment: Any, weight: Any) -> Any:
-    """Return this process's part of a moment, which is split as its weight is; counts of steps stay whole."""
-    if not isinstance(moment, Tensor) or moment.shape != weight.shape:
-        return moment
-    return distribute_tensor(moment.to(weight.device), weight.device_mesh, weight.placements)
-
-
-def parts(model: nn.Module, optimizer: torch.optim.Optimizer) -> Groups:
-    """Return this process's parts of weights and moments, for a checkpoint.
-
-    What is not split, such as counts of steps, is of the first process alone; parts without rows are left out.
-    """
-    return {
-        group: {
-            name: tensor.to_local() if isinstance(tensor, DTensor) else tensor
-            for name, tensor in tensors.items()
-            if (tensor.to_local().numel() if isinstance(tensor, DTensor) else dist.get_rank() == 0)
-        }
-        for group, tensors in tensors_of(model, optimizer).items()
-    }
-
-
-def offsets(model: nn.Module) -> dict[str, list[int]]:
-    """Return by name the index at which this process's part of each weight, and of its moments, begins."""
-    found: dict[str, list[int]] = {}
-    for name, weight in model.named_parameters():
-        assert isinstance(weight, DTensor)
-        _, start = compute_local_shape_and_global_offset(weight.shape, weight.device_mesh, weight.placements)
-        found[name] = list(start)
-        found |= {f"{name}.{key}": [] if key == "step" else list(start) for key in MOMENTS}
-    return found
-
-
-def gathered(model: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """Return whole weights by name on the CPU; {} unless `keep`.
-
-    All processes must call this at the same time, since each has a part.
-    """
-    weights = {}
-    for name, weight in model.named_parameters():
-        value = whole(weight.detach())
-        if keep:
-            weights[name] = value.cpu()
-    return weights
+    layers: dict[nn.Module, None] = {}
+    for encoder in (part for part in model.modules() if isinstance(part, Encoder)):
+        config = getattr(encoder.model, "config", None)
+        kernels = device.type == "cpu" and not encoder.family.source and config is not None and is_known(config)
+        if encoder.predicts_by_query or encoder.family.READS_LAYERS or kernels:
+            continue
+        for stack in [part for part in encoder.model.modules() if isinstance(part, nn.ModuleList)][:1]:
+            layers |= dict.fromkeys(stack if len(stack) > 1 else ())
+    return list(layers)
 
 
 def whole(tensor: Tensor) -> Tensor:

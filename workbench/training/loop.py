@@ -65,18 +65,10 @@ def plainly(model: nn.Module) -> nn.Module:
 
 
 def train(
-    run: RunDir,
-    spec: RunSpec,
-    plan: Plan,
-    corpus: Corpus,
-    host: Host,
-    guard: Callable[[], None] = lambda: None,
-    progress: Progress | None = None,
-    mirror: Any = None,
-    parent: RunDir | None = None,
-    snapshots: Snapshots | None = None,
-    ranks: Ranks = ALONE,
-) -> nn.Module:
+    run: RunDir, spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, guard: Callable[[], None] = lambda: None,
+    progress: Progress | None = None, mirror: Any = None, parent: RunDir | None = None,
+    snapshots: Snapshots | None = None, ranks: Ranks = ALONE,
+) -> nn.Module:  # fmt: skip
     """Pre-train to the end of the plan and return the model.
 
     Training starts from the newest undamaged checkpoint of the run; if it has none, from the end of `parent`, or from
@@ -93,7 +85,10 @@ def train(
     done, spent, saving = _begin(run, spec, plan, model, optimizer, metrics, parent)
     if snapshots is not None:
         snapshots.begin(done)
-    _check_room(run, done, sum(p.numel() for p in model.parameters()), snapshots)
+    size = sum(p.numel() for p in model.parameters())
+    new = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints that need new disk space
+    kept = snapshots.room(done, size) if snapshots is not None else 0
+    checkpoint.room(run.path, new * 12 * size + kept + 4 * size)  # a checkpoint holds each weight three times in fp32
 
     ranks.share(model, optimizer, done)
     whole = copy.deepcopy(model).cpu() if ranks.sharded else model  # which snapshots and the caller get
@@ -108,8 +103,7 @@ def train(
     ):  # fmt: skip
         for step in range(done + 1, plan.steps + 1):
             ranks.announce(STEP)
-            window.add(step, _rates(optimizer, spec, plan, step), *steps.take(step))
-
+            window.pending.append((step, _rates(optimizer, spec, plan, step), *steps.take(step)))
             last = step == plan.steps or bool(stopped)
             keep = last or due(step, host, time.monotonic() - saved, writer.took)
             point = snapshots is not None and snapshots.due(step)
@@ -126,7 +120,10 @@ def train(
                     progress(step, plan.steps, rows[-1])
             begun = time.monotonic()
             if whole is not model and (point or step == plan.steps):
-                _gather(model, whole, ranks)
+                gathered = ranks.weights(model)
+                with torch.no_grad():
+                    for name, weight in whole.named_parameters():
+                        weight.copy_(gathered[name])
             if snapshots is not None and point:
                 snapshots.keep(whole, step, window.seconds)
                 window.saving += time.monotonic() - begun
@@ -140,14 +137,6 @@ def train(
     if stopped:
         raise Interrupted(stopped[0])
     return whole
-
-
-def _gather(model: nn.Module, whole: nn.Module, ranks: Ranks) -> None:
-    """Copy the weights of a sharded model to a whole one."""
-    weights = ranks.weights(model)
-    with torch.no_grad():
-        for name, weight in whole.named_parameters():
-            weight.copy_(weights[name])
 
 
 def check_losses(spec: RunSpec, corpus: Corpus, host: Host, in_parts: bool) -> None:
@@ -250,19 +239,10 @@ def _begin(
     return done, spent, saving
 
 
-def _check_room(run: RunDir, done: int, size: int, snapshots: Snapshots | None) -> None:
-    """Raise OSError if the disk has no room for what training a model of `size` weights writes.
-
-    This is checkpoints, which hold each weight three times in fp32, snapshots, and the weights that are exported.
-    """
-    new = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints that need new disk space
-    kept = snapshots.room(done, size) if snapshots is not None else 0
-    checkpoint.room(run.path, new * 12 * size + kept + 4 * size)
-
-
 class Window:
     """The steps since metrics were last written, whose values stay on the device until `rows` is called.
 
+    `pending` has of each step its learning rates, its losses and metrics by name, and their values (n,) in that order.
     `seconds` is the time of training so far, which includes `saving`, the time spent on checkpoints.
     """
 
@@ -270,10 +250,6 @@ class Window:
         self.spec, self.plan, self.tokens = spec, plan, spec.batch.size * spec.data.length
         self.pending: list[tuple[int, dict[str, float], Sums, Tensor]] = []
         self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
-
-    def add(self, step: int, rates: dict[str, float], sums: Sums, numbers: Tensor) -> None:
-        """Add a step with its learning rates, its losses and metrics by name, and their values (n,) in that order."""
-        self.pending.append((step, rates, sums, numbers))
 
     def rows(self, device: torch.device) -> list[dict[str, Any]]:
         """Return one row of metrics for each step of the window, and remove these steps from it."""
@@ -285,9 +261,10 @@ class Window:
         for (step, rates, sums, _), line in zip(self.pending, numbers, strict=True):
             self.seconds += each
             values = dict(zip(["gradient_norm", *sums.values], line, strict=False))
-            flat = line[1 + len(sums.values) :]
-            ratios = {name: hits / among if among else None for name, hits, among in zip(
-                sums.ratios, flat[::2], flat[1::2], strict=True)}  # fmt: skip
+            ratios, parts = {}, iter(line[1 + len(sums.values) :])
+            for name in sums.ratios:
+                hits, among = next(parts), next(parts)
+                ratios[name] = hits / among if among else None
             rows.append({
                 **spent_by(self.plan, self.spec, step), "seconds": self.seconds, **rates, **values, **ratios,
                 "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -106,7 +107,9 @@ def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.Optimizer:
     if spec.kind == "lamb":
         return Together(lamb(rows, spec))
     hidden, rest = ([row for row in rows if (row["rule"] == "muon") is chosen] for chosen in (True, False))
-    return Together(muon(hidden, spec), _fused(rest, spec))
+    # Updates are scaled by 0.2 sqrt(max(rows, columns)), with which learning rate and weight decay of AdamW apply (Liu
+    # et al. 2025, "Muon is scalable for LLM training", section 2.2). Momentum is 0.95 with Nesterov's step as in torch.
+    return Together(torch.optim.Muon(hidden, lr=spec.lr, adjust_lr_fn="match_rms_adamw"), _fused(rest, spec))
 
 
 def generator_alone(model: nn.Module) -> set[int]:
@@ -182,10 +185,8 @@ class Together(torch.optim.Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})
         for part in parts:
             part.state = self.state
-        own_groups, part_groups = self.param_groups, [group for part in parts for group in part.param_groups]
-        assert all(
-            one is other for one, other in zip(own_groups, part_groups, strict=True)
-        )  # so that rates reach the parts
+        groups = [group for part in parts for group in part.param_groups]
+        assert all(map(operator.is_, self.param_groups, groups)), "rates would not reach the parts"
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -209,15 +210,6 @@ def matrices(model: nn.Module) -> set[int]:
     tables = {id(p) for part in model.modules() if isinstance(part, nn.Embedding) for p in part.parameters()}
     named = ((name, p) for name, p in model.named_parameters() if p.ndim == 2 and min(p.shape) > 1)
     return {id(p) for name, p in named if not name.endswith("_bias") and id(p) not in tables}
-
-
-def muon(rows: list[dict[str, Any]], spec: OptimSpec) -> torch.optim.Optimizer:
-    """Return Muon over parameter groups of matrices.
-
-    Updates are scaled by 0.2 sqrt(max(rows, columns)), with which learning rate and weight decay of AdamW apply (Liu et
-    al. 2025, "Muon is scalable for LLM training", section 2.2). Momentum is 0.95 with Nesterov's step, as in torch.
-    """
-    return torch.optim.Muon(rows, lr=spec.lr, adjust_lr_fn="match_rms_adamw")
 
 
 def lamb(rows: list[dict[str, Any]], spec: OptimSpec) -> torch.optim.Optimizer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from workbench import objectives
 from workbench.errors import DamagedRun, InputError
 from workbench.models.flops import Flops, number
 from workbench.spec.experiment import blaming
-from workbench.spec.parts import CONVENTIONS, Convention, OptimSpec, ScheduleSpec
+from workbench.spec.parts import CONVENTIONS, Convention, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import Plan as Plan
 from workbench.spec.stages import ResolvedSpec
@@ -79,7 +78,11 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
     the parent's spending is computed here. Raises InputError if the budget is too small for one step, the warm-up
     longer than the run, or a package for `optim.kind` missing.
     """
-    _check_installed(spec.optim)
+    if spec.optim.kind == "lamb" and importlib.util.find_spec("pytorch_optimizer") is None:
+        raise InputError(
+            "optim.kind=lamb needs the package pytorch-optimizer, which is not installed: pip install "
+            "'encoder-workbench[lamb]', or choose optim.kind=adamw or muon"
+        )
     row: Flops = objectives.cost(spec)
     per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
     origin = spec.parent()
@@ -90,7 +93,13 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
     rows = own * spec.batch.size
     spent: Mapping[str, int | float] = before.flops if before is not None else dict.fromkeys(CONVENTIONS, 0)
     tokens = rows * spec.data.length + (before.tokens if before is not None else 0)
-    words = _words(spec, tokens, before)
+    words, parent = None, None
+    if spec.data.words:  # those of the parent are known from its own rows, which may have another length
+        apart = (before.words, before.tokens) if before is not None and before.words is not None else (0.0, 0)
+        words = apart[0] + words_of_tokens(tokens - apart[1], spec.data)
+    if origin is not None and before is not None:
+        before_steps = _steps_spent(before)
+        parent = {"run_id": origin.name, "steps": before_steps, "tokens": before.tokens, "flops": before.flops}
     _check_continues(spec, origin, first, first + own)
     return Plan(
         steps=first + own,
@@ -104,19 +113,10 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
         memory_bytes=0,
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
         first=first,
-        parent=_origin(origin, before),
+        parent=parent,
         words=words,
         epochs=epochs_of_words(words, spec.data) if words is not None else None,
     )
-
-
-def _words(spec: RunSpec, tokens: int, before: Plan | None) -> float | None:
-    """Return the words in this number of tokens, of which the parent's are `before`; None if they were not counted."""
-    if not spec.data.words:
-        return None
-    if before is None or before.words is None:
-        return words_of_tokens(tokens, spec.data)
-    return before.words + words_of_tokens(tokens - before.tokens, spec.data)
 
 
 def _check_continues(spec: RunSpec, origin: RunSpec | None, first: int, steps: int) -> None:
@@ -160,15 +160,6 @@ def price(base: RunSpec, word: str) -> Plan:
     return plan(objectives.with_options(base.replace(objective=name, source=source)))
 
 
-def _check_installed(optim: OptimSpec) -> None:
-    """Raise InputError if the update rule is from a package that is not installed."""
-    if optim.kind == "lamb" and importlib.util.find_spec("pytorch_optimizer") is None:
-        raise InputError(
-            "optim.kind=lamb needs the package pytorch-optimizer, which is not installed: pip install "
-            "'encoder-workbench[lamb]', or choose optim.kind=adamw or muon"
-        )
-
-
 def warmup_steps(schedule: ScheduleSpec, steps: int) -> int:
     """Return the number of warm-up steps; by default the paper's 10,000, but at most a tenth of the run.
 
@@ -191,9 +182,20 @@ def count_parameters(spec: RunSpec) -> dict[str, int]:
 
     Shared parameters count in the first part that has them: encoder, then generator, then heads.
     """
+    from workbench.models import published_pair
+
     key = _sizes(spec)
     if key not in _counted:
-        _counted[key] = _count(spec)
+        objective = outline(spec)
+        if spec.pair is not None:
+            published_pair.check_objective(objective, spec)
+        seen: set[int] = set()
+        parts: dict[str, int] = {}
+        for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:
+            fresh = {id(p): p.numel() for p in getattr(objective, name).parameters() if id(p) not in seen}
+            seen |= fresh.keys()
+            parts[name] = sum(fresh.values())
+        _counted[key] = parts | {"total": sum(p.numel() for p in objective.parameters())}
     return dict(_counted[key])
 
 
@@ -215,52 +217,27 @@ def _sizes(spec: RunSpec) -> str:
     return digest([*rest, *(part.model_dump(mode="json", exclude=no_sizes) for part in parts)])
 
 
-def _count(spec: RunSpec) -> dict[str, int]:
-    """Return what `count_parameters` returns, by building the model on the meta device."""
-    from workbench.models import published_pair
-
-    objective = outline(spec)
-    if spec.pair is not None:
-        published_pair.check_objective(objective, spec)
-    seen: set[int] = set()
-    parts: dict[str, int] = {}
-    for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:
-        fresh = {id(p): p.numel() for p in getattr(objective, name).parameters() if id(p) not in seen}
-        seen |= fresh.keys()
-        parts[name] = sum(fresh.values())
-    parts["total"] = sum(p.numel() for p in objective.parameters())
-    return parts
-
-
 def outline(spec: RunSpec) -> nn.Module:
     """Return the objective of a run on the meta device, where its weights have shapes and no values.
 
     Raises InputError if an objective that is not part of the package cannot be built.
     """
     import torch
+    from torch.overrides import TorchFunctionMode
 
     from workbench.models.encoder import build_encoder
 
-    reported = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
-    with torch.device("meta"), _undrawn(), reported:
-        return objectives.build(spec, build_encoder(spec))
-
-
-def _undrawn() -> AbstractContextManager[Any]:
-    """Return a context in which no random initial weights are drawn.
-
-    Tensors on the meta device have no values, but drawing them would import torch's compiler, which takes longer than
-    everything else here.
-    """
-    from torch.overrides import TorchFunctionMode
-
     class Undrawn(TorchFunctionMode):
+        """No random weights are drawn: they have no values, and drawing them would import torch's slow compiler."""
+
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if getattr(func, "__name__", "") in ("normal_", "uniform_"):
                 return args[0] if args else kwargs["tensor"]
             return func(*args, **(kwargs or {}))
 
-    return Undrawn()
+    reported = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
+    with torch.device("meta"), Undrawn(), reported:
+        return objectives.build(spec, build_encoder(spec))
 
 
 def spent_by(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
@@ -272,13 +249,6 @@ def spent_by(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
         "tokens": before["tokens"] + own * spec.batch.size * spec.data.length,
         "flops": {name: before["flops"][name] + own * cost for name, cost in plan.flops_per_step.items()},
     }
-
-
-def _origin(spec: ResolvedSpec | None, before: Plan | None) -> dict[str, Any] | None:
-    """Return the field `parent` of a plan, for the parent's spec and plan; None if there is no parent."""
-    if spec is None or before is None:
-        return None
-    return {"run_id": spec.name, "steps": _steps_spent(before), "tokens": before.tokens, "flops": before.flops}
 
 
 def _steps_spent(plan: Plan) -> int:
@@ -310,10 +280,7 @@ def amount_in(unit: str, spec: RunSpec, tokens: int, flops: Mapping[Any, int | f
 
 
 def _steps(
-    spec: RunSpec,
-    per_step: Mapping[Convention, int | Fraction],
-    seconds_per_step: float | None,
-    before: Plan | None,
+    spec: RunSpec, per_step: Mapping[Convention, int | Fraction], seconds_per_step: float | None, before: Plan | None
 ) -> int:
     """Return the number of steps that the run's budget allows after its parent's part.
 
@@ -355,12 +322,9 @@ def memory(
     rows, length = at_once or spec.batch.size // devices, spec.data.length
     each = 16 / devices + 8 if shard else 16
 
-    def layer_bytes(width: int, layers: int, heads: int) -> int:
-        return rows * length * layers * (34 * width + 5 * heads * length) * 2
-
-    main, small = spec.encoder, spec.generator_encoder
-    activations = layer_bytes(main.hidden, main.layers, main.head_count)
-    if parameters.get("generator"):
-        activations += layer_bytes(small.hidden, small.layers, small.head_count)
-    logits = rows * spec.picks * main.vocab * 4 * 3
+    activations = 0
+    for encoder in [spec.encoder, *([spec.generator_encoder] if parameters.get("generator") else [])]:
+        of_token = 34 * encoder.hidden + 5 * encoder.head_count * length
+        activations += rows * length * encoder.layers * of_token * 2
+    logits = rows * spec.picks * spec.encoder.vocab * 4 * 3
     return round(each * parameters["total"]) + activations + logits

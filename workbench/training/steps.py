@@ -29,7 +29,7 @@ from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Ratio, StepLoss
-from workbench.training.distributed import ALONE, Ranks
+from workbench.training.distributed import ALONE, Ranks, whole
 
 log = logging.getLogger("workbench")
 Autocast = AbstractContextManager[Any]
@@ -51,7 +51,12 @@ class Steps:
         self.spec, self.corpus, self.device, self.autocast, self.optimizer = spec, corpus, device, autocast, optimizer
         self.ranks = ranks
         if host.compile and device.type == "cuda":
-            add_in_one_order()
+            # Else compiled code adds the gradients of a table's rows in another order in a resumed run. torch warns of
+            # operations without a fixed order, such as additions at picked positions, which are distinct here.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as torch's documentation says
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+            warnings.filterwarnings("ignore", ".*deterministic", UserWarning)
         if ranks.count > 1:
             set_aside_unused(model, corpus.batch(0, 1, device), autocast)
         self.hollow = Hollow(model)
@@ -92,19 +97,16 @@ class Steps:
             except (RuntimeError, MemoryError) as error:
                 if self.micro == 1 or self.ranks.count > 1 or not is_memory(error):
                     raise
-            self._halve(step)  # outside the handler, since the traceback refers to the tensors that filled the memory
+            # Outside the handler, since the traceback refers to the tensors that filled the memory.
+            smaller = next(rows for rows in range(self.micro // 2, 0, -1) if self.spec.batch.size % rows == 0)
+            log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, self.micro, smaller)
+            self.micro = smaller
+            self.forward.zero_grad(set_to_none=True)
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
         numbers = sums.stacked(self._update())
         self.ranks.add(numbers[1:])  # the norm is that of the averaged gradients already
         return sums, numbers
-
-    def _halve(self, step: int) -> None:
-        """Compute fewer rows at once from this step on, and free the memory of what was computed of it."""
-        smaller = next(rows for rows in range(self.micro // 2, 0, -1) if self.spec.batch.size % rows == 0)
-        log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, self.micro, smaller)
-        self.micro = smaller
-        self.forward.zero_grad(set_to_none=True)
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
         """Take a step with all of its rows at once."""
@@ -118,7 +120,7 @@ class Steps:
 
     def _update(self) -> Tensor:
         """Change the weights by their gradients, clear these, and return their norm ()."""
-        norm = self.ranks.whole(total_norm(self.parameters))
+        norm = whole(total_norm(self.parameters))
         self.optimizer.grad_scale = clipping(norm, self.spec.optim.clip)  # type: ignore[attr-defined]
         torch.maximum(self.bad, (~torch.isfinite(norm)).float(), out=self.bad)
         self.optimizer.step()
@@ -137,18 +139,6 @@ def is_recordable(spec: RunSpec, host: Host) -> bool:
     return on_one_gpu and not host.plain and same_each_time
 
 
-def add_in_one_order() -> None:
-    """Have compiled code on a GPU add the gradients of a table's rows in the same order each time, in this process.
-
-    Otherwise a resumed run would differ from an uninterrupted one. torch warns of operations without such an order,
-    such as additions at picked positions; as picks are distinct, these have one number to add at each place.
-    """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for matrix products, as torch's documentation says
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    warnings.filterwarnings("ignore", ".*deterministic", UserWarning)
-
-
 def gradients(
     forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
     ranks: Ranks = ALONE, hollow: Hollow | None = None,
@@ -160,14 +150,15 @@ def gradients(
     of processes, which turns this average into the sum. Means are over the whole step: their denominators are added up
     over micro-batches and processes before the first backward pass.
     """
-    sums, rows, first = Sums(micro), spec.batch.size // ranks.count, ranks.first_row(spec.batch.size)
+    sums, rows = Sums(micro), spec.batch.size // ranks.count
+    first = ranks.index * rows
     denominators, expected, counted = None, None, []
     if micro < rows:
         expected = _denominators(forward, corpus, spec, step, micro, device, autocast, ranks, hollow)
         ranks.add(denominators := expected.clone())
     for start in range(first, first + rows, micro):
         batch = _batch(corpus, spec, step, start, micro, device)
-        with without_gradient_sync(forward, ranks) if start + micro < first + rows else contextlib.nullcontext():
+        with without_gradient_sync(forward, ranks) if start + micro < first + rows else nullcontext():
             with autocast:
                 loss: StepLoss = forward(batch)
             loss.check_names("the objective")
@@ -199,7 +190,8 @@ def _denominators(
     Those that depend on weights, such as the number of tokens that a generator replaced, take a forward pass of each
     micro-batch, with the random numbers of the pass that follows.
     """
-    rows, first = spec.batch.size // ranks.count, ranks.first_row(spec.batch.size)
+    rows = spec.batch.size // ranks.count
+    first = ranks.index * rows
     of_rows = hollow.denominators(_batch(corpus, spec, step, first, rows, device)) if hollow is not None else None
     if of_rows is not None:
         return of_rows
@@ -222,21 +214,17 @@ def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None
         weight.requires_grad_(gradient is not None)
 
 
-def without_gradient_sync(forward: nn.Module, ranks: Ranks) -> AbstractContextManager[None]:
-    """Return a context in which gradients are added up in this process, without exchanging them with others."""
-    if ranks.count == 1:
-        return contextlib.nullcontext()
-    return _unsynchronised(forward) if ranks.sharded else forward.no_sync()  # type: ignore[operator]
-
-
 @contextlib.contextmanager
-def _unsynchronised(forward: Any) -> Iterator[None]:
-    """Have a sharded model keep whole gradients in the block, as `no_sync` of DistributedDataParallel does."""
-    forward.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        forward.set_requires_gradient_sync(True)
+def without_gradient_sync(forward: Any, ranks: Ranks) -> Iterator[None]:
+    """Add gradients up in this process in the block, without exchanging them with others."""
+    with forward.no_sync() if ranks.count > 1 and not ranks.sharded else nullcontext():
+        if ranks.sharded:
+            forward.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            if ranks.sharded:
+                forward.set_requires_gradient_sync(True)
 
 
 def _batch(corpus: Corpus, spec: RunSpec, step: int, start: int, micro: int, device: torch.device) -> Batch:
@@ -290,9 +278,6 @@ class Sums:
 # of its micro-batches only if each of these divides by the denominators of the whole step. Nearly always they follow
 # from the rows alone, as the number of picked tokens does, and are computed without any encoder (`Hollow`); what
 # depends on weights, such as the number of tokens that a generator replaced, takes a forward pass of each micro-batch.
-
-
-log = logging.getLogger("workbench")
 
 
 class Hollow:
@@ -359,18 +344,13 @@ class _Shapes(TorchDispatchMode):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             raise NotImplementedError("a tensor is changed in place by one that depends on weights")
-        key = (func, *kwargs, *map(_facts, leaves))
+        key = (func, *kwargs)  # and all that the shape of the result may depend on
+        for each in leaves:
+            key += (each.shape, each.stride(), each.dtype) if isinstance(each, Tensor) else (type(each), each)
         if key not in self.known:
             args, kwargs = tree_map_only(Tensor, lambda each: each.to("meta"), (args, kwargs))
             self.known[key] = func(*args, **kwargs)
         return tree_map_only(Tensor, Tensor.detach, self.known[key])  # autograd takes the same tensor only once
-
-
-def _facts(argument: Any) -> tuple[Any, ...]:
-    """Return what the shape of an operation's result may depend on."""
-    if isinstance(argument, Tensor):
-        return argument.shape, argument.stride(), argument.dtype
-    return type(argument), argument
 
 
 # ----------------------------------------
@@ -380,7 +360,6 @@ def _facts(argument: Any) -> tuple[Any, ...]:
 # Python takes many times longer than computing them. The kernels are the same either way.
 
 
-log = logging.getLogger("workbench")
 # Steps that are launched kernel by kernel before one is recorded. In these, autograd and the optimizer allocate what
 # they keep, and code is compiled, which cannot be done while a step is recorded.
 RECORDED_AFTER = 3
