@@ -26,6 +26,7 @@ from workbench.encoders.electra import hugging_face
 from workbench.models import corruption, generators
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.sentence_scores import Sentences
 from workbench.rng import row_keys
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -298,3 +299,10 @@ def counts_of(metrics: dict[str, Any], names: Iterable[str]) -> dict[str, tuple[
 
 LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)  # a row of two tokens has nothing to pick
 ROWS = pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
+
+
+def score(model: Any, ids: Tensor, attention: Tensor | None = None, way: str = "") -> Tensor:
+    """Return the scores (B,) of ids (B, L) by one of the ways of an objective, its default unless one is named."""
+    ways = model.scorers()
+    scores: Tensor = ways[way or next(iter(ways))](Sentences(ids, attention, torch.zeros_like(ids)))
+    return scores

@@ -22,7 +22,7 @@ from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.tensors import Batch, Mean, StepLoss
 from workbench.training import steps
-from workbench.training.distributed import ALONE, Ranks, telling_of_loss
+from workbench.training.distributed import Ranks, telling_of_loss
 
 UNEVEN = ("bert", "albert", "causal-lm", "a user's means")  # their rows differ in how many tokens they score
 
@@ -152,12 +152,6 @@ class Rows:
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
         return Batch(torch.ones(rows, 4, dtype=torch.int64), row_keys(0, torch.arange(rows)))
-
-
-def test_each_process_has_its_own_rows_and_they_are_the_whole_batch() -> None:
-    first = [Ranks(index, 4).first_row(32) for index in range(4)]
-    assert first == [0, 8, 16, 24]
-    assert ALONE.first_row(32) == 0
 
 
 def test_parts_must_be_equal() -> None:

@@ -117,15 +117,9 @@ def linear_gelu_backward(x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor)
 
 
 def linear_norm(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    residual: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    eps: float,
+    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float,
     drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return `portable.residual_norm` for the branch x (N, any width) @ weight.T."""
     if tiled(x, *x.shape, len(weight)):
         return compiled.linear_norm(x, weight, bias, residual, norm_weight, norm_bias, eps, drop)
@@ -135,15 +129,9 @@ def linear_norm(
 
 
 def linear_norm_backward(
-    x: Tensor,
-    weight: Tensor,
-    extra_grad: Tensor,
-    added: Tensor,
-    means: Tensor,
-    rstds: Tensor,
-    norm_weight: Tensor,
+    x: Tensor, weight: Tensor, extra_grad: Tensor, added: Tensor, means: Tensor, rstds: Tensor, norm_weight: Tensor,
     drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return `portable.residual_norm_backward` for the gradient x (N, any width) @ weight."""
     if tiled(x, *x.shape, weight.shape[1]):
         return compiled.linear_norm_backward(x, weight, extra_grad, added, means, rstds, norm_weight, drop)

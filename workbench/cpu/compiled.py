@@ -13,6 +13,7 @@ threads of torch's own OpenMP library, which torch has loaded.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -41,11 +42,20 @@ log = logging.getLogger("workbench")
 HERE = Path(__file__).parent
 SOURCES = tuple(HERE / f"{name}.c" for name in ("kernels", "tiles", "products", "layers"))  # the first includes all
 HEADERS = (HERE / "kernels.h", HERE / "tiles.h")
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+FLAGS: tuple[str, ...] = (
+    "-std=gnu11",
+    "-O3",
+    "-march=native",
+    "-fPIC",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
+if platform.machine() in ("x86_64", "AMD64"):
+    FLAGS = (*FLAGS, "-mprefer-vector-width=512")
 PRODUCTS = ("", "tiles", "avx512")  # by the value of `products` in products.c
 LIBRARY = "kernels.so"
 SETTING = "WORKBENCH_CPU_KERNELS"  # environment variable
-WIDE = "-mprefer-vector-width=512"
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)  # errors of a cache in which this user cannot write
 # What compilers and linkers print, with LC_ALL=C, if a file of theirs cannot be written.
 UNWRITTEN = {os.strerror(code): code for code in (*FULL, *FAILING)} | {
@@ -163,7 +173,7 @@ def _folder(flags: tuple[str, ...]) -> Path:
     SubprocessError if there is none.
     """
     texts = [path.read_text() for path in SOURCES + HEADERS]
-    base = hashlib.sha256("\0".join([*texts, *_flags(), *flags, _cpu()]).encode()).hexdigest()[:16]
+    base = hashlib.sha256("\0".join([*texts, *FLAGS, *flags, _cpu()]).encode()).hexdigest()[:16]
     root = cache_path() / "kernels"
     try:
         version = _run(*_compiler(), "--version")
@@ -179,16 +189,11 @@ def _compiler() -> list[str]:
     return shlex.split(os.environ.get("CC") or "cc")
 
 
-def _flags() -> tuple[str, ...]:
-    return (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
-
-
 def _cpu() -> str:
     """Return the machine type and the CPU flags of this machine, on which the result of `-march=native` depends."""
-    try:
+    lines = list[str]()
+    with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return f"{platform.machine()} {flags}"
 
@@ -231,7 +236,7 @@ def _compile(folder: Path, flags: tuple[str, ...]) -> None:
     compiled = folder / "kernels.o"
     own = {"LC_ALL": "C", "TMPDIR": str(folder)}
     try:
-        _run(*_compiler(), *_flags(), *flags, "-c", str(SOURCES[0]), "-o", str(compiled), **own)
+        _run(*_compiler(), *FLAGS, *flags, "-c", str(SOURCES[0]), "-o", str(compiled), **own)
         _run(*_compiler(), "-shared", str(compiled), "-o", str(folder / LIBRARY), "-lm", **own)
     except subprocess.CalledProcessError as error:
         code = next((code for text, code in UNWRITTEN.items() if text in error.stderr), None)
@@ -332,14 +337,9 @@ def residual_norm(
 
 
 def residual_norm_backward(
-    grad: Tensor,
-    extra_grad: Tensor | None,
-    added: Tensor,
-    means: Tensor,
-    rstds: Tensor,
-    norm_weight: Tensor,
+    grad: Tensor, extra_grad: Tensor | None, added: Tensor, means: Tensor, rstds: Tensor, norm_weight: Tensor,
     drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute `portable.residual_norm_backward` in one pass over memory."""
     rows, width = grad.shape
     d_added, sums = torch.empty_like(grad), _sums(3, width)
@@ -409,15 +409,9 @@ def linear_gelu_backward(x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor)
 
 
 def linear_norm(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    residual: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    eps: float,
+    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float,
     drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute `workbench.cpu.linear_norm` in one kernel."""
     added, out = torch.empty_like(residual), torch.empty_like(residual)
     means, rstds = bias.new_empty(len(x)), bias.new_empty(len(x))
@@ -427,15 +421,9 @@ def linear_norm(
 
 
 def linear_norm_backward(
-    x: Tensor,
-    weight: Tensor,
-    extra_grad: Tensor,
-    added: Tensor,
-    means: Tensor,
-    rstds: Tensor,
-    norm_weight: Tensor,
+    x: Tensor, weight: Tensor, extra_grad: Tensor, added: Tensor, means: Tensor, rstds: Tensor, norm_weight: Tensor,
     drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute `workbench.cpu.linear_norm_backward` in one kernel."""
     d_added, sums = torch.empty_like(added), _sums(3, added.shape[1])
     d_branch = torch.empty_like(added) if drop.rate else d_added

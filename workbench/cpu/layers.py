@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
@@ -61,55 +61,25 @@ def rates_of(model: Any) -> Rates:
     return Rates(hidden, probabilities, hidden, 0.0 if config.model_type == "albert" else hidden)
 
 
-def projection_of(model: Any) -> nn.Linear | None:
-    """Return the linear layer from the width of the embeddings to that of the layers, or None if there is none."""
-    albert = model.config.model_type == "albert"
-    found: nn.Linear | None = (
-        model.encoder.embedding_hidden_mapping_in if albert else getattr(model, "embeddings_project", None)
-    )
-    return found
-
-
-def position_numbers(model: Any, ids: Tensor) -> Tensor | None:
-    """Return the position (B, L) of each of ids (B, L) in the position table, or None if they are 0, 1, 2 and so on."""
-    if model.config.model_type not in COUNTED:
-        return None
-    padding: int = model.embeddings.padding_idx  # is also the position of padding; the first token has the next one
-    real = ids != padding
-    return real.cumsum(1) * real + padding
-
-
 def layers_of(model: Any) -> list[list[Tensor]]:
     """Return the sixteen parameters of each layer from the first to the last, in the order of `layers.Layers.forward`.
 
     They are weight and bias of query, key, value, attention output, its norm, both feed-forward products and their
     norm. Layers that share their weights are listed once for each time that they are computed.
     """
-    if model.config.model_type != "albert":
-        return [_bert_layer(layer) for layer in model.encoder.layer]
-    config, groups = model.config, model.encoder.albert_layer_groups
-    chosen = [groups[number * len(groups) // config.num_hidden_layers] for number in range(config.num_hidden_layers)]
-    return [_albert_layer(layer) for group in chosen for layer in group.albert_layers]
-
-
-def _bert_layer(layer: Any) -> list[Tensor]:
-    own, output = layer.attention.self, layer.attention.output
-    return _weights(
-        own.query, own.key, own.value, output.dense, output.LayerNorm, layer.intermediate.dense, layer.output.dense,
-        layer.output.LayerNorm,
-    )  # fmt: skip
-
-
-def _albert_layer(layer: Any) -> list[Tensor]:
-    own = layer.attention
-    return _weights(
-        own.query, own.key, own.value, own.dense, own.LayerNorm, layer.ffn, layer.ffn_output,
-        layer.full_layer_layer_norm,
-    )  # fmt: skip
-
-
-def _weights(*parts: Any) -> list[Tensor]:
-    return [tensor for part in parts for tensor in (part.weight, part.bias)]
+    modules: list[tuple[Any, ...]] = []
+    if model.config.model_type == "albert":
+        groups, count = model.encoder.albert_layer_groups, model.config.num_hidden_layers
+        for layer in (each for i in range(count) for each in groups[i * len(groups) // count].albert_layers):
+            own = layer.attention
+            modules.append((own.query, own.key, own.value, own.dense, own.LayerNorm))
+            modules[-1] += (layer.ffn, layer.ffn_output, layer.full_layer_layer_norm)
+    else:
+        for layer in model.encoder.layer:
+            own, output = layer.attention.self, layer.attention.output
+            modules.append((own.query, own.key, own.value, output.dense, output.LayerNorm))
+            modules[-1] += (layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
+    return [[tensor for part in parts for tensor in (part.weight, part.bias)] for parts in modules]
 
 
 # One kernel computes all layers unless some thread would have more than this many times the mean number of sequences.
@@ -223,10 +193,12 @@ def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: 
     """Return the input (B, L, D) of the first layer: the sum of three embeddings after norm, dropout and projection."""
     tables = model.embeddings
     words = F.embedding(ids, tables.word_embeddings.weight, tables.word_embeddings.padding_idx)
-    positions, numbers = tables.position_embeddings, position_numbers(model, ids)
+    positions, albert = tables.position_embeddings, model.config.model_type == "albert"
     places = positions.weight[: ids.shape[1]]
-    if numbers is not None:
-        places = F.embedding(numbers, positions.weight, positions.padding_idx)
+    if model.config.model_type in COUNTED:
+        padding: int = tables.padding_idx  # is also the position of padding; the first token has the next one
+        real = ids != padding
+        places = F.embedding(real.cumsum(1) * real + padding, positions.weight, positions.padding_idx)
     kinds = tables.token_type_embeddings.weight
     added = words + (places + kinds[0]) if segments is None else words + places + F.embedding(segments, kinds)
     norm = tables.LayerNorm
@@ -234,7 +206,7 @@ def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: 
     if drop.rate:
         apply: Any = Dropped.apply
         hidden = apply(hidden.flatten(0, 1), drop).view_as(hidden)
-    project = projection_of(model)
+    project = model.encoder.embedding_hidden_mapping_in if albert else getattr(model, "embeddings_project", None)
     return hidden if project is None else F.linear(hidden, project.weight.to(dtype), project.bias.to(dtype))
 
 

@@ -147,14 +147,18 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
         json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits
     spec = spec.replace(options=options)
     if is_causal(spec):
-        spec = _causal(spec)
+        if spec.encoder.causal is False:
+            raise InputError(f"encoder.causal=false: {spec.objective} needs positions that see no later one")
+        spec = spec.changed({"encoder.causal": True})
     elif spec.tasks.lm_weight:
         raise InputError(
             f"tasks.lm_weight={spec.tasks.lm_weight:g}: {spec.objective} does not learn to predict the next token; "
             f"set tasks.lm_weight=0, or choose --objective causal-lm"
         )
     if pairs := getattr(module, "PAIRS", None):
-        spec = _paired(spec, pairs)
+        if spec.data.pairs not in (None, pairs):
+            raise InputError(f"data.pairs={spec.data.pairs}: {spec.objective} needs data.pairs={pairs}; leave it out")
+        spec = spec.changed({"data.pairs": pairs})
     parent = spec.parent()
     if spec.start is None or parent is None:
         return ResolvedSpec(spec)
@@ -175,17 +179,3 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
 def is_causal(spec: RunSpec) -> bool:
     """Return whether the spec's objective needs an encoder in which no position sees a later one (`CAUSAL`)."""
     return bool(getattr(load(spec), "CAUSAL", False))
-
-
-def _causal(spec: RunSpec) -> RunSpec:
-    """Return the spec with a causal encoder. Raises InputError if `encoder.causal` is set to false."""
-    if spec.encoder.causal is False:
-        raise InputError(f"encoder.causal=false: {spec.objective} needs an encoder whose positions see no later one")
-    return spec.changed({"encoder.causal": True})
-
-
-def _paired(spec: RunSpec, pairs: PairKind) -> RunSpec:
-    """Return the spec with rows of these pairs. Raises InputError if `data.pairs` is set to others."""
-    if spec.data.pairs not in (None, pairs):
-        raise InputError(f"data.pairs={spec.data.pairs}: {spec.objective} needs data.pairs={pairs}; leave it out")
-    return spec.changed({"data.pairs": pairs})

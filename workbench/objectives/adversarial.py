@@ -101,18 +101,9 @@ class Objective(nn.Module):
         }
         return StepLoss(total, parts, metrics | ratios)
 
-    @property
-    def detector(self) -> Detector:
-        """What scores sentences."""
-        return Detector(self.encoder, self.head, self.generator)
-
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), in one pass."""
-        return self.detector.originality(ids, attention)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
-        return self.detector.scorers()
+        """Return the ways to score sentences by name; the first is the default."""
+        return Detector(self.encoder, self.head, self.generator).scorers()
 
 
 def detection_losses(logits: Tensor, replaced: Tensor) -> Tensor:

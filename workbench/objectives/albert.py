@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor, nn
+from torch import nn
 
 from workbench.models import flops
 from workbench.models.corruption import WordStarts, mask_tokens
@@ -18,7 +18,7 @@ from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import MlmHead, PairHead, pair_losses
-from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood
+from workbench.models.sentence_scores import Scorer, masked_scorers
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
@@ -57,10 +57,6 @@ class Objective(nn.Module):
         masked = mask_tokens(batch, self.spec, shares.mask, shares.random, self.pick(batch))
         return pair_losses(self.encoder, self.head, self.pair_head, batch, masked, "sop")
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the pseudo-log-likelihood (B,) of sentences, each token masked on its own (Salazar et al. 2020)."""
-        return pseudo_log_likelihood(self.encoder, self.head, ids, attention, self.spec.data.special)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
+        """Return the ways to score sentences by name; the first is the default."""
         return masked_scorers(self.encoder, self.head, self.spec.data.special)

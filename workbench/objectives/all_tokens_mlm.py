@@ -19,7 +19,7 @@ from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.losses import binary_loss_and_ratios, share
-from workbench.models.sentence_scores import Scorer, copy_mixture
+from workbench.models.sentence_scores import Scorer, Sentences, copy_mixture
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens
@@ -73,10 +73,11 @@ class Objective(nn.Module):
         parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
         return StepLoss(total, parts, metrics)
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token) under the copy mixture, over unchanged sentences ids (B, L)."""
-        return copy_mixture(self.encoder, self.head, self.gate, ids, attention, self.spec.data.special)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
-        return {"copy-mixture": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()
+        """Return the ways to score sentences by name; the first is the default."""
+        special = self.spec.data.special
+
+        def mixture(s: Sentences) -> Tensor:
+            return copy_mixture(self.encoder, self.head, self.gate, s.ids, s.attention, special)
+
+        return {"copy-mixture": mixture} | self.generator.scorers()

@@ -6,7 +6,7 @@ as they are. The shares are `corruption.mask` and `corruption.random`; there is 
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from workbench.models import flops
 from workbench.models.corruption import mask_tokens
@@ -15,7 +15,7 @@ from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood
+from workbench.models.sentence_scores import Scorer, masked_scorers
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens
@@ -54,10 +54,6 @@ class Objective(nn.Module):
         }
         return StepLoss(loss, {"mlm_loss": loss}, metrics)
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the pseudo-log-likelihood (B,) of sentences, each token masked on its own (Salazar et al. 2020)."""
-        return pseudo_log_likelihood(self.encoder, self.head, ids, attention, self.spec.data.special)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
+        """Return the ways to score sentences by name; the first is the default."""
         return masked_scorers(self.encoder, self.head, self.spec.data.special)

@@ -65,5 +65,5 @@ class Objective(nn.Module):
         return summed(likelihood, ids[:, 1:], None if attention is None else attention[:, 1:], self.spec.data.special)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
+        """Return the ways to score sentences by name; the first is the default."""
         return {"causal": lambda s: self.score(s.ids, s.attention)}

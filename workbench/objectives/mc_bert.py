@@ -13,7 +13,7 @@ from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator, require_weights
 from workbench.models.heads import SelectionHead
 from workbench.models.losses import cross_entropy, share, weighted_mean
-from workbench.models.sentence_scores import Scorer, summed
+from workbench.models.sentence_scores import Scorer, Sentences, summed
 from workbench.spec.parts import Extent, Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens
@@ -59,11 +59,11 @@ class Objective(nn.Module):
         parts = {"generator_loss": fake.loss, "selection_loss": loss}
         return StepLoss(fake.loss + self.options.weight * loss, parts, fake.metrics | metrics)
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log P("neither") over sentences ids (B, L), with the vocabulary as candidates."""
-        log_likelihoods = self.head.log_neither(self.encoder(ids, attention))
-        return summed(log_likelihoods, ids, attention, self.spec.data.special)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
-        return {"neither": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()
+        """Return the ways to score sentences by name: first the sum of log P("neither"), all words being candidates."""
+
+        def neither(s: Sentences) -> Tensor:
+            log_likelihoods = self.head.log_neither(self.encoder(s.ids, s.attention))
+            return summed(log_likelihoods, s.ids, s.attention, self.spec.data.special)
+
+        return {"neither": neither} | self.generator.scorers()

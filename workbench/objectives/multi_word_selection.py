@@ -4,7 +4,7 @@ Shen et al. 2021, "Training ELECTRA augmented with multi-word selection", sectio
 out: a last layer of RTD's own, and the lower layers that generator and encoder share.
 """
 
-from torch import Tensor, nn
+from torch import nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
@@ -59,10 +59,6 @@ class Objective(nn.Module):
         weighted = self.options.weight * detecting + self.options.selection * selecting
         return StepLoss(fake.loss + weighted, parts, fake.metrics | metrics)
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), in one pass."""
-        return Detector(self.encoder, self.head, self.generator).originality(ids, attention)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
+        """Return the ways to score sentences by name; the first is the default."""
         return Detector(self.encoder, self.head, self.generator).scorers()

@@ -84,7 +84,7 @@ class Objective(nn.Module):
         return states[:, 0]
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`.
+        """Return the ways to score sentences by name; the first is the default.
 
         `pll` is the sum of log p(token | all other tokens) (Salazar et al. 2020), where each token is the last one of
         an order.

@@ -64,5 +64,5 @@ class Objective(nn.Module):
         return summed(likelihood, ids, attention, self.spec.data.special)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
+        """Return the ways to score sentences by name; the first is the default."""
         return {"one-pass": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()

@@ -7,7 +7,7 @@ generator, except to weights that they share.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
@@ -55,15 +55,6 @@ class Objective(nn.Module):
         total = fake.loss + self.options.weight * loss
         return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, fake.metrics | metrics)
 
-    @property
-    def detector(self) -> Detector:
-        """The detector that scores sentences."""
-        return Detector(self.encoder, self.head, self.generator)
-
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), in one pass."""
-        return self.detector.originality(ids, attention)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is that of `score`."""
-        return self.detector.scorers()
+        """Return the ways to score sentences by name; the first is the default."""
+        return Detector(self.encoder, self.head, self.generator).scorers()
