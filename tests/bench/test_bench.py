@@ -20,12 +20,15 @@ from workbench.spec.presets import resolve
 def test_cells_shrink_to_patience_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = objectives.with_options(resolve("small", {"budget.steps": 10**6}))
     whole = bench.fitted(spec, CPU, 1e15)
-    assert (whole.rows, whole.skipped) == (128, "") or whole.rows < 128  # a machine of little memory
+    assert (whole.spec.batch.size, whole.skipped) == (
+        128,
+        "",
+    ) or whole.spec.batch.size < 128  # a machine of little memory
     slow = bench.fitted(spec, CPU, 1e10)
-    assert 1 <= slow.rows < whole.rows
+    assert 1 <= slow.spec.batch.size < whole.spec.batch.size
     monkeypatch.setattr(bench, "available_memory", lambda host: 2**20)
     tiny = bench.fitted(spec, CPU, 1e15)
-    assert tiny.rows == 1
+    assert tiny.spec.batch.size == 1
     assert "GiB" in tiny.skipped
 
 

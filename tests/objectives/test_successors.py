@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from objective_oracle import score, (
+from objective_oracle import (
     PAD,
     ROWS,
     Seen,
@@ -17,6 +17,7 @@ from objective_oracle import score, (
     counted,
     observe,
     real_places,
+    score,
     shaken,
     slow_bce,
     slow_corrupted,

@@ -45,11 +45,6 @@ class Cell:
     skipped: str = ""
 
     @property
-    def rows(self) -> int:
-        """Return the number of rows computed in each step."""
-        return self.spec.batch.size
-
-    @property
     def name(self) -> str:
         """Return the name of the cell in messages."""
         return f"{self.spec.objective} at {self.spec.scale}"
@@ -70,12 +65,12 @@ def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Sa
     Each cell is computed in the precision that a run of it would have here. Raises InputError if an objective or the
     device is not available.
     """
-    host = replace(host, device=host.resolved_device())
-    precisions = [host.resolved_precision(spec.encoder.hidden) for spec in specs]
+    host, by_precision = replace(host, device=host.resolved_device()), dict[Any, list[ResolvedSpec]]()
+    for spec in specs:
+        by_precision.setdefault(host.resolved_precision(spec.encoder.hidden), []).append(spec)
     row_of: dict[tuple[str, str], dict[str, Any]] = {}
-    for precision in dict.fromkeys(precisions):
-        of_precision = [spec for spec, own in zip(specs, precisions, strict=True) if own == precision]
-        rows = _bench(of_precision, replace(host, precision=precision), settings, say)
+    for precision, several in by_precision.items():
+        rows = _bench(several, replace(host, precision=precision), settings, say)
         row_of |= {(row["objective"], row["scale"]): row for row in rows}
     return [row_of[spec.objective, spec.scale] for spec in specs]
 
@@ -88,11 +83,10 @@ def _bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: S
         for cell in cells:
             if cell.skipped:
                 say(f"{cell.name} is left out: {cell.skipped}")
-        measured = [row for group in _groups(cells) for row in _measure(group, host, settings, ceiling, say)]
-    results = dict(measured)
-    best = max(ceiling.speeds)
-    facts = _about(host)
-    return [_row(cell, results.get(cell.name), best, host) | facts for cell in cells]
+        results = dict(row for group in _groups(cells) for row in _measure(group, host, settings, ceiling, say))
+    facts = environment([], device=host.device, precision=str(host.precision), threads=host.threads)
+    about = {name: facts[name] for name in ("machine", "versions", "workbench", "git", "threads", "started")}
+    return [_row(cell, results.get(cell.name), max(ceiling.speeds), host) | about for cell in cells]
 
 
 def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, Any]) -> list[ResolvedSpec]:
@@ -110,11 +104,10 @@ def fitted(spec: ResolvedSpec, host: Host, speed: float) -> Cell:
 
     `speed` is the ceiling in FLOP/s.
     """
-    batch = spec.batch.size
-    free = MEMORY_SHARE * available_memory(host)
-    rows = batch
+    free, rows = MEMORY_SHARE * available_memory(host), spec.batch.size
     while True:
-        cell = Cell(spec.changed({"batch.size": rows}), plan(spec.changed({"batch.size": rows})), batch)
+        fewer = spec.changed({"batch.size": rows})
+        cell = Cell(fewer, plan(fewer), spec.batch.size)
         seconds = float(cell.priced.flops_per_step["matmul"]) / (speed * EFFICIENCY)
         if rows == 1 or (cell.priced.memory_bytes <= free and seconds <= LONGEST_STEP):
             break
@@ -146,9 +139,7 @@ def _measure(
     All turns A B C A B C are timed first; then one more turn of each cell measures the parts of a step.
     """
     with ExitStack() as stack:  # closes those that have started where another one does not
-        workers = [
-            stack.enter_context(Worker.cell(cell.spec, host, settings.seconds, settings.steps)) for cell in cells
-        ]
+        workers = [stack.enter_context(Worker.cell(c.spec, host, settings.seconds, settings.steps)) for c in cells]
         turns: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in cells}
         quiet = Quiet()
         for number in range(settings.repeats):
@@ -171,7 +162,7 @@ def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host)
     spec = cell.spec
     row: dict[str, Any] = {
         "objective": spec.objective, "scale": spec.scale, "precision": host.precision, "device": host.device,
-        "compile": host.compile, "rows": cell.rows, "batch_size": cell.batch, "length": spec.data.length,
+        "compile": host.compile, "rows": spec.batch.size, "batch_size": cell.batch, "length": spec.data.length,
         "parameters": cell.priced.parameters["total"], "tokens_per_second": None, "seconds_per_step": None,
         "seconds_spread": None, "processor_seconds_per_step": None, "steps": 0, "model_flops_utilisation": None,
         "ceiling_flops_per_second": ceiling,
@@ -185,24 +176,18 @@ def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host)
     notes = list(results["noise"])
     if spread > SPREAD:
         notes.append(f"turns differ by {spread:.0%}, more than the {SPREAD:.0%} of a machine without other work")
-    if cell.rows < cell.batch:
-        notes.append(f"{cell.rows} of {cell.batch} rows a step, to save time, so the optimizer's share is too large")
+    if spec.batch.size < cell.batch:
+        notes.append(
+            f"{spec.batch.size} of {cell.batch} rows a step, to save time, so the optimizer's share is too large"
+        )
     return row | {
-        "tokens_per_second": cell.rows * spec.data.length / middle,
+        "tokens_per_second": spec.batch.size * spec.data.length / middle,
         "seconds_per_step": middle,
         "seconds_spread": [min(seconds), max(seconds)],
-        "processor_seconds_per_step": statistics.median(
-            turn["processor_seconds_per_step"] for turn in results["turns"]
-        ),
+        "processor_seconds_per_step": statistics.median(t["processor_seconds_per_step"] for t in results["turns"]),
         "steps": sum(turn["steps"] for turn in results["turns"]),
         "model_flops_utilisation": float(cell.priced.flops_per_step["matmul"]) / middle / ceiling,
         "peak_memory_bytes": results["memory"],
         "shares": results["shares"],
         "notes": notes,
     }
-
-
-def _about(host: Host) -> dict[str, Any]:
-    """Return the facts about machine, versions and threads that every row contains."""
-    facts = environment([], device=host.device, precision=str(host.precision), threads=host.threads)
-    return {name: facts[name] for name in ("machine", "versions", "workbench", "git", "threads", "started")}

@@ -25,11 +25,13 @@ BUSY = 0.1  # share of all cores that others may use without a note
 STOLEN = 0.02  # share of time that the hypervisor may give to others without a note
 
 
+@dataclass
 class Quiet:
     """A record of the processor time that others used during measurements."""
 
-    def __init__(self) -> None:
-        self.elapsed = self.others = self.stolen = 0.0
+    elapsed: float = 0.0
+    others: float = 0.0
+    stolen: float = 0.0
 
     @contextmanager
     def watching(self, pid: int) -> Iterator[None]:
@@ -140,7 +142,7 @@ class Check:
 
 def checks() -> list[Check]:
     """Return the results of all checks. Nothing is trained; kernels may be compiled into the cache."""
-    looks: tuple[Callable[[], Iterator[Check]], ...] = (_versions, _processor, _kernels, _cards, _disk, _services)
+    looks: tuple[Callable[[], Iterator[Check]], ...] = (_versions, _kernels, _cards, _disk, _services)
     return [check for look in looks for check in look()]
 
 
@@ -150,20 +152,14 @@ def _versions() -> Iterator[Check]:
     commit = (code_version() or {}).get("commit")
     yield Check("workbench", "ok", f"{workbench.__version__}{f', commit {commit[:12]}' if commit else ''}")
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    for name in NEEDED:
-        yield _package(name, "problem", "not installed; pip install -c constraints.txt .")
-    for name, use in OPTIONAL.items():
-        yield _package(name, "missing", f"not installed; {use} needs it")
-
-
-def _package(name: str, state: State, advice: str) -> Check:
-    try:
-        return Check(name, "ok", metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return Check(name, state, advice)
-
-
-def _processor() -> Iterator[Check]:
+    for name in (*NEEDED, *OPTIONAL):
+        try:
+            yield Check(name, "ok", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            if name in NEEDED:
+                yield Check(name, "problem", "not installed; pip install -c constraints.txt .")
+            else:
+                yield Check(name, "missing", f"not installed; {OPTIONAL[name]} needs it")
     yield Check("processor", "ok", f"{cpu_name()}, {cores()} cores for this process")
     yield Check("memory", "ok", f"{free_memory() / 2**30:.1f} GiB free")
 
@@ -174,17 +170,17 @@ def _kernels() -> Iterator[Check]:
 
     from workbench.cpu import compiled
 
-    capabilities = torch.cpu.get_capabilities()
-    parts = [
-        name
-        for name, flag in (("AVX-512", "avx512_f"), ("AVX-512 BF16", "avx512_bf16"), ("AMX BF16", "amx_bf16"))
-        if capabilities.get(flag)
-    ]
+    names = {"avx512_f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_bf16": "AMX BF16"}
+    present = [name for flag, name in names.items() if torch.cpu.get_capabilities().get(flag)]
+    parts = ", ".join(present) or "neither AVX-512 nor AMX"
     chosen = f"bf16 from a width of {WIDE} on" if has_bf16() else "fp32"
-    yield Check(
-        "arithmetic", "ok", f"{', '.join(parts) or 'neither AVX-512 nor AMX'}: --precision auto means {chosen} here"
-    )
-    yield _compiler()
+    yield Check("arithmetic", "ok", f"{parts}: --precision auto means {chosen} here")
+    words = shlex.split(os.environ.get("CC", "cc"))
+    try:
+        done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=10, check=True)
+        yield Check("C compiler", "ok", done.stdout.splitlines()[0] if done.stdout else " ".join(words))
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        yield Check("C compiler", "missing", f"{one_line(error)}; install gcc or clang, or name one in CC")
     try:
         setting, available = compiled.setting(), compiled.available(torch.float32)
     except (InputError, OSError) as error:
@@ -197,15 +193,6 @@ def _kernels() -> Iterator[Check]:
     else:
         way = compiled.products(torch.bfloat16) if compiled.available(torch.bfloat16) else ""
         yield Check("kernels", "ok", f"compiled for this CPU, {PRODUCTS[way]}")
-
-
-def _compiler() -> Check:
-    words = shlex.split(os.environ.get("CC", "cc"))
-    try:
-        done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError, IndexError) as error:
-        return Check("C compiler", "missing", f"{one_line(error)}; install gcc or clang, or name one in CC")
-    return Check("C compiler", "ok", done.stdout.splitlines()[0] if done.stdout else " ".join(words))
 
 
 def _cards() -> Iterator[Check]:
@@ -223,21 +210,17 @@ def _cards() -> Iterator[Check]:
 
 def _disk() -> Iterator[Check]:
     """Yield checks of the cache, and of the working directory, where runs and reports go by default."""
+    folders = {"this folder": Path.cwd()}
     try:
-        cache = cache_root()
+        folders = {"cache": cache_root(), **folders}
     except InputError as error:
         yield Check("cache", "problem", str(error))
-    else:
-        yield _space("cache", cache)
-    yield _space("this folder", Path.cwd())
-
-
-def _space(what: str, folder: Path) -> Check:
-    place = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(place).free
-    if not can_hold_files(folder):
-        return Check(what, "problem", f"{folder}: no file can be written there")
-    return Check(what, "ok" if free >= SPACE else "missing", f"{folder}: {free / 2**30:.1f} GiB free")
+    for what, folder in folders.items():
+        free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+        if can_hold_files(folder):
+            yield Check(what, "ok" if free >= SPACE else "missing", f"{folder}: {free / 2**30:.1f} GiB free")
+        else:
+            yield Check(what, "problem", f"{folder}: no file can be written there")
 
 
 def _services() -> Iterator[Check]:
@@ -251,6 +234,5 @@ def _services() -> Iterator[Check]:
             yield Check(
                 "hub", "missing", f"{HUB[0]} cannot be reached ({one_line(error)}); local corpora and tasks work"
             )
-    mode = os.environ.get("WANDB_MODE")
-    if mode:
+    if mode := os.environ.get("WANDB_MODE"):
         yield Check("tracker", "ok", f"WANDB_MODE={mode}")

@@ -60,7 +60,12 @@ class Parts:
         self.generator: set[nn.Module] = set()
         self.undo: list[Callable[[], Any]] = []
         self.parameters: list[nn.Parameter] = []
-        self._first = optim_hooks.register_optimizer_step_pre_hook(self._meet)
+
+        def meet(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            first.remove()
+
+        first = optim_hooks.register_optimizer_step_pre_hook(meet)
 
     def start(self) -> None:
         """Install the hooks and start the clock."""
@@ -113,25 +118,25 @@ class Parts:
         self.charge()
         self.stack.pop()
 
-    def _meet(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._first.remove()
-
     def _gradient(self, _: torch.Tensor) -> None:
         """Add the time until this gradient to `backward`; after the last gradient comes clipping."""
         self.charge("backward")
         self.stack[0] = "optimizer"
 
     def _enter(self, module: nn.Module, _: Any) -> None:
+        name = ""
         if not self.open:
-            self._mark(module, "heads")  # the objective itself
+            name = "heads"  # the objective itself
             self.encoder = getattr(module, "encoder", None)
             generator = getattr(module, "generator", None)
             self.generator = set(generator.modules()) if generator is not None else set()
         elif len(self.open) == 1 and module is self.encoder:
-            self._mark(module, "discriminator")
+            name = "discriminator"
         elif len(self.open) == 1 and module in self.generator:  # all of it, or a module that the objective calls
-            self._mark(module, "generator")
+            name = "generator"
+        if name:
+            self.open.append(module)
+            self.push(name)
 
     def _leave(self, module: nn.Module, *_: Any) -> None:
         if self.open and module is self.open[-1]:
@@ -139,10 +144,6 @@ class Parts:
             self.pop()
             if not self.open:
                 self.stack[0] = "backward"
-
-    def _mark(self, module: nn.Module, name: str) -> None:
-        self.open.append(module)
-        self.push(name)
 
     def _time_sampling(self) -> None:
         """Wrap every reference to the functions in SAMPLING."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,7 @@ from workbench.spec.host import Host
 if TYPE_CHECKING:
     from workbench.execution.sequential_seeds import Limit
     from workbench.execution.study import Job
+    from workbench.execution.study_runner import Outcome
 
 
 def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
@@ -27,7 +30,8 @@ def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -
     All runs get the same FLOPs: a --budget in steps or tokens (such as the default of scale small) is the budget of
     the first objective, and every other objective gets the same FLOPs, in its own number of steps.
     """
-    _study(options, dry_run, as_json)
+    if carry_out := _prepared(options, dry_run, as_json):
+        _end(carry_out(), as_json)
 
 
 def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
@@ -38,17 +42,22 @@ def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = Fal
     tune searches in the same way for the settings of every --objective (its learning rate, and --over), by scores on
     held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
     """
-    _study(options, dry_run, as_json)
+    if carry_out := _prepared(options, dry_run, as_json):
+        _end(carry_out(), as_json)
 
 
-def _study(options: RunOptions | SweepOptions, dry_run: bool, as_json: bool) -> None:
-    """Carry out a study and print its outcome, or print its plan."""
+def _prepared(options: RunOptions | SweepOptions, dry_run: bool, as_json: bool) -> Callable[[], Outcome] | None:
+    """Return the function that carries out a study; None if its plan is printed instead."""
     host = host_of(options)
     job, limit, carry_out = study_of(options, own_process=True)
-    if dry_run:
-        _print_plan(job, options, host, as_json, limit)
-        return
-    outcome = carry_out(**placed(options, host))
+    if not dry_run:
+        return partial(carry_out, **placed(options, host))
+    _print_plan(job, options, host, as_json, limit)
+    return None
+
+
+def _end(outcome: Outcome, as_json: bool) -> None:
+    """Print the outcome of a study, and end the command."""
     emit(outcome.to_json() if as_json else outcome.summary(), as_json, kept=True)
     raise typer.Exit(outcome.exit_code)
 

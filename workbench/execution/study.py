@@ -169,13 +169,15 @@ def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast,
 
     If its contrasts name objectives, an objective that is not in the experiment's file is compared with every other.
     """
-    declared = [Contrast(_by_name(each.a), _by_name(each.b), each.label) for each in experiment.contrasts]
-    if not any("objective" in side for each in declared for side in (each.a, each.b)):
-        return tuple(declared)
-    own = {_by_name({"objective": value})["objective"] for value in experiment.axes.get("objective", ())}
-    for place, name in enumerate(names):
-        others = [other for other in names[:place] if name not in own or other not in own]
-        declared += [Contrast({"objective": name}, {"objective": other}) for other in others]
+    declared, named = [], False
+    for each in experiment.contrasts:
+        declared.append(Contrast(_by_name(each.a), _by_name(each.b), each.label))
+        named = named or "objective" in each.a or "objective" in each.b
+    own = [_by_name({"objective": value})["objective"] for value in experiment.axes.get("objective", ())]
+    for place, name in enumerate(names if named else ()):
+        for other in names[:place]:
+            if name not in own or other not in own:
+                declared.append(Contrast({"objective": name}, {"objective": other}))
     return tuple(declared)
 
 
@@ -226,8 +228,8 @@ def distinct_runs(runs: Iterable[BoundRun]) -> list[BoundRun]:
 
 def one_arm_as_given(job: Job) -> Job:
     """Return the job without a match if all its runs are seeds of one arm, so that its budget keeps its unit."""
-    arms = {spec.arm for spec in job.specs}
-    return job if len(arms) > 1 else replace(job, experiment=replace(job.experiment, match=None))
+    alike = all(spec.arm == job.specs[0].arm for spec in job.specs)
+    return replace(job, experiment=replace(job.experiment, match=None)) if alike else job
 
 
 def check_epochs(job: Job, most: float | None) -> None:

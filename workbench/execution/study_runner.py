@@ -431,7 +431,7 @@ def contrasts_of(
     --tasks has such a record. Records with a plan of looks do not count, because results decided how many seeds they
     have.
     """
-    before: set[frozenset[str]] = set()
+    before, root = set[frozenset[str]](), session.store.root
     for record in records:
         if record.name != session.record and not record.design:
             for contrast in record.contrasts:
@@ -439,15 +439,20 @@ def contrasts_of(
                     before.update(map(frozenset, itertools.product(contrast["runs_a"], contrast["runs_b"])))
     rows = []
     for declared in session.job.declared:
-        pairs = [(named[a].run_id, named[b].run_id) for a, b in declared.runs if a in named and b in named]
-        arms = [(named[a].spec, named[b].spec) for a, b in declared.runs[:1] if a in named and b in named]
-        others = [(a.replace(seed=seed).name, b.replace(seed=seed).name) for a, b in arms for seed in seeds]
-        new = [pair for pair in (*pairs, *others) if frozenset(pair) not in before]
-        seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in new)
-        one = declared.contrast
+        one, seen, runs_a, runs_b, pairs = declared.contrast, 0, list[str](), list[str](), list[tuple[str, str]]()
+        for number, (a, b) in enumerate(declared.runs):
+            if a in named and b in named:
+                runs_a.append(named[a].run_id)
+                runs_b.append(named[b].run_id)
+                pairs.append((runs_a[-1], runs_b[-1]))
+                for seed in () if number else seeds:
+                    pairs.append((named[a].spec.replace(seed=seed).name, named[b].spec.replace(seed=seed).name))
+        for a, b in pairs:
+            if frozenset((a, b)) not in before:
+                seen += (root / a / "done.json").exists() and (root / b / "done.json").exists()
         rows.append({
-            "label": one.label, "a": dict(one.a), "b": dict(one.b), "runs_a": [a for a, _ in pairs],
-            "runs_b": [b for _, b in pairs], "declared": now(), "seen": seen,
+            "label": one.label, "a": dict(one.a), "b": dict(one.b), "runs_a": runs_a, "runs_b": runs_b,
+            "declared": now(), "seen": seen,
         })  # fmt: skip
     return rows
 
