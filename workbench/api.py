@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from workbench.errors import InputError, plural, suggest
-from workbench.execution.study_options import host_of, placed, study_job, study_of
+from workbench.execution.study_options import host_of, report_folder, study_job, study_of
 from workbench.options import (
     EvaluateOptions,
     Output,
@@ -248,7 +248,6 @@ class Study:
 
         Raises InputError if the folder lies in the store, or if it cannot be written.
         """
-        from workbench.execution.study_options import report_folder
         from workbench.report import write
 
         folder = report_folder(Output(runs=self._store.root, out=out))
@@ -506,5 +505,5 @@ def _carried_out(name: str, options: RunOptions | SweepOptions) -> Study:
     first = given.pop("experiment", given.pop("axis", ""))
     command = ("workbench", f"wb.{name}", str(first), *(f"{key}={value}" for key, value in given.items()))
     host = replace(host_of(options), command=command)
-    outcome: Outcome = study_of(options)[2](**placed(options, host))
+    outcome: Outcome = study_of(options)[2](Path(options.runs), host, options.workers, report_folder(options))
     return Study(RunStore.existing(options.runs), outcome.record, outcome)

@@ -48,6 +48,7 @@ class Worker:
         self.speeds: list[float] = []
         command = [sys.executable, *(program or ("-m", "workbench.bench.turns"))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
         try:
             self._send(first_message)
             self._receive()  # it has warmed up, and waits for turns
@@ -67,10 +68,6 @@ class Worker:
             "name": f"{spec.objective} at {spec.scale}", "host": asdict(host), "spec": spec.model_dump(mode="json"),
             "files": files(spec), "seconds": seconds, "steps": steps,
         })  # fmt: skip
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def turn(self, what: str) -> dict[str, Any]:
         """Return the results of one turn: of kind "time", or "parts" of a step.

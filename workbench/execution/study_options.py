@@ -20,7 +20,6 @@ from workbench.options import (
     RunOptions,
     Settings,
     SpecOptions,
-    StudyOptions,
     SweepOptions,
     text_of,
     words,
@@ -56,8 +55,8 @@ def study_of(
 ) -> tuple[Job, Limit | None, Callable[..., Outcome]]:
     """Return the job of a command, with --seeds auto its limit to added seeds, and the function that carries it out.
 
-    The function takes the arguments of `placed`. Of a search, the job is the one that is searched. `own_process` is
-    true if the process is a command's own, so that environment variables may be set. Raises InputError.
+    The function takes the store's folder, the host, the number of workers and the report's folder. For a search, the
+    job is the one that is searched. `own_process` is true if environment variables may be set. Raises InputError.
     """
     if isinstance(options, SweepOptions):
         if options.trials is not None or options.axis == TUNE:
@@ -163,11 +162,6 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
         jobs = (search_job(experiment, with_words(base, experiment, always=always), search, words, given),)
     check_epochs(jobs[-1], options.most_epochs)
     return jobs, search, count
-
-
-def placed(options: StudyOptions, host: Host) -> dict[str, Any]:
-    """Return where and how a study is carried out, as arguments of `study_runner.execute`. Raises InputError."""
-    return {"root": Path(options.runs), "host": host, "workers": options.workers, "out": report_folder(options)}
 
 
 def report_folder(options: Output) -> Path | None:

@@ -131,11 +131,6 @@ def weights_of_encoders(model: nn.Module) -> dict[int, tuple[Family, str]]:
 # weights. XLNet's biases of attention queries (r_w_bias ...) are matrices, and decay as in its code.
 
 
-def is_vector(weight: nn.Parameter) -> bool:
-    """Return whether a weight has at most one dimension, like biases and norms (the rule for any encoder)."""
-    return weight.ndim <= 1
-
-
 def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> dict[str, float]:
     """Set the learning rates of `step`, counted from 1, and return them for the log; `rate` is that of the encoder.
 

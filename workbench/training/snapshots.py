@@ -101,11 +101,6 @@ class Point:
     mark: str
 
 
-def count_of(setting: str) -> int:
-    """Return N of `log:N`."""
-    return int(setting.removeprefix("log:"))
-
-
 def shares(count: int) -> list[Fraction]:
     """Return the shares of a run's compute at the points of `log:count`, in ascending order."""
     return sorted(Fraction(10 ** (-DECADES * i / count)).limit_denominator(10**9) for i in range(1, count + 1))

@@ -28,7 +28,7 @@ from workbench.store.lease import Lease
 from workbench.tasks.common.contract import Progress, Scores
 from workbench.training import checkpointing
 from workbench.training.checkpointing import due
-from workbench.training.optimizer import Group, adamw, is_vector, lr_factor, set_rate
+from workbench.training.optimizer import Group, adamw, lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 
 LOOK = 50  # steps between checks that the loss is finite; a check waits for the device
@@ -168,7 +168,7 @@ def layerwise_optimizer(model: Any, spec: TasksSpec) -> torch.optim.AdamW:
     def group_of(name: str, weight: nn.Parameter) -> Group:
         inside = name.startswith("encoder.")
         ratio = layer_factor(name.removeprefix("encoder."), layers, spec) if inside else 1.0
-        return Group(not is_vector(weight), ratio)
+        return Group(weight.ndim > 1, ratio)  # no decay of biases and norms, in an encoder of any family
 
     return adamw(model, recipe(spec)[0], group_of)
 
