@@ -95,7 +95,10 @@ def tiled(x: Tensor, *sizes: int) -> bool:
 def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int) -> Tensor:
     """Return query, key and value of x (N, D) in one tensor (3, B * H, L, d)."""
     if tiled(x, *x.shape, len(weight) // 3 // heads):
-        return compiled.linear_split(x, weight, bias, rows, heads)
+        many, width = len(weight), len(weight) // 3 // heads
+        out = x.new_empty(3, rows * heads, len(x) // rows, width)
+        compiled.call("linear_split", x.dtype, x, weight, bias, out, *x.shape, many, rows, heads, out.shape[2])
+        return out
     qkv: Tensor = kernels_for(x).split(x @ weight.t(), bias, 3, rows, heads)
     return qkv
 
@@ -103,7 +106,9 @@ def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int)
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Return x (N, D) @ weight.T, and GELU of this product plus the bias (I,): (N, I) each."""
     if tiled(x, *x.shape, len(weight)):
-        return compiled.linear_gelu(x, weight, bias)
+        inner, out = (x.new_empty(len(x), len(weight)) for _ in range(2))
+        compiled.call("linear_gelu", x.dtype, x, weight, bias, inner, out, *x.shape, len(weight))
+        return inner, out
     inner = x @ weight.t()
     return inner, kernels_for(x).gelu(inner, bias)
 
@@ -111,7 +116,9 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor
 def linear_gelu_backward(x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Return `portable.gelu_backward` for the gradient x (N, D) @ weight: of inner (N, I) and bias (I,)."""
     if tiled(x, *x.shape, weight.shape[1]):
-        return compiled.linear_gelu_backward(x, weight, inner, bias)
+        out, sums = torch.empty_like(inner), compiled.thread_sums(inner.shape[1])
+        compiled.call("linear_gelu_backward", x.dtype, x, weight, inner, bias, out, sums, *x.shape, inner.shape[1])
+        return out, sums.sum(0)
     d_inner, d_bias = kernels_for(x).gelu_backward(x @ weight, inner, bias)
     return d_inner, d_bias
 
@@ -122,7 +129,11 @@ def linear_norm(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return `portable.residual_norm` for the branch x (N, any width) @ weight.T."""
     if tiled(x, *x.shape, len(weight)):
-        return compiled.linear_norm(x, weight, bias, residual, norm_weight, norm_bias, eps, drop)
+        added, out = torch.empty_like(residual), torch.empty_like(residual)
+        means, rstds = bias.new_empty(len(x)), bias.new_empty(len(x))
+        compiled.call("linear_norm", x.dtype, x, weight, bias, residual, norm_weight, norm_bias, added, out, means,
+                      rstds, *x.shape, len(weight), eps, drop)  # fmt: skip
+        return out, added, means, rstds
     branch = x @ weight.t()
     out, added, means, rstds = kernels_for(x).residual_norm(branch, bias, residual, norm_weight, norm_bias, eps, drop)
     return out, added, means, rstds
@@ -134,7 +145,11 @@ def linear_norm_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return `portable.residual_norm_backward` for the gradient x (N, any width) @ weight."""
     if tiled(x, *x.shape, weight.shape[1]):
-        return compiled.linear_norm_backward(x, weight, extra_grad, added, means, rstds, norm_weight, drop)
+        d_added, sums = torch.empty_like(added), compiled.thread_sums(3, added.shape[1])
+        d_branch = torch.empty_like(added) if drop.rate else d_added
+        compiled.call("linear_norm_backward", x.dtype, x, weight, extra_grad, added, means, rstds, norm_weight, d_added,
+                      d_branch, sums, *x.shape, added.shape[1], drop)  # fmt: skip
+        return d_added, d_branch, sums.sum(0)
     backward = kernels_for(x).residual_norm_backward
     d_added, d_branch, sums = backward(x @ weight, extra_grad, added, means, rstds, norm_weight, drop)
     return d_added, d_branch, sums
@@ -147,7 +162,13 @@ def attention(qkv: Tensor, bias: Tensor | None, rows: int, scale: float, drop: D
     as they were before dropout.
     """
     if tiled(qkv, *qkv.shape[2:]):
-        return compiled.attention(qkv, bias, rows, scale, drop)
+        _, many, length, width = qkv.shape
+        heads = many // rows
+        probs, context = qkv.new_empty(many, length, length), qkv.new_empty(rows * length, heads * width)
+        each, queries = compiled.spread(bias, many)
+        compiled.call("attention", qkv.dtype, qkv, bias, probs, context, rows, heads, each, queries, length, width,
+                      scale, drop)  # fmt: skip
+        return probs, context
     probs, after_dropout = kernels_for(qkv).softmax(qkv[0] @ qkv[1].transpose(1, 2), bias, scale, drop)
     return probs, kernels_for(qkv).merge((after_dropout @ qkv[2])[None], rows)[0]
 
@@ -160,7 +181,12 @@ def attention_backward(
     d_context (N, D) is the gradient with respect to the context of `attention`, probs are its probabilities.
     """
     if tiled(qkv, *qkv.shape[2:]):
-        return compiled.attention_backward(d_context, qkv, probs, rows, scale, drop)
+        _, many, length, width = qkv.shape
+        heads = many // rows
+        out, sums = qkv.new_empty(rows * length, 3 * heads * width), compiled.thread_sums(3 * heads * width)
+        compiled.call("attention_backward", qkv.dtype, d_context, qkv, probs, out, sums, rows, heads, length, width,
+                      scale, drop)  # fmt: skip
+        return out, sums.sum(0)
     ops, heads = kernels_for(qkv), qkv.shape[1] // rows
     d_heads = ops.split(d_context, None, 1, rows, heads)[0]
     d_scores, after_dropout = ops.softmax_backward(d_heads @ qkv[2].transpose(1, 2), probs, scale, drop)
@@ -175,13 +201,19 @@ def attention_backward(
 def outer(x: Tensor, y: Tensor) -> Tensor:
     """Return x.T @ y of x (N, M) and y (N, K), the gradient (M, K) of a weight, in fp32 or wider."""
     if tiled(x, *x.shape, y.shape[1]):
-        return compiled.outer(x, y)
+        out = torch.empty(x.shape[1], y.shape[1])
+        compiled.call("outer", x.dtype, x, y, out, *x.shape, y.shape[1])
+        return out
     return (x.t() @ y).to(torch.promote_types(x.dtype, torch.float32))
 
 
 def linear_words(x: Tensor, table: Tensor) -> Tensor:
     """Return the logits x (n, E) @ table.T over a table (V, E): (n, V), or wider, with 0 in columns from V on."""
-    return compiled.linear_words(x, table) if tiled(x, *x.shape) else x @ table.t()
+    if tiled(x, *x.shape):
+        out = x.new_empty(len(x), -(-len(table) // 32) * 32)
+        compiled.call("linear_words", x.dtype, x, table, out, *x.shape, len(table), out.shape[1])
+        return out
+    return x @ table.t()
 
 
 def linear_words_backward(grad: Tensor, x: Tensor, table: Tensor, d_table: Tensor, accumulate: bool) -> Tensor:
@@ -191,7 +223,10 @@ def linear_words_backward(grad: Tensor, x: Tensor, table: Tensor, d_table: Tenso
     gradient is added to it instead.
     """
     if tiled(x, *x.shape):
-        return compiled.linear_words_backward(grad, x, table, d_table, accumulate)
+        sums = compiled.thread_sums(*x.shape)
+        compiled.call("linear_words_backward", x.dtype, grad, x, table, sums, d_table, *x.shape, len(table),
+                      grad.shape[1], int(accumulate))  # fmt: skip
+        return sums.sum(0).to(x.dtype)
     product = grad.t() @ x
     if accumulate:
         d_table += product

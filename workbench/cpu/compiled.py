@@ -1,6 +1,7 @@
 """The functions of `portable.py` in one pass over memory each, written in C and compiled on first use (`kernels.c`).
 
-On CPUs that multiply numbers in bf16 there are also functions that compute products, and all layers of an encoder.
+On CPUs that multiply numbers in bf16 there are also kernels that compute products, which `workbench.cpu` calls, and all
+layers of an encoder.
 
 Nothing needs to be installed: a machine without a C compiler computes with `portable.py`, which takes longer and rounds
 differently; a warning says so, and `fault` has the reason for records. A full or failing disk is an error. If the
@@ -254,7 +255,7 @@ def _run(*command: str, **environment: str) -> str:
     return done.stdout
 
 
-def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
+def call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     """Call a kernel with tensors (None for NULL), integers, floats and `Drop`s, and then the number of threads.
 
     Raises MemoryError if the kernel could not allocate memory; its results are then untouched.
@@ -274,26 +275,26 @@ def _passed(value: Any) -> Any:
     return value
 
 
-def _sums(*columns: int) -> Tensor:
+def thread_sums(*columns: int) -> Tensor:
     """Return zeros (threads, *columns), into which each thread adds its own sums."""
     return torch.zeros(torch.get_num_threads(), *columns)
 
 
-def _spread(bias: Tensor | None, many: int) -> tuple[int, int]:
+def spread(bias: Tensor | None, many: int) -> tuple[int, int]:
     """Return how many of `many` items share an entry of bias (B or 1, L or 1, L), and how many queries it has."""
     return (1, 1) if bias is None else (many // len(bias), bias.shape[1])
 
 
 def flush(yes: bool) -> None:
     """Replace denormal numbers by 0, or stop doing so, in all threads that torch has started."""
-    _call("flush", torch.float32, int(yes))
+    call("flush", torch.float32, int(yes))
 
 
 def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> Tensor:
     """Compute `portable.split` in one pass over memory."""
     length, width = len(x) // rows, x.shape[1] // parts // heads
     out = x.new_empty(parts, rows * heads, length, width)
-    _call("split", x.dtype, x, bias, out, parts, rows, heads, length, width)
+    call("split", x.dtype, x, bias, out, parts, rows, heads, length, width)
     return out
 
 
@@ -302,8 +303,8 @@ def merge(x: Tensor, rows: int, with_sums: bool = False) -> tuple[Tensor, Tensor
     parts, many, length, width = x.shape
     heads = many // rows
     out = x.new_empty(rows * length, parts * heads * width)
-    sums = _sums(out.shape[1]) if with_sums else None
-    _call("merge", x.dtype, x, out, sums, parts, rows, heads, length, width)
+    sums = thread_sums(out.shape[1]) if with_sums else None
+    call("merge", x.dtype, x, out, sums, parts, rows, heads, length, width)
     return out, None if sums is None else sums.sum(0)
 
 
@@ -311,8 +312,8 @@ def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tu
     """Compute `portable.softmax` in one pass over memory."""
     many, rows, length = scores.shape
     after_dropout = torch.empty_like(scores) if drop.rate else scores
-    each, queries = _spread(bias, many * rows)
-    _call("softmax", scores.dtype, scores, bias, after_dropout, many * rows, each, queries, length, scale, drop)
+    each, queries = spread(bias, many * rows)
+    call("softmax", scores.dtype, scores, bias, after_dropout, many * rows, each, queries, length, scale, drop)
     return scores, after_dropout
 
 
@@ -320,7 +321,7 @@ def softmax_backward(grad: Tensor, probs: Tensor, scale: float, drop: Drop) -> t
     """Compute `portable.softmax_backward` in one pass over memory."""
     many, rows, length = grad.shape
     after_dropout = torch.empty_like(probs) if drop.rate else probs
-    _call("softmax_backward", grad.dtype, grad, probs, after_dropout, many * rows, length, scale, drop)
+    call("softmax_backward", grad.dtype, grad, probs, after_dropout, many * rows, length, scale, drop)
     return grad, after_dropout
 
 
@@ -331,7 +332,7 @@ def residual_norm(
     rows, width = branch.shape
     added, out = torch.empty_like(branch), torch.empty_like(branch)
     means, rstds = bias.new_empty(rows), bias.new_empty(rows)
-    _call("residual_norm", branch.dtype, branch, bias, residual, norm_weight, norm_bias, added, out, means, rstds,
+    call("residual_norm", branch.dtype, branch, bias, residual, norm_weight, norm_bias, added, out, means, rstds,
           rows, width, eps, drop)  # fmt: skip
     return out, added, means, rstds
 
@@ -342,9 +343,9 @@ def residual_norm_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute `portable.residual_norm_backward` in one pass over memory."""
     rows, width = grad.shape
-    d_added, sums = torch.empty_like(grad), _sums(3, width)
+    d_added, sums = torch.empty_like(grad), thread_sums(3, width)
     d_branch = torch.empty_like(grad) if drop.rate else d_added
-    _call("residual_norm_backward", grad.dtype, grad, extra_grad, added, means, rstds, norm_weight, d_added, d_branch,
+    call("residual_norm_backward", grad.dtype, grad, extra_grad, added, means, rstds, norm_weight, d_added, d_branch,
           sums, rows, width, drop)  # fmt: skip
     return d_added, d_branch, sums.sum(0)
 
@@ -352,21 +353,21 @@ def residual_norm_backward(
 def gelu(x: Tensor, bias: Tensor) -> Tensor:
     """Compute `portable.gelu` in one pass over memory."""
     out = torch.empty_like(x)
-    _call("gelu", x.dtype, x, bias, out, *x.shape)
+    call("gelu", x.dtype, x, bias, out, *x.shape)
     return out
 
 
 def gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Compute `portable.gelu_backward` in one pass over memory."""
-    sums = _sums(x.shape[1])
-    _call("gelu_backward", x.dtype, x, bias, grad, sums, *x.shape)
+    sums = thread_sums(x.shape[1])
+    call("gelu_backward", x.dtype, x, bias, grad, sums, *x.shape)
     return grad, sums.sum(0)
 
 
 def dropped(x: Tensor, drop: Drop) -> Tensor:
     """Compute `tensors.dropped` for x (N, D), in one pass over memory."""
     out = torch.empty_like(x)
-    _call("dropped", x.dtype, x, out, *x.shape, drop)
+    call("dropped", x.dtype, x, out, *x.shape, drop)
     return out
 
 
@@ -380,99 +381,10 @@ def vocabulary(
         raise IndexError(f"a target token lies outside the vocabulary of {vocab} tokens")
     grad_nll, log_likelihoods, sample_nll = (torch.zeros(rows) for _ in range(3))
     correct, samples = torch.empty(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.int64)
-    sums = _sums(vocab) if with_grad else None
-    _call("vocabulary", logits.dtype, logits, bias, targets, write, copy, share, draws, float(temperature), grad_nll,
+    sums = thread_sums(vocab) if with_grad else None
+    call("vocabulary", logits.dtype, logits, bias, targets, write, copy, share, draws, float(temperature), grad_nll,
           log_likelihoods, correct, samples, sample_nll, sums, rows, width, vocab)  # fmt: skip
     return grad_nll, log_likelihoods, correct, samples, sample_nll, None if sums is None else sums.sum(0)
-
-
-def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int) -> Tensor:
-    """Compute `workbench.cpu.linear_split` in one kernel."""
-    many, width = len(weight), len(weight) // 3 // heads
-    out = x.new_empty(3, rows * heads, len(x) // rows, width)
-    _call("linear_split", x.dtype, x, weight, bias, out, *x.shape, many, rows, heads, out.shape[2])
-    return out
-
-
-def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `workbench.cpu.linear_gelu` in one kernel."""
-    inner, out = (x.new_empty(len(x), len(weight)) for _ in range(2))
-    _call("linear_gelu", x.dtype, x, weight, bias, inner, out, *x.shape, len(weight))
-    return inner, out
-
-
-def linear_gelu_backward(x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `workbench.cpu.linear_gelu_backward` in one kernel."""
-    out, sums = torch.empty_like(inner), _sums(inner.shape[1])
-    _call("linear_gelu_backward", x.dtype, x, weight, inner, bias, out, sums, *x.shape, inner.shape[1])
-    return out, sums.sum(0)
-
-
-def linear_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float,
-    drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute `workbench.cpu.linear_norm` in one kernel."""
-    added, out = torch.empty_like(residual), torch.empty_like(residual)
-    means, rstds = bias.new_empty(len(x)), bias.new_empty(len(x))
-    _call("linear_norm", x.dtype, x, weight, bias, residual, norm_weight, norm_bias, added, out, means, rstds,
-          *x.shape, len(weight), eps, drop)  # fmt: skip
-    return out, added, means, rstds
-
-
-def linear_norm_backward(
-    x: Tensor, weight: Tensor, extra_grad: Tensor, added: Tensor, means: Tensor, rstds: Tensor, norm_weight: Tensor,
-    drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute `workbench.cpu.linear_norm_backward` in one kernel."""
-    d_added, sums = torch.empty_like(added), _sums(3, added.shape[1])
-    d_branch = torch.empty_like(added) if drop.rate else d_added
-    _call("linear_norm_backward", x.dtype, x, weight, extra_grad, added, means, rstds, norm_weight, d_added, d_branch,
-          sums, *x.shape, added.shape[1], drop)  # fmt: skip
-    return d_added, d_branch, sums.sum(0)
-
-
-def attention(qkv: Tensor, bias: Tensor | None, rows: int, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
-    """Compute `workbench.cpu.attention` in one kernel."""
-    _, many, length, width = qkv.shape
-    heads = many // rows
-    probs, context = qkv.new_empty(many, length, length), qkv.new_empty(rows * length, heads * width)
-    each, queries = _spread(bias, many)
-    _call("attention", qkv.dtype, qkv, bias, probs, context, rows, heads, each, queries, length, width, scale, drop)
-    return probs, context
-
-
-def attention_backward(
-    d_context: Tensor, qkv: Tensor, probs: Tensor, rows: int, scale: float, drop: Drop
-) -> tuple[Tensor, Tensor]:
-    """Compute `workbench.cpu.attention_backward` in one kernel."""
-    _, many, length, width = qkv.shape
-    heads = many // rows
-    out, sums = qkv.new_empty(rows * length, 3 * heads * width), _sums(3 * heads * width)
-    _call("attention_backward", qkv.dtype, d_context, qkv, probs, out, sums, rows, heads, length, width, scale, drop)
-    return out, sums.sum(0)
-
-
-def outer(x: Tensor, y: Tensor) -> Tensor:
-    """Compute `workbench.cpu.outer` in one kernel."""
-    out = torch.empty(x.shape[1], y.shape[1])
-    _call("outer", x.dtype, x, y, out, *x.shape, y.shape[1])
-    return out
-
-
-def linear_words(x: Tensor, table: Tensor) -> Tensor:
-    """Compute `workbench.cpu.linear_words` in one kernel."""
-    out = x.new_empty(len(x), -(-len(table) // 32) * 32)
-    _call("linear_words", x.dtype, x, table, out, *x.shape, len(table), out.shape[1])
-    return out
-
-
-def linear_words_backward(grad: Tensor, x: Tensor, table: Tensor, d_table: Tensor, accumulate: bool) -> Tensor:
-    """Compute `workbench.cpu.linear_words_backward` in one kernel."""
-    sums = _sums(*x.shape)
-    _call("linear_words_backward", x.dtype, grad, x, table, sums, d_table, *x.shape, len(table), grad.shape[1],
-          int(accumulate))  # fmt: skip
-    return sums.sum(0).to(x.dtype)
 
 
 def layers(
@@ -496,8 +408,8 @@ def layers(
     ]  # fmt: skip
     saved.append(torch.empty(kept, 4, places))
     out = torch.empty_like(hidden)
-    each, queries = _spread(bias, units)
-    _call("layers_forward", hidden.dtype, _pointers(parameters), bias, hidden, *saved, out, many, int(with_grad), rows,
+    each, queries = spread(bias, units)
+    call("layers_forward", hidden.dtype, _pointers(parameters), bias, hidden, *saved, out, many, int(with_grad), rows,
           heads, length, width, wide, each, queries, scale, eps, *drops)  # fmt: skip
     return out, saved
 
@@ -508,9 +420,9 @@ def layers_backward(
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """Return the gradients with respect to hidden (B, L, D) and to the parameters of `layers`."""
     (rows, length, width), wide, many = hidden.shape, len(parameters[10]), len(parameters) // 16
-    d_hidden, sums = torch.empty_like(hidden), _sums(many, 9 * width + wide)
+    d_hidden, sums = torch.empty_like(hidden), thread_sums(many, 9 * width + wide)
     d_weights = torch.empty(many, width * (4 * width + 2 * wide))
-    _call("layers_backward", hidden.dtype, _pointers(parameters), hidden, *saved, grad, d_hidden, sums, d_weights, many,
+    call("layers_backward", hidden.dtype, _pointers(parameters), hidden, *saved, grad, d_hidden, sums, d_weights, many,
           rows, heads, length, width, wide, scale, *drops)  # fmt: skip
     square, outer = width * width, width * wide
     grads: list[Tensor] = []
