@@ -51,10 +51,7 @@ HELP_ALL = Annotated[
 
 
 def typed_path(param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Return the path of an option with `~` replaced by the home folder, which a shell leaves in `--out=~/x`.
-
-    Raises InputError if there is no such user.
-    """
+    """Return a path with `~` replaced by the home folder, which a shell leaves in `--out=~/x`. Raises InputError."""
     return None if value is None else user_path(value, param.opts[0])
 
 
@@ -234,10 +231,7 @@ _printed: list[bool] = []  # of each result, whether standard output is the only
 
 
 def emit(value: Any, as_json: bool, kept: bool = False) -> None:
-    """Print a result on stdout, as text or as one JSON document.
-
-    `kept` states that the command keeps its result in files; a text that cannot be printed then loses nothing.
-    """
+    """Print a result on stdout, as text or one JSON document; a `kept` result is also in files."""
     _printed.append(as_json or not kept)
     text = json.dumps(value, indent=1, allow_nan=False) if as_json else str(value).rstrip("\n")
     stream = _results.get() or sys.stdout

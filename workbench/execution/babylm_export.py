@@ -114,10 +114,7 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
 
 
 def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) -> Iterator[tuple[str, Predicted]]:
-    """Yield the predictions of one revision with their backend, which is "finetune" for fine-tuned tasks.
-
-    Of several fine-tuning seeds only the first is exported, because BabyLM's pipeline has one.
-    """
+    """Yield the predictions of a revision with their backend, "finetune" for the first seed of a fine-tuned task."""
     scores = run.scores(revision.place).values()
     for score in sorted(scores, key=lambda score: (score["task"], score["seed"])):
         if score["suite"] == SUITE and "predicted" in score and score["seed"] == 0:
@@ -147,10 +144,7 @@ MARKS = {mark_of_words(amount): amount // MILLION for amount in WORDS}  # of poi
 
 @dataclass(frozen=True)
 class Revision:
-    """One of BabyLM's revisions of a model, such as `chck_10M`, and where its weights are in the run's folder.
-
-    `place` is "" for the end of training, else "points/STEP/".
-    """
+    """A revision of a model in BabyLM's sense, such as `chck_10M`; `place` is "points/STEP/", or "" for the end."""
 
     name: str
     place: str
@@ -330,10 +324,7 @@ def of_labels(task: str, predicted: Sequence[int], score: Mapping[str, Any]) -> 
 
 
 def _counts(name: str, rows: int, expected: int, parts: int, expected_parts: int) -> str:
-    """Return the fault that the pipeline would find in the number of rows, "" if there is none.
-
-    The pipeline leaves out a task with such a fault.
-    """
+    """Return how the number of rows differs from the number that BabyLM's pipeline requires, "" if it does not."""
     if (rows, parts) == (expected, expected_parts):
         return ""
     found, wanted = (f" in {parts}", f" in {expected_parts}") if expected_parts > 1 else ("", "")

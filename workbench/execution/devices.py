@@ -125,11 +125,7 @@ def check(host: Host) -> None:
 
 
 def refuse(spec: RunSpec, host: Host) -> None:
-    """Raise InputError for a run that several devices cannot compute.
-
-    A budget in seconds is timed beforehand by one device alone. LAMB and Muon update a weight by norms or products of
-    all of it, of which a sharded process has a part.
-    """
+    """Raise InputError for a run that several devices cannot compute; one device alone times a budget in seconds."""
     if host.devices > 1 and spec.budget.unit == "seconds":
         raise InputError("a budget in seconds is not timed over several devices; give --budget in steps or flops")
     if host.shard and spec.optim.kind != "adamw":
@@ -180,10 +176,7 @@ def _announcing(training: Training) -> Iterator[Any]:
 
 
 def rendezvous() -> Any:
-    """Return the store of the processes that `torchrun` started, apart from those of an earlier attempt.
-
-    Raises InputError if the variables are not set by which it is found, and RankLost if it is not there.
-    """
+    """Return the store of keys of this attempt of `torchrun`. Raises InputError, or RankLost if it is not there."""
     from workbench.training.distributed import part_of
 
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -251,10 +244,7 @@ def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
 
 
 def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str], loss: str) -> str:
-    """Return how the processes ended, and the last line that they wrote on standard error, as the end of a sentence.
-
-    Lines are left out in which the others only say the `loss` of the process that ended first.
-    """
+    """Return how the processes ended, and the last line they wrote that is not about the `loss` of another."""
     _wait_until_over(children)
     ends = []
     for index, child in enumerate(children, start=1):
@@ -275,11 +265,7 @@ def dismiss() -> None:
 
 
 def follow_all() -> None:
-    """Take part in every training that the first process announces, until its command is over.
-
-    Raises InputError if the environment variables are not set by which that process is found, and RankLost if it is not
-    there.
-    """
+    """Take part in every training that the first process announces. Raises InputError, or RankLost without it."""
     rank = number_by_launcher("RANK")
     if PARENT in os.environ:
         end_with_parent(number_by_launcher(PARENT))

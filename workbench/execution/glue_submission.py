@@ -62,10 +62,7 @@ class Planned:
 
 
 def submit(options: SubmitOptions, host: Host) -> Card:
-    """Write the submission of a run to the zip --out, and its card beside it; return the card.
-
-    Raises InputError if a file is missing, unless with --partial.
-    """
+    """Write the submission of a run to the zip --out and its card beside it. Raises InputError for missing files."""
     out, choice, majority = Path(options.out), SeedChoice(options.seed, options.ensemble), options.wnli_majority
     writable(out.parent)
     source = source_of(RunStore.existing(options.runs), options.name, options.arm)
@@ -415,10 +412,7 @@ class Repeated:
 
 
 def task_of(score: Mapping[str, Any], place: str | None) -> tuple[Task, TasksSpec]:
-    """Return the task and the settings of a recorded score, from the data at `place`.
-
-    Raises InputError if data or settings differ from those of the score.
-    """
+    """Return the task and the settings of a recorded score. Raises InputError if its data or settings have changed."""
     name = score["task"]
     settings = {**score["finetune"], "names": name, "glue": place}
     spec = parse_part(TasksSpec, settings, "tasks")
@@ -443,10 +437,7 @@ def repeat(
     encoder: Path, weights: str, score: Mapping[str, Any], task: Task, spec: TasksSpec, parts: Mapping[str, Examples],
     host: Host, progress: Callable[[int, int], None],
 ) -> Repeated:  # fmt: skip
-    """Fine-tune again as for a recorded score and predict the parts, unless the cache has the outcome.
-
-    `weights` is a hash of the encoder's weights. Raises InputError if the score on dev is not reproduced.
-    """
+    """Fine-tune again as for a recorded score and predict the parts. Raises InputError if the dev score differs."""
     import numpy as np
 
     texts = {name: glue.fingerprint_of_texts(rows) for name, rows in parts.items()}
@@ -481,10 +472,7 @@ def _compute_alone(
     folder: Path, encoder: Path, weights: str, task: Task, spec: TasksSpec, seed: int, parts: Mapping[str, Examples],
     host: Host, progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
-    """Write the outcome of a fine-tuning to a folder of the cache, unless another process does so in the meantime.
-
-    It goes on from the state that an interrupted command left.
-    """
+    """Write the outcome of a fine-tuning to the cache, going on from its saved state; one process at a time."""
     import numpy as np
 
     from workbench.tasks.common.classification import finetune_and_predict

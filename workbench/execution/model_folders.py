@@ -60,10 +60,7 @@ def write(run: RunDir, out: Path, terms: Terms | None = None, hub_name: str = ""
 
 @contextlib.contextmanager
 def new_folder(out: Path, option: str, store: Path) -> Iterator[Path]:
-    """Yield a draft folder that becomes `out`, the value of an option, when the block ends without an error.
-
-    Raises InputError if `out` holds something or lies in the store, and OSError if the disk is full.
-    """
+    """Yield a draft that becomes the new folder `out` of an option after the block. Raises InputError, OSError."""
     check_outside(store, out, option)
     taken = InputError(f"{option} {out} exists and is not an empty folder; name a new one")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

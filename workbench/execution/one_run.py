@@ -110,10 +110,7 @@ def _spread(todo: Sequence[str]) -> Iterator[str]:
 
 
 def _unsettled(run: RunDir, wanted: Wanted, since: str) -> Iterator[tuple[RunDir, Wanted]]:
-    """Yield a run that is not settled, with the scores that it must have, after the runs that it starts from.
-
-    A damaged run is neither read nor written: a warning names it.
-    """
+    """Yield a run that is not settled, after its parents, with the scores it must have; warn of damaged runs."""
     if damage := run.damage:
         DAMAGE.warning("%s is damaged: %s; %s", run.path, damage, remedy(run.path))
         return
@@ -243,10 +240,7 @@ def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
 
 
 def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[str, float]:
-    """Return the losses that token frequencies alone reach, by the objective's function `floors`; {} if it has none.
-
-    Raises TypeError if that function returns anything but numbers by name.
-    """
+    """Return the losses that token frequencies alone reach, by the objective's `floors`. Raises TypeError."""
     module = objectives.load(spec)
     if not hasattr(module, "floors"):
         return {}
@@ -307,10 +301,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
 def _plan_once(
     run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None, planned: Plan | None
 ) -> Plan:
-    """Return the plan in the run directory; the first call writes it, so that a budget in seconds is timed only once.
-
-    `planned` is the plan that the command made when it priced its runs.
-    """
+    """Return the plan in the run directory; the first call writes it: `planned`, or one from timed steps."""
     if (run.path / "plan.json").is_file():
         return plan_of(run)
     from workbench.training import loop
@@ -324,10 +315,7 @@ def _plan_once(
 
 
 def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
-    """Take the missing scores of a run, except those that failed after the time `since`.
-
-    Each score is stored with the run's name and the hash of the encoder that was measured.
-    """
+    """Take the missing scores of a run, except those that failed after the time `since`."""
     from workbench.tasks.common.fine_tuning import Unfinished
 
     run.want(name for _, _, name in wanted.expected(run))

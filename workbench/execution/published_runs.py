@@ -53,10 +53,7 @@ def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
 
 
 def folder_of(published: PublishedSpec) -> Path:
-    """Return the folder of the model whose scores a run holds, looked for under its name here and on the hub.
-
-    Raises InputError if there is none, or if its files are not those that were measured.
-    """
+    """Return the folder of the model whose scores a run holds. Raises InputError if it has other files."""
     if "/" not in published.name and not Path(published.name).is_dir():
         raise InputError(
             f"the run holds scores of {published.name}, and no folder of this name is here; give the same command "
@@ -69,10 +66,7 @@ def folder_of(published: PublishedSpec) -> Path:
 
 
 def stated_flops(model: Model, given: float | None) -> tuple[float | None, str]:
-    """Return the training FLOPs that are stated of a model, None if none are, and who states them.
-
-    `given` is the value of --flops.
-    """
+    """Return the training FLOPs of a model, `given` by --flops or published, or None, and who states them."""
     known = known_model(model.name)
     if given is not None:
         return given, "--flops"
@@ -81,10 +75,7 @@ def stated_flops(model: Model, given: float | None) -> tuple[float | None, str]:
 
 @contextlib.contextmanager
 def opened(store: RunStore, model: Model, host: Host, flops: float | None) -> Iterator[RunDir]:
-    """Yield the run that holds a model's scores, which is made if it is new, with its lease held.
-
-    Raises InputError if the run is damaged, or another process has its lease.
-    """
+    """Yield the run of a model's scores with its lease held. Raises InputError if it is damaged or in use."""
     if not encodable(model.known_as):
         raise InputError(f"{model.known_as!a} is not UTF-8, so no record can contain this name; rename the folder")
     files = _hashes(model.folder)

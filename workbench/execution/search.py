@@ -159,10 +159,7 @@ def default_space(base: RunSpec, over: Space) -> Space:
 
 
 def own_spaces(space: Space, arms: Sequence[ResolvedSpec]) -> list[Space]:
-    """Return the space of each arm: `space` without the options that the arm's objective does not have.
-
-    Raises InputError if no objective of the search has an option of the space.
-    """
+    """Return the space of each arm, without options that its objective lacks. Raises InputError for options of none."""
     options = {key: key.removeprefix(OPTION) for key in space if key.startswith(OPTION)}
     known = known_options(arms, options.values())
     return [
@@ -238,10 +235,7 @@ def _specs(arm: ResolvedSpec, trial: Trial) -> list[ResolvedSpec]:
 
 
 def tried(arm: ResolvedSpec, values: Mapping[str, Any]) -> ResolvedSpec:
-    """Return an arm with the values of a trial, each as its field holds it: the same run as from a list of values.
-
-    Raises InputError for a value that its field does not accept.
-    """
+    """Return an arm with the values of a trial, each in the type of its field. Raises InputError."""
     return objectives.with_options(changed(arm, values))
 
 
@@ -267,11 +261,7 @@ class Study:
         self.space = {key: _distribution(value) for key, value in search.space.items()}
 
     def round(self, known: int) -> int:
-        """Return how many trials to propose at once: all that do not depend on each other, else `ROUND`.
-
-        The number of workers has no influence: otherwise a search continued with other workers would propose other
-        trials.
-        """
+        """Return how many trials to propose at once, independent of the number of workers: `ROUND` for TPE."""
         alone = self.search.trials if self.search.sampler != "tpe" else STARTUP
         return max(0, min(self.search.trials - known, alone - known if known < alone else ROUND))
 
@@ -300,10 +290,7 @@ class Study:
 
 
 class Mirror:
-    """A copy of the trials in Optuna's storage for other tools. It is never read back.
-
-    A lease of its own keeps equal searches that run at the same time from adding a trial twice.
-    """
+    """A copy of the trials in Optuna's storage for other tools, never read back; a lease keeps equal searches apart."""
 
     def __init__(self, session: Session, search: Search) -> None:
         self.name, self.search = session.record, search
@@ -379,10 +366,7 @@ def open_storage(search: Search) -> None:
 
 
 def database_address(place: str) -> str:
-    """Return the address with psycopg named as the driver, where it is of PostgreSQL and names none.
-
-    SQLAlchemy would take psycopg2, which `encoder-workbench[postgres]` does not install.
-    """
+    """Return an address with psycopg as PostgreSQL's default driver, where SQLAlchemy would take psycopg2."""
     scheme, _, rest = place.partition("://")
     return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else place
 

@@ -59,10 +59,7 @@ def check() -> None:
 
 
 def queue_of(jobs: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return state and reason of the jobs of each of these arrays that has any in the queue.
-
-    Raises OSError if the queue cannot be read now.
-    """
+    """Return state and reason of the jobs of these arrays in the queue. Raises OSError if it cannot be read."""
     if not jobs:
         return {}
     done = reply("squeue", "--noheader", "--array", "--jobs", ",".join(jobs), "--format", "%F|%T|%r")
@@ -280,10 +277,7 @@ def script(folder: Path, launch: Launch, work: Work) -> str:
 
 
 def wait(array: Submitted, look: Callable[[], None]) -> None:
-    """Call `look` every second until none of the jobs is in the queue, whose changes are shown.
-
-    An exception here, such as a signal's, leaves the jobs in the queue.
-    """
+    """Call `look` every second until no job is in the queue; an exception leaves the jobs in the queue."""
     said, next_look = "", 0.0
     try:
         while True:

@@ -45,10 +45,7 @@ class Job:
     planned: dict[str, BoundRun] = field(default_factory=dict, compare=False, repr=False)  # by the names of their specs
 
     def warn(self) -> None:
-        """Log the contrasts that are left out; called after the checks, when the command can be carried out.
-
-        A command with a single arm compares nothing, so nothing is missing from it.
-        """
+        """Log the contrasts that are left out, unless the command has a single arm."""
         if self.left_out and len({spec.arm for spec in self.specs}) > 1:
             log.warning(
                 "%s: %s %s not compared, since these runs lack an arm of each: %s", self.experiment.name,
@@ -58,10 +55,7 @@ class Job:
 
     @cached_property
     def priced(self) -> tuple[list[Priced], list[Match]]:
-        """Every run with its budget matched and its plan before its text is read, and the amounts that runs share.
-
-        Nothing is read or written. Raises InputError if a budget or schedule cannot be met, or a model not be built.
-        """
+        """Every run with its matched budget and its plan, and the amounts that all runs get. Raises InputError."""
         specs, matches = equal(self.experiment, self.specs)
         try:
             return [(spec, sized(spec, spending(spec))) for spec in counted(specs, "planning runs")], matches
@@ -165,10 +159,7 @@ def _of_family(encoder: EncoderSpec, sources: Mapping[str, str]) -> EncoderSpec:
 
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
-    """Return the contrasts of an experiment that compares these objectives.
-
-    If its contrasts name objectives, an objective that is not in the experiment's file is compared with every other.
-    """
+    """Return the contrasts of an experiment, and those of typed objectives that its file does not have."""
     declared, named = [], False
     for each in experiment.contrasts:
         declared.append(Contrast(_by_name(each.a), _by_name(each.b), each.label))
@@ -233,10 +224,7 @@ def one_arm_as_given(job: Job) -> Job:
 
 
 def check_epochs(job: Job, most: float | None) -> None:
-    """Raise InputError if a run sees its text, with counted words, more than `most` times.
-
-    If no limit is given, a warning is logged for more epochs than BabyLM allows its entries.
-    """
+    """Raise InputError if a run reads its text more than `most` times; warn beyond BabyLM's limit if none is given."""
     if not job.base.data.words:
         return
     spec, worst = max(job.priced[0], key=lambda each: each[1].epochs or 0)
@@ -253,10 +241,7 @@ def check_epochs(job: Job, most: float | None) -> None:
 
 
 def flops_ratio(priced: Iterable[Priced]) -> float | None:
-    """Return the largest ratio of the FLOPs of two arms at one budget, under the convention of the budget.
-
-    Returns None if no two arms have the same budget, or if FLOPs are not known yet, as with budgets in seconds.
-    """
+    """Return the largest ratio of FLOPs of two arms at one budget; None without two arms or known FLOPs."""
     levels: dict[Budget, dict[str, float]] = {}
     for spec, run_plan in priced:
         levels.setdefault(spec.budget, {})[spec.arm] = float(run_plan.flops[spec.budget.convention])
@@ -294,11 +279,7 @@ def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[R
 
 
 def bound_runs(job: Job, specs: Sequence[ResolvedSpec], prepared: Prepared) -> tuple[dict[str, BoundRun], list[Match]]:
-    """Return the planned run of each spec, by the name of the spec, and the amounts that the runs share.
-
-    Specs that differ only in values that the text decides, such as the size of a vocabulary, have the same run. Raises
-    InputError.
-    """
+    """Return the planned run of each spec by the spec's name, and the amounts that all runs get. Raises InputError."""
     priced, matches = job.priced
     matched = {spec.name: with_budget for spec, (with_budget, _) in zip(job.specs, priced, strict=True)}
     if all(spec.name in matched and spec.encoder.vocab == prepared.vocab for spec in specs):

@@ -165,10 +165,7 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
 
 
 def report_folder(options: Output) -> Path | None:
-    """Return the folder --out of a report after a check that it can be written and lies outside of the store.
-
-    Without --out this is the default, a folder in `reports`. Raises InputError.
-    """
+    """Return the folder --out of a report, None by default. Raises InputError if it is in the store or not writable."""
     from workbench.store.run_store import check_outside
 
     out = None if options.out is None else user_path(options.out, "--out")
@@ -197,10 +194,7 @@ def spec_settings(settings: Settings | None) -> dict[str, Any]:
 
 
 def base_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
-    """Return the spec that the options of a command describe. Raises InputError if two of them contradict each other.
-
-    `own_process` is true if the process is a command's own, so that environment variables may be set.
-    """
+    """Return the spec of a command's options; `own_process` allows to set environment variables. Raises InputError."""
     from workbench.spec import presets
     from workbench.spec.run_spec import parse_budget
 
@@ -300,10 +294,7 @@ def rehearsed(count: int | None, most: int) -> int | None:
 
 
 def seeds_of(options: SpecOptions, search: bool = False) -> tuple[int, Limit | None]:
-    """Return the number of seeds of a command, and with --seeds auto the limit up to which seeds are added.
-
-    Raises InputError if the options do not fit together.
-    """
+    """Return the number of seeds of a command, and with --seeds auto the limit of added seeds. Raises InputError."""
     seeds, most_seeds, most_compute = options.seeds, options.most_seeds, options.most_compute
     if not isinstance(seeds, str):
         for option, value in (("--most-seeds", most_seeds), ("--most-compute", most_compute)):
@@ -415,11 +406,7 @@ def _check_origin(encoder: Path) -> None:
 
 
 def _fine_tuning_options(encoder: Path, options: EvaluateOptions) -> SpecOptions:
-    """Return the options of the spec with which an encoder is fine-tuned.
-
-    If neither scale nor recipe is given, an encoder that was trained here is measured with the settings of its run, and
-    the scale of any other follows from its size. Options that are given take precedence.
-    """
+    """Return the options of fine-tuning an encoder: given ones, then its own run's, then those of the nearest scale."""
     from workbench.spec import presets
     from workbench.tasks.common.encoder_folders import encoder_facts
 

@@ -95,10 +95,7 @@ class Outcome:
 def prepare(
     base: RunSpec, cache: Path | None = None, workers: int = 1, launch: Launch | None = None
 ) -> tuple[RunSpec, Prepared]:
-    """Return the base spec with the facts of its prepared data, and this data, which is made if needed.
-
-    The slices of a large text are made by `workers` processes, or with `launch` by as many jobs of a cluster.
-    """
+    """Return the base spec with the facts of its text, and the text, prepared by `workers` processes or jobs."""
     encode = encode_with if launch is None else partial(slurm.encode_text, launch=launch)
     prepared = prepare_data(base, cache=cache, workers=workers, encode_slices=encode)
     return bind(base, prepared), prepared
@@ -227,10 +224,7 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
-    """Return a session with the store, the tasks and the prepared data of a job. Raises InputError.
-
-    The store is made last, so that a command with wrong options leaves nothing behind.
-    """
+    """Return the session of a job. Raises InputError before the store is made, which leaves nothing behind."""
     check(host, job.specs)
     code_version()
     RunStore.check(root)
@@ -245,12 +239,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
 
 
 def check_losses(specs: Sequence[ResolvedSpec], prepared: Prepared, host: Host) -> None:
-    """Raise InputError if losses or metrics of an objective that is not part of the package cannot be logged.
-
-    The same for encoders, whose states must have the right shape.
-
-    Also if its losses cannot be added up from the micro-batches or devices in which the host computes its steps.
-    """
+    """Raise InputError if a user's objective or encoder has losses or states that cannot be used on this host."""
     from workbench.training import loop
 
     here = host if host.launch is None else Host(device="cpu")
@@ -293,10 +282,7 @@ def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[
 def planned_tuning(
     job: Job, prepared: Prepared | None, host: Host, workers: int = 1
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Return the time of fine-tuning here before a job begins, as a sentence and as a row for each task and encoder.
-
-    The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
-    """
+    """Return the time of fine-tuning here before a job begins: a sentence, and a row per task and encoder."""
     chosen = tasks.fine_tuned_only(job.base.tasks)
     if not chosen.chosen:
         return "", []
@@ -484,10 +470,7 @@ def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
 
 
 def _record_reported(session: Session, run_ids: Sequence[str]) -> None:
-    """Write to the record which seeds the report shows at this budget, if seeds are not added by a plan.
-
-    Each time that seeds are added after a report, false claims become more likely.
-    """
+    """Record which seeds the report shows, since adding seeds after a report makes false claims likelier."""
     record = session.store.experiment(session.record)
     if record.design or not session.suite.tasks:
         return

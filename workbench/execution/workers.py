@@ -77,10 +77,7 @@ class Assignment:
 
 
 def share(assignment: Assignment, workers: int) -> None:
-    """Carry out an assignment in `workers` processes, and wait until all have ended.
-
-    Raises OSError if one of them could not write to the disk, and Interrupted if one was stopped by a signal.
-    """
+    """Carry out an assignment in `workers` processes. Raises OSError if one could not write, or Interrupted."""
     host = assignment.host
     host = replace(
         host, threads=host.threads or threads_for_each(workers * host.devices),

@@ -55,11 +55,7 @@ class Ranks:
     seconds: float = 0.0
 
     def parallel(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> nn.Module:
-        """Return the model, which, if there are several processes, averages its gradients over them as they appear.
-
-        All processes then have the weights of process 0, or parts of them. Weights that get no gradient must not
-        require one.
-        """
+        """Return the model, which averages its gradients over several processes; all get the weights of process 0."""
         if self.count == 1:
             return model
         if self.sharded:
@@ -145,10 +141,7 @@ class Ranks:
                 self.announce(STOP)
 
     def share(self, model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> int:
-        """Copy the moments of all weights from process 0 to the others, and return the steps that it has `done`.
-
-        The weights themselves are copied by `parallel`.
-        """
+        """Copy the moments of all weights from process 0 to the others, and return the steps that it has `done`."""
         if self.count == 1:
             return done
         names = dict(model.named_parameters())

@@ -45,19 +45,13 @@ Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row
 
 
 def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
-    """Return the objective with its initial weights, on the CPU.
-
-    Encoders of equal seeds have equal initial weights in all objectives.
-    """
+    """Return the objective with its initial weights on the CPU; encoders of equal seeds are equal in all objectives."""
     objective = objectives.build(spec, build_encoder(spec))
     return plainly(objective) if host is not None and host.plain else objective
 
 
 def plainly(model: nn.Module) -> nn.Module:
-    """Return the model, set to compute with Hugging Face's forward pass and with losses from all logits.
-
-    Tests compare the faster computations with this one.
-    """
+    """Return the model, set to Hugging Face's forward pass and losses from all logits, with which tests compare."""
     for part in model.modules():
         if isinstance(part, (Encoder, MlmHead)):
             part.plain = True
@@ -164,10 +158,7 @@ def check_losses(spec: RunSpec, corpus: Corpus, host: Host, in_parts: bool) -> N
 
 
 def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) -> None:
-    """Take the steps of `train` in a process other than the first, until that one ends them.
-
-    Signals are left to the first process, which ends training for all of them after a step.
-    """
+    """Take the steps of `train` in a process other than the first, which alone heeds signals, until it ends them."""
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     done = ranks.share(model, optimizer, 0)
@@ -276,10 +267,7 @@ class Window:
 
 
 def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) -> float:
-    """Return the measured seconds of one training step, which turn a budget in seconds into steps.
-
-    The weights that are trained for the measurement are not used afterwards.
-    """
+    """Return the measured seconds of one training step, which turn a budget in seconds into steps."""
     device, model, autocast = _on_device(spec, corpus, host)
     taken = Steps(spec, corpus, host, device, autocast, model, make_optimizer(model, spec.optim))
     first, start = 2 if device.type == "cpu" else RECORDED_AFTER + 2, 0.0
@@ -292,11 +280,7 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
 
 
 def diverged(rows: list[dict[str, Any]], spec: RunSpec, saved: list[int]) -> Diverged:
-    """Return the exception about the first step with gradients that are not finite.
-
-    `rows` are the metrics since the last write. From that step on, no update was applied. `saved` are the steps of the
-    run's checkpoints.
-    """
+    """Return the exception about the first step with gradients that are not finite, after which no weight changed."""
     first = next((r for r in rows if not math.isfinite(r["gradient_norm"])), rows[-1])
     start = (first["step"] - 1) * spec.batch.size
     return Diverged(

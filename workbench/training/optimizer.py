@@ -166,11 +166,7 @@ def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, ste
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimizers as one, each with its own weights, which steps as torch's fused AdamW does.
-
-    Before a step, gradients are divided by `grad_scale` (), and if `found_inf` () is not 0, no weight changes. To look
-    at it, each step waits for the device, which the fused AdamW alone does not.
-    """
+    """Several optimizers as one; each step waits for the device to look at `found_inf`, unlike torch's fused AdamW."""
 
     found_inf: Tensor | None = None
     grad_scale: Tensor | None = None

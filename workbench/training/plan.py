@@ -36,10 +36,7 @@ _KINDS: dict[str, Any] = {
 
 
 def plan_from_json(raw: Mapping[str, Any]) -> Plan:
-    """Return the plan with the content of plan.json; fields that a later version added are ignored.
-
-    Raises ValueError if a field is missing or of another type.
-    """
+    """Return the plan with the content of plan.json. Raises ValueError if a field is missing or of another type."""
     check_fields("plan.json", raw, _KINDS)
     return Plan(**{field.name: raw[field.name] for field in fields(Plan) if field.name in raw})
 

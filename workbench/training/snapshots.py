@@ -42,10 +42,7 @@ class Snapshots:
     points: Sequence[Point]
 
     def begin(self, done: int) -> None:
-        """Delete the points after step `done`, from which training continues.
-
-        Raises DamagedRun if an earlier point is damaged: found only at the end, it would cost all of training.
-        """
+        """Delete the points after step `done`, where training continues. Raises DamagedRun for damaged earlier ones."""
         for place in self.run.points():
             if step_of(place) > done:
                 self.run.remove(place.rstrip("/"))

@@ -201,10 +201,7 @@ def _denominators(
 
 
 def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None:
-    """Let weights that get no gradient require none, such as those of a pooling layer that the objective leaves out.
-
-    Otherwise the processes of a run would wait for these gradients. `batch` is any training row.
-    """
+    """Let weights without a gradient require none, for which processes would wait; `batch` is any training row."""
     with autocast:
         loss: StepLoss = model(batch)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
@@ -241,10 +238,7 @@ def total_norm(parameters: list[nn.Parameter]) -> Tensor:
 
 
 def clipping(norm: Tensor, largest: float) -> Tensor:
-    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the step applies it.
-
-    A `largest` of 0 sets no limit.
-    """
+    """Return the divisor () that limits gradients of this norm () to the norm `largest`; 0 sets no limit."""
     if largest == 0:
         return torch.ones_like(norm)
     return ((norm + 1e-6) / largest).clamp(min=1)  # 1e-6 as in torch's `clip_grad_norm_`
