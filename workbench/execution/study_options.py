@@ -194,7 +194,7 @@ def spec_settings(settings: Settings | None) -> dict[str, Any]:
 
 
 def base_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
-    """Return the spec of a command's options; `own_process` allows to set environment variables. Raises InputError."""
+    """Return the spec of a command's options; `own_process` lets environment variables be set. Raises InputError."""
     from workbench.spec import presets
     from workbench.spec.run_spec import parse_budget
 
