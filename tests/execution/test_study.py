@@ -238,8 +238,8 @@ def swept(key: str, count: int) -> Job:
 @pytest.mark.parametrize(("key", "most"), [("optim.lr", 1), ("options.weight", 1)])
 def test_a_long_axis_builds_each_model_once(key: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[RunSpec] = []
-    count = planning._count
-    monkeypatch.setattr(planning, "_count", lambda spec: (built.append(spec), count(spec))[1])
+    outline = planning.outline
+    monkeypatch.setattr(planning, "outline", lambda spec: (built.append(spec), outline(spec))[1])
     monkeypatch.setattr(planning, "_counted", {})
     priced, _ = swept(key, 300).priced
     assert len(priced) == 300 and len(built) == most
@@ -293,17 +293,22 @@ ELSEWHERE = {
 SIZES = {"encoder__hidden": 128, "encoder__layers": 3, "encoder__vocab": 777, "generator__width": 0.5, "tying": "none"}
 
 
+def counted_anew(spec: RunSpec) -> dict[str, int]:
+    planning._counted.clear()
+    return planning.count_parameters(spec)
+
+
 @pytest.mark.parametrize("name", objectives.names())
 def test_parameters_are_counted_once_for_what_they_do_not_depend_on(name: str) -> None:
     first, other = made(name), made(name, **ELSEWHERE).replace(options=options_of(name))
     assert planning._sizes(first) == planning._sizes(other)
-    assert planning._count(first) == planning._count(other) == planning.count_parameters(other)
+    assert counted_anew(first) == counted_anew(other) == planning.count_parameters(other)
 
 
 @pytest.mark.parametrize("key", SIZES)
 def test_parameters_are_counted_anew_for_what_they_depend_on(key: str) -> None:
     first, other = made("rtd"), made("rtd", **{key: SIZES[key]})
-    assert planning.count_parameters(first) != planning.count_parameters(other) == planning._count(other)
+    assert planning.count_parameters(first) != planning.count_parameters(other) == counted_anew(other)
 
 
 def test_options_of_an_objective_of_others_may_be_sizes(tmp_path: Path) -> None:
