@@ -159,7 +159,7 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
             left = SHARE - spent
             chosen = next((points for points in candidates if points and len(points) * each[name] <= left), [])
         else:
-            chosen = snapshots.log_points(plan, snapshots.count_of(tasks.at), convention)
+            chosen = snapshots.log_points(plan, int(tasks.at.removeprefix("log:")), convention)
         spent += each[name] * len(chosen)
         made.append(Series(name, tuple(suites[name]), tuple(chosen), each[name], each[name] * len(chosen)))
     return made
