@@ -118,7 +118,8 @@ def job_of(
     experiment = replace(experiment, axes=axes, variants=variants, contrasts=_with_typed(experiment, names))
     specs = []
     for spec in experiment.runs(base, seeds, at_scale):
-        specs.append(spec.model_copy(update={"source": sources[spec.objective], "encoder": _of_family(spec.encoder, of_families)}))
+        encoder = _of_family(spec.encoder, of_families)
+        specs.append(spec.model_copy(update={"source": sources[spec.objective], "encoder": encoder}))
     known = known_options(specs, [key for spec in specs for key in spec.options])
     runs = []
     for spec, cell in zip(specs, list(experiment.cells()) * seeds, strict=True):
