@@ -116,10 +116,10 @@ def test_workers_are_given_the_files_that_an_experiment_names(
     idea.write_text("from workbench.objectives.rtd import Objective, Options, cost\n")
     question.write_text(f'QUESTION = "Which?"\nAXES = {{"objective": ("{idea}", "rtd")}}\n')
     one, given = machine(scattered({})), []
-    monkeypatch.setattr(study_runner, "share", lambda assignment, workers: given.append(assignment.objectives))
+    monkeypatch.setattr(study_runner, "share", lambda assignment, workers: given.append(assignment.files))
     studied = job_of(experiment.load(str(question)), BASE, 2, [])
     assert len(study_runner.execute(studied, one.root, Host(), workers=2).runs) == 6
-    assert given == [(str(idea),)]
+    assert given == [(("objective.py", str(idea)),)]
 
 
 def test_what_is_clear_ends_at_the_first_look(machine: Callable[..., Machine]) -> None:
