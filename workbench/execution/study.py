@@ -118,7 +118,8 @@ def job_of(
     experiment = replace(experiment, axes=axes, variants=variants, contrasts=_with_typed(experiment, names))
     specs = []
     for spec in experiment.runs(base, seeds, at_scale):
-        encoder = _of_family(spec.encoder, of_families)
+        source = of_families.get(spec.encoder.family, spec.encoder.source)
+        encoder = spec.encoder.model_copy(update={"source": source})
         specs.append(spec.model_copy(update={"source": sources[spec.objective], "encoder": encoder}))
     known = known_options(specs, [key for spec in specs for key in spec.options])
     runs = []
@@ -152,11 +153,6 @@ def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, R
         base = base.model_copy(update={"encoder": families.resolved(base.encoder)})
     sources = {encoder.family: encoder.source for encoder in found.values()}
     return replace(experiment, axes=axes, variants=variants), base, sources
-
-
-def _of_family(encoder: EncoderSpec, sources: Mapping[str, str]) -> EncoderSpec:
-    """Return the encoder with the hash of its family's file, if an axis or the base names the family."""
-    return encoder.model_copy(update={"source": sources.get(encoder.family, encoder.source)})
 
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:

@@ -100,22 +100,16 @@ class Family:
 
 def family_of(encoder: EncoderSpec) -> Family:
     """Return the family of an encoder. Raises InputError if it cannot be found or does not keep the contract."""
-    if not encoder.source and encoder.family in PLUGS.built_in:
-        return _built_in(encoder.family)
     name, source = (encoder.family, encoder.source) if encoder.source else PLUGS.find(encoder.family)
     return loaded(name, source)
 
 
-@functools.cache
-def _built_in(name: str) -> Family:
-    return loaded(name, "")
-
-
 def built_in() -> list[Family]:
     """Return all built-in families."""
-    return [_built_in(name) for name in PLUGS.built_in]
+    return [loaded(name, "") for name in PLUGS.built_in]
 
 
+@functools.cache
 def loaded(name: str, source: str) -> Family:
     """Return the family of a module. Raises InputError with one sentence about the first fault of the module."""
     module = PLUGS.load(name, source)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from workbench.errors import InputError
-from workbench.models.families import Family, family_of
+from workbench.models.families import family_of
 from workbench.spec.parts import Convention, EncoderSpec
 from workbench.spec.run_spec import RunSpec
 
@@ -72,9 +72,17 @@ def number(amount: Exact) -> int | float:
 
 
 def encoder(enc: EncoderSpec, length: int) -> Flops:
-    """Return the cost of an encoder from token ids to hidden states (length, hidden), by its family's `cost`."""
+    """Return the cost of an encoder from token ids to hidden states (length, hidden), by its family's `cost`.
+
+    Raises InputError if that returns anything but a cost.
+    """
     family = family_of(enc)
-    return _of_family(family, "cost(config, length)", family.cost(enc, length))
+    cost = family.cost(enc, length)
+    if not isinstance(cost, Flops):
+        raise InputError(
+            f"{family.file}: cost(config, length) returns {cost!r:.40}, not a workbench.models.flops.Flops"
+        )
+    return cost
 
 
 def two_streams(enc: EncoderSpec, length: int, queries: int) -> Flops:
@@ -82,13 +90,7 @@ def two_streams(enc: EncoderSpec, length: int, queries: int) -> Flops:
     family = family_of(enc)
     if family.query_cost is None:
         return encoder(enc, length)  # it cannot be built, which is said then
-    return _of_family(family, "query_cost(config, length, queries)", family.query_cost(enc, length, queries))
-
-
-def _of_family(family: Family, call: str, cost: Any) -> Flops:
-    """Return what a family's function returned. Raises InputError unless it is a cost."""
-    if not isinstance(cost, Flops):
-        raise InputError(f"{family.file}: {call} returns {cost!r:.40}, not a workbench.models.flops.Flops")
+    cost: Flops = family.query_cost(enc, length, queries)
     return cost
 
 
