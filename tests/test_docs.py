@@ -42,9 +42,9 @@ def test_settings_in_the_text_can_be_set(page: Path) -> None:
                 checked({name: value}, page.name)
             continue
         key = key.removeprefix("start.parent.")
-        known = key.startswith("options.") or key in (*run_spec.known_keys(), *run_spec.SPELLINGS)
+        known = key.startswith(run_spec.OWN_OPTIONS) or key in (*run_spec.known_keys(), *run_spec.SPELLINGS)
         assert known, f"{page.name}: --set {key}"
-        of_the_page = key.startswith("options.") or key == "start.from"  # its own words and folders
+        of_the_page = key.startswith(run_spec.OWN_OPTIONS) or key == "start.from"  # its own words and folders
         if value and value == value.lower() and not of_the_page:
             presets.resolve("small", run_spec.overrides_of(run_spec.split_settings([f"{key}={value}"])))
 
