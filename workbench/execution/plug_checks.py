@@ -149,7 +149,9 @@ def new(kind: str, name: str) -> tuple[Path, list[str]]:
     path = user_path(name if name.endswith(".py") else f"{name}.py", "new")
     stem = path.stem.replace("-", "_")
     if not stem.isidentifier() or not stem.isascii() or not stem[0].isalpha():
-        raise InputError(f"new {kind} {name}: a name begins with a letter, and has letters, digits and _ alone")
+        raise InputError(
+            f"new {kind} {name}: a name begins with a letter from a to z, and has such letters, digits and _ alone"
+        )
     path = path.with_name(f"{stem.lower()}.py")
     if not path.parent.is_dir():
         raise InputError(f"new {kind} {name}: there is no folder {path.parent}")
