@@ -48,7 +48,7 @@ REPEATED = (
 )
 OTHERS = {  # lines of code that are no command of ours begin so
     *("make", "du", "rsync", "export", "unset", "mkdir", "cd"),
-    *("torchrun", "python -m workbench.tracking", ".ci/run"),  # tests of several devices and of trackers have them
+    *("torchrun", "python -m workbench.trackers", ".ci/run"),  # tests of several devices and of trackers have them
     *("--set", "D_t", "p(v", "loss_t"),
 }
 FIRST = ["run", "ablation", "--objective", "bert-mlm", "--seeds", "2"]  # something for `status` and `diff` to read

@@ -29,8 +29,8 @@ from workbench.process import peak_memory
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
+from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunStore
-from workbench.tracking import Metrics
 from workbench.training.loop import train
 from workbench.training.plan import plan
 

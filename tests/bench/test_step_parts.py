@@ -75,7 +75,7 @@ def test_a_slow_corpus_is_charged_to_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "part"),
     [("workbench.models.corruption.mask_tokens", "sampling"), ("workbench.models.heads.BinaryHead.forward", "heads"),
-     ("torch.nn.utils.get_total_norm", "optimizer"), ("workbench.tracking.Metrics.append", "logging")],
+     ("torch.nn.utils.get_total_norm", "optimizer"), ("workbench.store.metrics_file.Metrics.append", "logging")],
 )  # fmt: skip
 def test_what_is_slowed_down_is_found(place: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holder, _, name = place.rpartition(".")

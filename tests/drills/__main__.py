@@ -38,7 +38,7 @@ class Goal:
 
 
 PAGE, STORE = "tests/report/test_report_page.py", "tests/store/test_run_store.py"
-VALIDATION, WANDB = "tests/store/test_validation.py", "tests/tracking/test_sidecar.py"
+VALIDATION, WANDB = "tests/store/test_validation.py", "tests/trackers/test_mirror.py"
 # fmt: off
 GOALS = (
     Goal(1, "SIGKILL at 50 instants: curve and weights bit-identical, all five objectives", "runs.killed_and_resumed",

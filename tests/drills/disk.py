@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from workbench.store import checkpoint
+from workbench.store.metrics_file import Metrics
 from workbench.store.validation import rows
-from workbench.tracking import Metrics
 
 from .small import limit
 

@@ -11,8 +11,8 @@ from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import checkpoint
 from workbench.store.atomic import dumps
+from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tracking import Metrics
 
 SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
 

@@ -59,7 +59,7 @@ def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    code = "import sys, workbench.store.environment, workbench.tracking, workbench.store.checkpoint, json\n"
+    code = "import sys, workbench.store.environment, workbench.trackers, workbench.store.checkpoint, json\n"
     code += "print(json.dumps(sorted({'torch','numpy','pandas','wandb','safetensors'} & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert json.loads(done.stdout) == []

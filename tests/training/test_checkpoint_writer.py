@@ -24,8 +24,8 @@ from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store import checkpoint
+from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tracking import Metrics
 from workbench.training import checkpointing
 from workbench.training.checkpointing import CheckpointWriter
 from workbench.training.loop import train

@@ -136,7 +136,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
     the run nor its other scores. Weights are saved at points with wanted scores.
     """
-    from workbench import cpu, tracking
+    from workbench import cpu, trackers
     from workbench.training import loop
     from workbench.training.snapshots import Snapshots
 
@@ -149,7 +149,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
             corpus, plan_of_run = _prepared_training(run, spec, prepared, each, parent, planned)
             snapshots = Snapshots(run, spec, plan_of_run, prepared.tokenizer, wanted.points(spec, plan_of_run))
             with (
-                contextlib.closing(tracking.mirror(each.track, run.path, run.run_id, spec.model_dump(mode="json"))) as
+                contextlib.closing(trackers.mirror(each.track, run.path, run.run_id, spec.model_dump(mode="json"))) as
                 mirror, progress.training(run.run_id) as bar, together(run, each) as ranks,
             ):  # fmt: skip
                 model = loop.train(

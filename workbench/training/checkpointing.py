@@ -26,8 +26,8 @@ from workbench.store import checkpoint
 from workbench.store.atomic import read_object
 from workbench.store.checkpoint import Checkpoint, Files
 from workbench.store.lease import Lease
+from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir
-from workbench.tracking import Metrics
 
 log = logging.getLogger("workbench")
 SAVING = 0.02  # largest share of the time for checkpoints that are written by time, as the reliability goals demand

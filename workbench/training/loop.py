@@ -30,9 +30,9 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.atomic import DISK
+from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir
 from workbench.tensors import StepLoss
-from workbench.tracking import Metrics
 from workbench.training.checkpointing import BackgroundWriter, CheckpointWriter, check_log, due, inherit, restore
 from workbench.training.distributed import ALONE, GATHER, SAVE, STEP, STOP, Ranks
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir
-from workbench.tracking import Metrics
-from workbench.tracking import __main__ as side
+from workbench.trackers import __main__ as side
 
 
 def test_a_finished_run_is_sent_again(run: RunDir) -> None:
     Metrics(run.path / "metrics.jsonl").append([{"step": step, "loss": 1.0, "planted": 1} for step in range(1, 101)])
     done = subprocess.run(
-        [sys.executable, "-m", "workbench.tracking", str(run.path)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "workbench.trackers", str(run.path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and "no login" in done.stderr
     (kept,) = run.path.glob("wandb/offline-run-*")
     files = [path for path in kept.rglob("*") if path.is_file() and not path.is_symlink()]
     assert sum(path.read_bytes().count(b"planted") for path in files) >= 100
     done = subprocess.run(
-        [sys.executable, "-m", "workbench.tracking", str(run.path / "wandb")],
+        [sys.executable, "-m", "workbench.trackers", str(run.path / "wandb")],
         capture_output=True,
         text=True,
         check=False,
@@ -43,7 +43,7 @@ def test_a_finished_run_is_sent_again(run: RunDir) -> None:
     ],
 )
 def test_a_process_that_is_started_by_hand(words: list[str], given: str, named: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "workbench.tracking", *words]
+    command = [sys.executable, "-m", "workbench.trackers", *words]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
 

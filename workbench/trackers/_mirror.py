@@ -1,7 +1,7 @@
 """Copy of a run's metrics in a tracker, made by a separate process whose failure does not affect the run.
 
 Rows go through a bounded queue and a thread into a pipe; the process at its other end is
-`workbench.tracking.__main__`. Only `close` waits for it, for at most four seconds.
+`workbench.trackers.__main__`. Only `close` waits for it, for at most four seconds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ProcessMirror(Mirror):
         paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "workbench.tracking"],
+                [sys.executable, "-P", "-m", "workbench.trackers"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -131,7 +131,7 @@ class ProcessMirror(Mirror):
             self._reported.add(problem)
             log.warning(
                 "wandb copy of %s: %s; the run and its metrics.jsonl are unaffected, and "
-                "`python -m workbench.tracking %s` sends the metrics again",
+                "`python -m workbench.trackers %s` sends the metrics again",
                 self._run.name, problem, self._run,
             )  # fmt: skip
 

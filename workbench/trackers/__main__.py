@@ -1,4 +1,4 @@
-"""Process that copies a run's metrics to wandb, apart from the run: `python -m workbench.tracking`.
+"""Process that copies a run's metrics to wandb, apart from the run: `python -m workbench.trackers`.
 
 Without arguments it reads JSON lines from stdin, first a description of the run, then rows, and reports problems as
 JSON lines on stdout. With run folders as arguments it sends their metrics to wandb, for runs whose copy is missing
@@ -49,7 +49,7 @@ def serve() -> None:
     if not _describes_a_run(header):
         raise InputError(
             "standard input does not describe a run, as `workbench run --track wandb` does for this process; to send "
-            "the metrics of runs again, name their folders: python -m workbench.tracking RUN..."
+            "the metrics of runs again, name their folders: python -m workbench.trackers RUN..."
         )
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):  # child processes must neither keep the pipes open nor write into them

@@ -20,8 +20,8 @@ from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tracking import mirror
-from workbench.tracking.sidecar import PATIENCE, ProcessMirror
+from workbench.trackers import mirror
+from workbench.trackers._mirror import PATIENCE, ProcessMirror
 
 
 def row(step: int, **more: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_without_a_login_the_copy_is_kept_with_the_run(run: RunDir, caplog: pyte
     wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
     assert timed_close(copy) < PATIENCE + 10
     (text,) = warnings(caplog)
-    assert "no login" in text and "python -m workbench.tracking" in text
+    assert "no login" in text and "python -m workbench.trackers" in text
     (kept,) = run.path.glob("wandb/offline-run-*")
     data = contents(kept)
     assert data.count(b"planted") >= 300 and b"config-value-17" in data and run.run_id in kept.name
@@ -166,7 +166,7 @@ def test_a_copy_that_stands_still_is_not_waited_for(
     run: RunDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its queue is bounded, `log` never waits, and `close` stops waiting in time."""
-    monkeypatch.setattr("workbench.tracking.sidecar.WAITING", 100)
+    monkeypatch.setattr("workbench.trackers._mirror.WAITING", 100)
     copy = begin(run)
     assert copy._process is not None
     os.kill(copy._process.pid, signal.SIGSTOP)
@@ -230,7 +230,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, run: RunDir, caplog: pytest.Log
 def test_the_copy_ends_with_the_run(run: RunDir) -> None:
     """A run that is killed leaves no process behind."""
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom workbench.tracking import mirror\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom workbench.trackers import mirror\n"
         "copy = mirror('wandb', Path(sys.argv[1]), 'x')\ncopy.log([{'step': 1}])\n"
         "print(copy._process.pid, flush=True)\ntime.sleep(60)"
     )
