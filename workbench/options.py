@@ -155,7 +155,10 @@ class Computation:
     save_every: int | None = option(
         None, "Steps between checkpoints (default: one each 5 min).", "STEPS", least=1, most=1 << 31
     )
-    track: Literal["wandb"] | None = option(None, "Copy metrics to a tracker: wandb.", "NAME")
+    track: str | None = option(
+        None, "Copy every run to a tracker while it is trained: wandb, trackio, tensorboard, mlflow, or a file "
+        "./my_tracker.py (workbench list trackers).", "NAME|FILE", names="trackers",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

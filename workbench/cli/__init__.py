@@ -49,6 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "note": tend.note,
     "tag": tend.tag,
     "archive": tend.archive,
+    "track": tend.track,
     "rm": tend.rm,
     "restore": tend.restore,
     "prune": tend.prune,

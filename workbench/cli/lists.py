@@ -68,6 +68,16 @@ def task_rows() -> list[dict[str, Any]]:
     return [dict(row) for row in tasks.known()]
 
 
+def tracker_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list trackers`; a built-in one says whether its package is installed."""
+    from workbench import trackers
+
+    return [
+        {"name": each.name, "summary": each.summary, "source": each.source, "installed": trackers.installed(each.name)}
+        for each in trackers.listing()
+    ]
+
+
 def encoder_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list encoders`."""
     from workbench.models.families import PLUGS
@@ -146,6 +156,7 @@ def key_rows() -> list[dict[str, Any]]:
 
 LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "objectives": objective_rows, "scales": scale_rows, "corpora": corpus_rows, "tasks": task_rows,
+    "trackers": tracker_rows,
     "encoders": encoder_rows, "experiments": experiment_rows, "keys": key_rows, "published": published_rows,
 }  # fmt: skip
 

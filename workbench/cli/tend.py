@@ -1,4 +1,4 @@
-"""Commands that tend the runs of a store: note, tag, archive, rm, restore, prune, du, gc, cp, mv, import."""
+"""Commands that tend the runs of a store: note, tag, archive, track, rm, restore, prune, du, gc, cp, mv, import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from workbench.cli.command import AsJson, completion, emit, number_option, typed_path
 from workbench.cli.read import RUN, Runs
-from workbench.errors import InputError, plural
+from workbench.errors import InputError, plural, suggest
 from workbench.execution.study_options import names_of
 from workbench.options import Chosen
 from workbench.progress import say
@@ -75,6 +75,75 @@ def archive(
 ) -> None:
     """Archive runs: `workbench runs` and `status` leave them out unless --archived is given. Reports are the same."""
     _annotate(options, lambda notes: replace(notes, archived=not remove), as_json)
+
+
+def track(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STUDY|RUN",
+            help="Studies (records, or experiments) and names of runs, or parts of names.",
+            autocompletion=completion("records"),
+        ),
+    ],
+    options: Runs,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="NAME|FILE",
+            help="wandb, trackio, tensorboard, mlflow, or a file ./my_tracker.py.",
+            autocompletion=completion("trackers"),
+        ),
+    ],
+    artifacts: Annotated[
+        bool, typer.Option("--artifacts", help="Copy each encoder as well, and the study's report, if it is written.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy runs to a tracker as they are in the store: settings, metrics, scores, tags and notes.
+
+    A run that was copied before, also while it was trained, is one run there, with the same rows. Untrained encoders
+    have no run of their own: their scores are in the summaries of trained runs. The exit code is 1 if a run could not
+    be copied.
+    """
+    from workbench import trackers
+    from workbench.report import find_record
+    from workbench.report.load import runs_table
+    from workbench.trackers._described import is_untrained
+    from workbench.trackers._mirror import copies
+
+    tracker, store = trackers.find(to, "--to"), RunStore.existing(options.runs)
+    chosen: list[tuple[str | None, list[RunDir]]] = []
+    records = {name for record in store.experiments() for name in (record.name, record.experiment)}
+    present = {run.run_id: run for run in store.runs()}
+    for word in words:
+        if word in records:
+            study = find_record(store, word)
+            chosen.append((study, [present[name] for name in store.experiment(study).runs if name in present]))
+        elif any(word in name for name in present):
+            chosen.append((None, [runs_table.find_run(store, word)]))
+        else:
+            raise InputError(f"no study and no run {word!r} in {store.root}{suggest(word, [*records, *present])}")
+    rows, failed = list[dict[str, Any]](), dict[str, str]()
+    for of_study, named in chosen:
+        runs = [run for run in named if not is_untrained(run)]
+        if named and not runs:
+            raise InputError(
+                f"{named[0].run_id} is an untrained encoder, which has no run of its own in a tracker; name its study"
+            )
+        page = Path("reports") / of_study / "index.html" if of_study else None
+        if artifacts and page and not page.is_file():
+            say(f"workbench: there is no report at {page}; workbench report {of_study} writes it")
+        for message in copies(tracker, runs, of_study, artifacts, page):
+            if "note" in message:
+                say(f"workbench: {message['note']}")
+            elif "problem" in message:
+                failed[message["run"]] = message["problem"]
+            else:
+                rows.append({"run_id": message["run"], "rows": message["rows"], "scores": message["scores"]})
+    emit(rows if as_json else _table(rows), as_json, kept=True)
+    _end(failed, "not copied")
 
 
 def rm(options: Some, yes: Yes = False, dry_run: DryRun = False, as_json: AsJson = False) -> None:

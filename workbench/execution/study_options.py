@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import tasks
+from workbench import tasks, trackers
 from workbench.errors import InputError, plural
 from workbench.options import (
     Computation,
@@ -328,12 +328,14 @@ def warn_of_overruled(experiment: Experiment, settings: Mapping[str, Any]) -> No
 
 
 def host_of(options: Any) -> Host:
-    """Return the host of the options of a command. Raises InputError for a device that is not here."""
+    """Return the host of the options of a command. Raises InputError for a device or a tracker that is not here."""
     from workbench.execution.slurm import job_options
 
     given = {each.name: getattr(options, each.name) for each in fields(Computation) if hasattr(options, each.name)}
     jobs = job_options(getattr(options, "launcher", "local"), getattr(options, "set", None))
     devices = given.get("devices")
+    tracker = given.get("track")
+    given |= {"track": None if tracker is None else trackers.find(tracker)}
     host = Host(**given | {"devices": launched() if devices is None else devices, "launch": jobs})
     if host.plain and host.compile:
         raise InputError("--plain and --compile contradict each other, since --plain uses no faster code; keep one")

@@ -26,6 +26,7 @@ FORMAT = 1
 PLUGS = ("objective.py", "encoder.py")  # copies of files that a command named
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", *PLUGS, "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
+COPIES = ("mirrors", "tensorboard", "wandb")  # folders of trackers, whose files no manifest lists
 # Folders that a user may delete to save space, also those of a point.
 SPARED = ("checkpoints", "encoder", "heads", "predictions")
 SETTLED = 2.0  # seconds; a file may change twice within the resolution of its times

@@ -173,7 +173,7 @@ def _fault(contents: Contents, full: bool) -> str | None:
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is a link or a file instead of a folder"
     parse_stored(contents.read_spec()["spec"])
-    if linked := _not_folder(folder, (*manifest.FOLDERS, "unfinished", "wandb")):
+    if linked := _not_folder(folder, (*manifest.FOLDERS, *manifest.COPIES, "unfinished")):
         return linked
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime

@@ -16,7 +16,7 @@ from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore, of_each
 
 # Files and folders of a run's folder that are in no manifest.
-OTHERS = (manifest.NAME, manifest.PRUNED, "error.json", "error.log", "lease", "notes", "unfinished", "wandb")
+OTHERS = (manifest.NAME, manifest.PRUNED, "error.json", "error.log", "lease", "notes", "unfinished", *manifest.COPIES)
 UNFINISHED = "is not finished, so no manifest covers it"
 
 

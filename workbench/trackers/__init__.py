@@ -1,5 +1,132 @@
-"""Copies of runs in trackers, which may fail without harm to the runs."""
+"""Trackers: copies of runs in the tools that people already use, one file for each tool.
 
-from workbench.trackers._mirror import Mirror, mirror
+A tracker is a module with two functions, `available` and `open` (`Tracker`), and is found as other plug-ins are: a file
+of this folder, an entry point of the group `workbench.trackers`, or a path to a file. It works in a process of its own
+(`__main__`), which reads the run's folder; the process that trains says only that there are new rows (`_mirror`). So a
+tracker that is slow, dead or full neither delays nor changes the run, and what it missed is sent again.
 
-__all__ = ["Mirror", "mirror"]
+A copy is always made whole: after `open`, the tracker gets every row from the run's first one on, also if the run was
+killed and resumed, and replaces whatever an earlier copy of the run has. So one run is one run in the tool, however
+often it is copied, and rows that a resumed run computed again are there once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+from workbench.errors import InputError
+from workbench.registry import Plugs, file_of
+from workbench.spec.experiment import blaming
+
+Row = Mapping[str, float]
+
+
+class Score(NamedTuple):
+    """A number of a run's summary, such as `score/CoLA`; `step` is the point of training, None for its end."""
+
+    name: str
+    value: float
+    step: int | None = None
+
+
+@dataclass
+class TrackedRun:
+    """What a tracker is told about a run. `state`, `tags` and `notes` are read again before `finish`.
+
+    `run_id` is the run's name, `study` the name of the study that it belongs to ("" if it is in none), and `job_type`
+    "pre-training" or "published". `config` has the spec by dotted keys, with the fingerprint of the text as
+    `data.fingerprint`, and the code, the packages and the hardware as `env.*`. `store` is the folder of the run store
+    and `folder` the run's own; a tracker may keep files of its own in `folder / "mirrors"`. Rows up to step `reached`
+    exist when the copy begins, and `stored` yields them. `started` is when the run was made, in s since 1970.
+    """
+
+    run_id: str
+    folder: Path
+    study: str = ""
+    job_type: str = "pre-training"
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+    notes: str = ""
+    state: str = "running"  # running, interrupted, done, failed or diverged
+    reached: int = 0
+    started: float = field(default_factory=time.time)
+    stored: Callable[[], Iterable[Row]] = tuple
+    say: Callable[[str], None] = lambda text: None  # shows the user a sentence about the copy
+
+    @property
+    def store(self) -> Path:
+        """The folder of the run store."""
+        return self.folder.parent
+
+
+class Handle(Protocol):
+    """The open copy of one run. Any error of its methods ends the copy, with a warning."""
+
+    def log(self, rows: Sequence[Row]) -> None:
+        """Add rows of metrics in order, the run's first one first; each has a whole number under "step".
+
+        Undefined values are left out, and nested ones have names such as "flops/matmul".
+        """
+
+    def finish(self, scores: Sequence[Score], files: Mapping[str, Path]) -> None:
+        """Add scores and files to the copy, and close it; `TrackedRun.state` says how the run ended.
+
+        `files` are the folder "encoder" and the page "report" if they were asked for, else empty.
+        """
+
+
+class Tracker(Protocol):
+    """The functions of a tracker's module. Packages are imported inside `open`, so that commands start fast."""
+
+    def available(self) -> str | None:
+        """Return None if copies can be made here, else why not and what to do, as a phrase."""
+
+    def open(self, run: TrackedRun) -> Handle:
+        """Begin the copy of a run, in place of any earlier copy of it."""
+
+
+PARTS = ("available", "open")
+PLUGS = Plugs("tracker", "--track", __name__, Path(__file__).parent, "workbench.trackers", PARTS)
+listing = PLUGS.listing
+
+
+def find(word: str, option: str = "--track") -> str:
+    """Return the name of a tracker that is installed, or the whole path of its file. `option` is named in messages.
+
+    Raises InputError for an unknown or faulty tracker, and for one whose package is not installed.
+    """
+    plugs = replace(PLUGS, option=option)
+    name, source = plugs.find(word)
+    module = plugs.load(name, source)
+    with blaming(file_of(module), "available() raised", "tracker"):
+        reason = module.available()
+    if reason:
+        raise InputError(f"{option} {word}: {reason}")
+    path = plugs.file(name, source)
+    return str(path) if path else name
+
+
+def installed(name: str) -> bool:
+    """Return whether a known tracker can be used here; not if it is faulty."""
+    try:
+        return bool(find(name))
+    except InputError:
+        return False
+
+
+def load(word: str) -> Tracker:
+    """Return the module of a tracker. Raises InputError if there is none, or it cannot be loaded."""
+    return cast(Tracker, PLUGS.load(*PLUGS.find(word)))
+
+
+def missing(package: str, distribution: str = "") -> str | None:
+    """Return None if a package is installed, else a phrase that says how to install it."""
+    spec = importlib.util.find_spec(package)
+    if spec is not None and spec.origin:  # a folder of that name, as some tools make, has no origin
+        return None
+    return f"the package {package} is not installed; pip install {distribution or package}"

@@ -1,55 +1,54 @@
-"""Process that copies a run's metrics to wandb, apart from the run: `python -m workbench.trackers`.
+"""Process that copies runs to a tracker, apart from the process that trains: `python -m workbench.trackers`.
 
-Without arguments it reads JSON lines from stdin, first a description of the run, then rows, and reports problems as
-JSON lines on stdout. With run folders as arguments it sends their metrics to wandb, for runs whose copy is missing
-or incomplete.
+Its standard input begins with a line of JSON: the tracker and the folders of runs. With `live`, a line follows whenever
+the one run has new rows, and the end of the input is the end of the run; else the runs are copied as they are. Problems
+and results are written to standard output as lines of JSON.
 """
 
 from __future__ import annotations
 
-import configparser
 import contextlib
-import http.client
+import fcntl
 import json
-import netrc
 import os
 import signal
 import sys
 import threading
-import urllib.error
-import urllib.request
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
-from workbench import progress
-from workbench.errors import DamagedRun, InputError
-from workbench.store.atomic import free
-from workbench.store.redact import redact, redact_addresses
+from workbench import progress, trackers
+from workbench.errors import InputError
+from workbench.report.statistics.intervals import t_interval
+from workbench.store.atomic import free, own_folder
+from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir
+from workbench.store.run_store import RunStore
+from workbench.trackers import Score, Tracker, _described
 
-ANSWER = 2.0  # seconds within which a server must answer the first request
-INIT = 20.0  # seconds within which it must accept the run
 ORPHAN = 30.0  # seconds for finishing after the run's process has ended or closed the pipe
-Say = Callable[[str], None]
+TAKEOVER = 40.0  # seconds for which the copy of a resumed run waits until the copy of the killed one has ended
+PATIENCE = 2.0  # seconds for which a copy of what is stored waits for another copy of the same run
+AT_ONCE = 500  # rows given to a tracker in one call
+LOW = 1 << 16  # bytes; with less room on the disk, a copy may be incomplete
 
 
-def serve() -> None:
-    """Copy the rows of one run until its pipe is closed.
-
-    Raises InputError if the first line is not the description of a run, which may be missing if the run was killed.
-    """
+def main() -> None:
+    """Copy what the first line of standard input names. Raises InputError if there is no such line."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # these signals are meant for the run, which then closes the pipe
     source, report = os.fdopen(os.dup(0), "rb"), os.dup(1)
     header: Any = None
     with contextlib.suppress(ValueError):
         header = None if source.isatty() else json.loads(source.readline() or "null")
-    if not _describes_a_run(header):
+    if not isinstance(header, dict) or not {"tracker", "runs", "live"} <= header.keys():
         raise InputError(
-            "standard input does not describe a run, as `workbench run --track wandb` does for this process; to send "
-            "the metrics of runs again, name their folders: python -m workbench.trackers RUN..."
+            "standard input does not name a tracker and runs, as `workbench run --track NAME` does for this process; "
+            "to copy runs that are stored, give: workbench track STUDY --to NAME"
         )
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):  # child processes must neither keep the pipes open nor write into them
@@ -59,165 +58,155 @@ def serve() -> None:
         with contextlib.suppress(OSError):
             os.write(report, (json.dumps(message) + "\n").encode())
 
-    def lines() -> Iterator[dict[str, Any]]:
-        for line in source:
-            yield json.loads(line)
+    tracker = trackers.load(header["tracker"])
+    name = Path(header["tracker"]).stem
+    runs = [RunDir(Path(folder)) for folder in header["runs"]]
+    if header["live"]:
+        live(tracker, name, runs[0], source, lambda problem: tell(problem=problem))
+    else:
+        for run in runs:
+            tell(**stored(tracker, name, run, header, lambda note: tell(note=note)))
+    tell(finished=True)
+    os._exit(0)  # at a normal exit, some trackers wait for servers that never answer
+
+
+def live(tracker: Tracker, name: str, run: RunDir, news: Iterable[bytes], say: Callable[[str], None]) -> None:
+    """Copy a run while it is trained; `news` yields once whenever it has new rows, first when the copy may begin."""
+
+    def until_the_end() -> Iterator[None]:
+        yield
+        for _ in arrivals:
+            yield
         last = threading.Timer(ORPHAN, os._exit, (1,))
         last.daemon = True
         last.start()
 
-    rows = (row for message in lines() for row in message["rows"])
-    copy(header, rows, lambda problem: tell(problem=problem))
-    tell(finished=True)
-    os._exit(0)  # at a normal exit wandb waits for servers that never answer
-
-
-def _describes_a_run(header: Any) -> bool:
-    """Return whether a value has folder, name and settings of a run."""
-    kinds = {"folder": str, "name": str, "config": dict}
-    return isinstance(header, dict) and all(isinstance(header.get(key), kind) for key, kind in kinds.items())
-
-
-def copy(header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) -> None:
-    """Send `rows` to wandb under the run's id; report problems by `say`."""
-    folder = Path(header["folder"])
-    later = _Later(_mode)  # computed while wandb is imported, which takes as long
-    try:
-        (folder / "wandb").mkdir(exist_ok=True)
-        os.environ.setdefault("WANDB_CACHE_DIR", str(folder / "wandb" / "cache"))
-        os.environ.setdefault("WANDB_DATA_DIR", str(folder / "wandb" / "cache"))
-        import wandb
-    except (ImportError, OSError) as error:
-        say(f"cannot begin ({error})")
+    arrivals = iter(news)
+    t_interval((0.0, 1.0))  # loads what intervals need, while nobody waits for the copy
+    if next(arrivals, None) is None:
         return
-    mode, note = later.value()
-    if note:
-        say(note)
     try:
-        run = _begin(wandb, header, folder, mode)
-    except Exception as error:
-        say(f"the server did not accept the run ({_short(error)}), so the copy is kept in {folder / 'wandb'}")
-        try:
-            run = _begin(wandb, header, folder, "offline")
-        except Exception as second:
-            say(f"cannot begin ({_short(second)})")
-            return
-    try:
-        for row in rows:
-            run.log(_flat(row), step=row["step"])
-        run.finish()
-        if free(folder) < 1 << 16:
-            say("the disk is full, so the copy may be incomplete")
+        with _only_copy(run, name, TAKEOVER) as alone:
+            if alone:
+                copy(tracker, run, until_the_end(), say, live=True)
+            else:
+                say("another process still copies this run")
     except Exception as error:
         say(f"stopped early ({_short(error)})")
 
 
-class _Later:
-    """Result of a function that is computed in a thread."""
-
-    def __init__(self, compute: Callable[[], tuple[str, str]]) -> None:
-        self._result = "offline", "the state of its server is unknown, so the copy is kept in the run's folder"
-        self._thread = threading.Thread(target=lambda: setattr(self, "_result", compute()), daemon=True)
-        self._thread.start()
-
-    def value(self) -> tuple[str, str]:
-        """Wait for the result and return it."""
-        self._thread.join()
-        return self._result
-
-
-def _begin(wandb: Any, header: Mapping[str, Any], folder: Path, mode: str) -> Any:
-    """Start a run of wandb in this mode and return it."""
-    quiet = {
-        "console": "off", "silent": True, "init_timeout": INIT, "disable_git": True, "disable_code": True,
-        # what wandb collects by itself (arguments, packages, host) is left out: env.json holds an allowed part of it
-        "x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True, "x_save_requirements": False,
-    }  # fmt: skip
-    known = {name: value for name, value in quiet.items() if name in wandb.Settings.model_fields}
-    return wandb.init(
-        project=os.environ.get("WANDB_PROJECT", "workbench"),
-        id=header["name"],
-        name=header["name"],
-        config=json.loads(redact_addresses(json.dumps(header["config"]))),
-        dir=str(folder),
-        mode=mode,
-        resume="allow" if mode == "online" else None,
-        settings=wandb.Settings(**known),
-    )
-
-
-def _mode() -> tuple[str, str]:
-    """Return wandb's mode and the reason for it: "online" if there is a login and its server answers, else "offline".
-
-    WANDB_MODE has precedence.
-    """
-    chosen = os.environ.get("WANDB_MODE")
-    if chosen in ("offline", "disabled", "dryrun"):
-        return "offline" if chosen == "dryrun" else chosen, ""
-    url = _address()
-    name = urlsplit(url).hostname
-    if not _login(url):
-        return "offline", f"there is no login for {name} (`wandb login`), so the copy is kept in the run's folder"
+def stored(
+    tracker: Tracker, name: str, run: RunDir, header: Mapping[str, Any], note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Copy a run as it is in the store, and return what there is to say: its name, and its rows or a problem."""
+    study, files = header["study"], {}
     try:
-        urllib.request.urlopen(url, timeout=ANSWER).close()
-    except urllib.error.HTTPError:
-        pass  # any answer shows that the server can be reached
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return "offline", f"{name} does not answer ({_short(error)}), so the copy is kept in the run's folder"
-    return "online", ""
+        if damage := run.damage:
+            raise InputError(f"it is damaged: {damage}")
+        if header["artifacts"]:
+            named = {"encoder": run.path / "encoder", "report": Path(header["report"] or os.devnull)}
+            files = {key: path for key, path in named.items() if path.is_dir() or path.is_file()}
+        with _only_copy(run, name, PATIENCE) as alone:
+            if not alone:
+                raise InputError("another process copies this run at the moment")
+            rows, scores = copy(tracker, run, [], note, False, study, files, _arms(run, study))
+    except Exception as error:
+        return {"run": run.run_id, "problem": _short(error)}
+    return {"run": run.run_id, "rows": rows, "scores": scores}
 
 
-def _address() -> str:
-    """Return the server's address: WANDB_BASE_URL, the one that `wandb login --host` stored, or the public one."""
-    settings = configparser.ConfigParser(interpolation=None)
-    home = Path(os.environ.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
-    with contextlib.suppress(configparser.Error, OSError, UnicodeDecodeError):
-        settings.read(home / "settings")
-    written = settings.get("default", "base_url", fallback="https://api.wandb.ai")
-    return os.environ.get("WANDB_BASE_URL") or written
+_known: dict[str, dict[str, list[Score]]] = {}  # by study
 
 
-def _login(url: str) -> bool:
-    """Return whether there is a login for this server."""
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
-    with contextlib.suppress(OSError, netrc.NetrcParseError, RuntimeError):
-        return netrc.netrc(os.environ.get("NETRC")).authenticators(urlsplit(url).netloc) is not None
-    return False
+def _arms(run: RunDir, study: str | None) -> list[Score]:
+    """Return the scores of the run's arm in a study, which is read once."""
+    if not study:
+        return []
+    if study not in _known:
+        store = RunStore.existing(run.path.parent)
+        _known[study] = _described.over_seeds(store, store.experiment(study))
+    return _known[study].get(run.run_id, [])
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {"flops/paper": 1} for {"flops": {"paper": 1}}, without undefined values."""
-    flat: dict[str, Any] = {}
-    for key, value in row.items():
-        flat |= {f"{key}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
-    return {key: value for key, value in flat.items() if value is not None}
+def copy(
+    tracker: Tracker,
+    run: RunDir,
+    news: Iterable[None],
+    say: Callable[[str], None],
+    live: bool,
+    study: str | None = None,
+    files: Mapping[str, Path] = MappingProxyType({}),
+    more: Iterable[Score] = (),
+) -> tuple[int, int]:
+    """Copy a run to a tracker from its first row on, and return the numbers of rows and of scores.
+
+    Rows are read each time that `news` yields, and once more at its end, which with `live` is the end of the run's
+    process. Raises what the tracker raises.
+    """
+    tracked = _described.describe(run, study)
+    tracked.say = say
+    handle = tracker.open(tracked)
+    rows, count = _described.Rows(run.path / "metrics.jsonl"), 0
+
+    def send() -> int:
+        sent = 0
+        found = iter(rows.new())
+        while some := list(islice(found, AT_ONCE)):
+            handle.log(some)
+            sent += len(some)
+        return sent
+
+    for _ in news:
+        count += send()
+    count += send()
+    _described.renew(tracked)
+    if tracked.state == "running" and (live or run.state != "running"):
+        tracked.state = "interrupted"
+    scores = [*_described.summary(run, tracked.study), *more]
+    handle.finish(scores, files)
+    if free(run.path) < LOW:
+        say("the disk is full, so the copy may be incomplete")
+    return count, len(scores)
+
+
+@contextlib.contextmanager
+def _only_copy(run: RunDir, name: str, patience: float) -> Iterator[bool]:
+    """Yield whether this process is the only one that copies the run to the tracker, after waiting if need be.
+
+    The copy of a run that was killed may still be finishing when the run is resumed.
+    """
+    folder = run.path / "mirrors"
+    own_folder(folder)
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    yield False
+                    return
+                time.sleep(0.1)
+                continue
+            except OSError:
+                pass  # a network disk without locks
+            break
+        yield True
+    finally:
+        os.close(lock)
 
 
 def _short(error: BaseException) -> str:
-    """Return type and message of an error on one line, with secrets removed."""
-    return redact(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
-
-
-def send(folder: Path) -> None:
-    """Copy the metrics of a run on disk to wandb. Raises InputError if the run cannot be read."""
-    if not folder.is_dir():
-        raise InputError(f"{str(folder)[:200]} is not the folder of a run; name one, such as runs/NAME")
-    run = RunDir(folder.resolve())
-    header = {"folder": str(run.path), "name": run.run_id, "config": run.spec().model_dump(mode="json")}
-    problems: list[str] = []
-    copy(header, run.metrics(), problems.append)
-    for problem in problems or ["sent"]:
-        progress.say(f"{run.run_id}: {problem}")
+    """Return type and message of an error on one line, with secrets removed; the message alone of an InputError."""
+    kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+    return redact(" ".join(f"{kind}{error}".split()))[:300]
 
 
 if __name__ == "__main__":
     try:
-        if len(sys.argv) == 1:
-            serve()
-        for word in sys.argv[1:]:
-            send(Path(word))
+        main()
     except (InputError, OSError) as error:
         progress.say(str(error))
-        sys.exit(1 if isinstance(error, DamagedRun) else 2)
-    os._exit(0)
+        sys.exit(2)

@@ -1,7 +1,8 @@
-"""Copy of a run's metrics in a tracker, made by a separate process whose failure does not affect the run.
+"""Copies of runs by separate processes (`workbench.trackers.__main__`), whose failure does not affect the runs.
 
-Rows go through a bounded queue and a thread into a pipe; the process at its other end is
-`workbench.trackers.__main__`. Only `close` waits for it, for at most four seconds.
+The process of a run only says that there are new rows in metrics.jsonl, by a byte in a pipe that it never waits for; so
+no row waits in memory, and a tracker that was slow for a while reads on where it was. Only `close` waits for the copy,
+for at most four seconds.
 """
 
 from __future__ import annotations
@@ -9,76 +10,62 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import workbench
-from workbench.errors import InputError, suggest
+from workbench import trackers
 from workbench.store.atomic import dumps, loads
+from workbench.store.run_directory import RunDir
 
 log = logging.getLogger("workbench")
-TRACKERS = ("wandb",)
 PATIENCE = 4.0  # seconds that `close` waits in total
-WAITING = 10_000  # batches of rows that may wait for a slow tracker; later ones are left out of the copy
 
 
 class Mirror:
-    """Copy of a run's metrics; this one does nothing. No method raises: a problem is logged as one warning."""
+    """Copy of a run; this one does nothing. No method raises: a problem is logged as one warning."""
 
-    def log(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Copy rows; here, do nothing, because there is no tracker."""
+    def news(self) -> None:
+        """Say that the run has new rows; here, do nothing, because there is no tracker."""
 
     def close(self) -> None:
         """Finish the copy; here, do nothing, because there is no tracker."""
 
 
 class ProcessMirror(Mirror):
-    """Copy by a separate process, which is started here and first receives `hello`, a description of the run."""
+    """Copy of the run in folder `run` by a separate process, which is started here."""
 
-    def __init__(self, header: Mapping[str, Any], run: Path) -> None:
-        self._run = run
-        self._queue: queue.Queue[Any] = queue.Queue(WAITING)
-        self._left_out = 0
+    def __init__(self, tracker: str, run: Path) -> None:
+        self._run, self._name = run, Path(tracker).stem
         self._finished = self._stopped = False
         self._reported: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
-        root = str(Path(workbench.__file__).parents[1])
-        paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "workbench.trackers"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": paths},
-                start_new_session=True,  # Ctrl-C reaches the run alone; the process is killed with its children
-            )
+            self._process = _started()
+            assert self._process.stdin is not None
+            header = {"tracker": tracker, "runs": [str(run.absolute())], "live": True}
+            os.write(self._process.stdin.fileno(), f"{dumps(header)}\n".encode())
+            os.set_blocking(self._process.stdin.fileno(), False)
         except OSError as error:
             self._warn(f"cannot be started ({error})")
+            if self._process is not None:
+                _kill(self._process)
+            self._process = None
             return
-        self._queue.put(header)
-        self._threads = [
-            threading.Thread(target=target, args=(self._process,), name="mirror", daemon=True)
-            for target in (self._write, self._listen)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._listener = threading.Thread(target=self._listen, args=(self._process,), name="mirror", daemon=True)
+        self._listener.start()
 
-    def log(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Put rows into the queue without waiting; rows that find it full are left out of the copy."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        try:
-            self._queue.put_nowait({"rows": list(rows)})
-        except queue.Full:
-            self._left_out += 1
+    def news(self) -> None:
+        """Say that the run has new rows, without waiting; a full pipe says so already."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # also of a process that has ended, which `_listen` reports
+                os.write(self._process.stdin.fileno(), b"\n")
 
     def close(self) -> None:
         """Wait a few seconds for the process to finish, then stop it."""
@@ -86,42 +73,23 @@ class ProcessMirror(Mirror):
         if process is None:
             return
         end = time.monotonic() + PATIENCE
-        with contextlib.suppress(queue.Full):
-            self._queue.put(None, timeout=PATIENCE / 2)
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # type: ignore[union-attr]
         try:
             process.wait(max(0.1, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._warn(f"had not finished after {PATIENCE:g} seconds and was stopped")
             self._stopped = True
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.5)
-        for thread in self._threads:
-            thread.join(0.2)
-        if self._left_out:
-            self._warn(f"was too slow, and {self._left_out} batches of rows were left out")
+            _kill(process)
+        self._listener.join(0.2)
         self._process = None
-
-    def _write(self, process: subprocess.Popen[bytes]) -> None:
-        """Write the queue's items into the pipe until the end of the queue."""
-        assert process.stdin is not None
-        # A broken pipe means that the process has ended, which `_listen` reports.
-        with contextlib.suppress(OSError, ValueError, TypeError), process.stdin as pipe:
-            while (item := self._queue.get()) is not None:
-                pipe.write((dumps(item) + "\n").encode())
-                pipe.flush()
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         """Log the problems that the process reports, and its unexpected end."""
-        assert process.stdout is not None
-        with process.stdout as pipe:
-            for line in pipe:
-                with contextlib.suppress(ValueError, AttributeError):
-                    message = loads(line)
-                    self._finished |= message.get("finished") is True
-                    if problem := message.get("problem"):
-                        self._warn(str(problem))
+        for message in _messages(process):
+            self._finished |= message.get("finished") is True
+            if problem := message.get("problem"):
+                self._warn(str(problem))
         if not self._finished and not self._stopped:
             self._warn("ended unexpectedly")
 
@@ -130,19 +98,76 @@ class ProcessMirror(Mirror):
         if problem not in self._reported:
             self._reported.add(problem)
             log.warning(
-                "wandb copy of %s: %s; the run and its metrics.jsonl are unaffected, and "
-                "`python -m workbench.trackers %s` sends the metrics again",
-                self._run.name, problem, self._run,
+                "%s copy of %s: %s; the run and its metrics.jsonl are unaffected, and `workbench track %s --runs %s "
+                "--to %s` copies it again",
+                self._name, self._run.name, problem, self._run.name, self._run.parent, self._name,
             )  # fmt: skip
 
 
-def mirror(track: str | None, run: Path, run_id: str, config: Mapping[str, Any] | None = None) -> Mirror:
-    """Return a copy of the run in folder `run` by the tracker `track`; None stands for no copy.
+def mirror(tracker: str | None, run: RunDir) -> Mirror:
+    """Return a copy of a run by a tracker as `trackers.find` names it; None stands for no copy."""
+    return Mirror() if tracker is None else ProcessMirror(tracker, run.path)
 
-    Raises InputError for a tracker other than "wandb".
+
+def copies(
+    tracker: str, runs: Sequence[RunDir], study: str | None = None, artifacts: bool = False, report: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """Copy stored runs by one process, and yield what it says of each: its name, and its rows and scores or a problem.
+
+    Notes on copies in general are yielded as well. If the process ends early, the runs that it has not copied have a
+    problem.
     """
-    if track is None:
-        return Mirror()
-    if track not in TRACKERS:
-        raise InputError(f"unknown tracker {track!r}{suggest(track, TRACKERS)}")
-    return ProcessMirror({"folder": str(run.absolute()), "name": run_id, "config": config or {}}, run)
+    header = {
+        "tracker": tracker, "runs": [str(run.path.absolute()) for run in runs], "live": False, "study": study,
+        "artifacts": artifacts, "report": str(report.absolute()) if report else None,
+    }  # fmt: skip
+    process, settled, notes = _started(), set[str](), set[str]()
+    try:
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
+            pipe.write(f"{dumps(header)}\n".encode())
+        for message in _messages(process):
+            if "run" in message:
+                settled.add(message["run"])
+                yield message
+            elif "note" in message and message["note"] not in notes:
+                notes.add(message["note"])
+                yield message
+        for run in runs:
+            if run.run_id not in settled:
+                yield {"run": run.run_id, "problem": "the process that copies it ended unexpectedly"}
+    finally:
+        _kill(process)
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """Return a new process that waits for its first line. Raises OSError."""
+    root = str(Path(workbench.__file__).parents[1])
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", trackers.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": paths},
+        start_new_session=True,  # Ctrl-C reaches the run alone; the process is killed with its children
+    )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process with its children."""
+    if process.poll() is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.5)
+
+
+def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a process until it ends."""
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        for line in pipe:
+            with contextlib.suppress(ValueError):
+                message = loads(line)
+                if isinstance(message, dict):
+                    yield message

@@ -67,16 +67,18 @@ def train(
 
     Training starts from the newest undamaged checkpoint of the run; if it has none, from the end of `parent`, or from
     the initial weights. `guard` is called before metrics are written, and raises an error if this process no longer
-    owns the run. `snapshots` are the points at which weights are kept for later scores; the time that they take counts
-    as saving. If memory runs out, a step is computed again in smaller micro-batches. If `ranks` has other processes,
-    they take the same steps in `follow`. Raises Diverged if gradients are not finite, with the weights unchanged by
-    them, Interrupted after writing a checkpoint, and OSError if the disk fails. Checkpoints are written while training
-    goes on, and all of them are on disk when this function ends.
+    owns the run; `mirror` is told of new rows. `snapshots` are the points at which weights are kept for later scores;
+    the time that they take counts as saving. If memory runs out, a step is computed again in smaller micro-batches. If
+    `ranks` has other processes, they take the same steps in `follow`. Raises Diverged if gradients are not finite, with
+    the weights unchanged by them, Interrupted after writing a checkpoint, and OSError if the disk fails. Checkpoints
+    are written while training goes on, and all of them are on disk when this function ends.
     """
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
     done, spent, saving = _begin(run, spec, plan, model, optimizer, metrics, parent)
+    if mirror is not None:
+        mirror.news()  # only now, since rows after the checkpoint were removed
     if snapshots is not None:
         snapshots.begin(done)
     size = sum(p.numel() for p in model.parameters())
@@ -106,7 +108,7 @@ def train(
                 guard()
                 metrics.append(rows)
                 if mirror is not None:
-                    mirror.log(rows)
+                    mirror.news()
                 if steps.bad.item():
                     writer.wait()
                     raise diverged(rows, spec, checkpoint.steps(run.path / "checkpoints"))
