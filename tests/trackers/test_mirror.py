@@ -19,19 +19,26 @@ import pytest
 from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
+from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir, RunStore
-from workbench.trackers import mirror
-from workbench.trackers._mirror import PATIENCE, ProcessMirror
+from workbench.trackers import find
+from workbench.trackers._mirror import PATIENCE, ProcessMirror, mirror
 
 
 def row(step: int, **more: Any) -> dict[str, Any]:
     return {"step": step, "loss": 1 / step, "flops": {"paper": 1.5 * step}} | more
 
 
-def begin(run: RunDir, **config: Any) -> ProcessMirror:
-    found = mirror("wandb", run.path, run.run_id, config)
+def begin(run: RunDir, tracker: str = "wandb") -> ProcessMirror:
+    found = mirror(tracker, run)
     assert isinstance(found, ProcessMirror) and found._process is not None
     return found
+
+
+def log(run: RunDir, copy: ProcessMirror, *rows: dict[str, Any]) -> None:
+    """Append rows to the run's log and say so, as the training loop does."""
+    Metrics(run.path / "metrics.jsonl").append(rows)
+    copy.news()
 
 
 def timed_close(copy: ProcessMirror) -> float:
@@ -41,7 +48,7 @@ def timed_close(copy: ProcessMirror) -> float:
     spent = time.monotonic() - start
     assert process is not None and process.poll() is not None
     assert process.stdin is not None and process.stdin.closed
-    assert not any(thread.is_alive() for thread in copy._threads)
+    assert not copy._listener.is_alive()
     copy.close()
     return spent
 
@@ -52,7 +59,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-def wait_for(what: Any, seconds: float = 20) -> None:
+def wait_for(what: Any, seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end
@@ -63,33 +70,37 @@ def contents(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
+def kept(run: RunDir) -> list[Path]:
+    return list(run.path.glob("wandb/offline-run-*/*.wandb"))
+
+
 def test_no_tracker_and_an_unknown_one(run: RunDir) -> None:
-    nothing = mirror(None, run.path, run.run_id)
-    nothing.log([row(1)])
+    nothing = mirror(None, run)
+    nothing.news()
     nothing.close()
     with pytest.raises(InputError, match="did you mean 'wandb'"):
-        mirror("wanbd", run.path, run.run_id)
+        find("wanbd")
     assert os.listdir(run.path) == ["spec.json"]
 
 
 def test_without_a_login_the_copy_is_kept_with_the_run(run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
-    copy = begin(run, secret_of_config="config-value-17")
+    copy = begin(run)
     rows = [row(step, auc=None, planted=step / 7) for step in range(1, 301)]
     for number in range(0, 300, 20):
-        copy.log(rows[number : number + 20])
+        log(run, copy, *rows[number : number + 20])
     wait_for(lambda: warnings(caplog))
-    wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
+    wait_for(lambda: kept(run))
     assert timed_close(copy) < PATIENCE + 10
-    (text,) = warnings(caplog)
-    assert "no login" in text and "python -m workbench.trackers" in text
-    (kept,) = run.path.glob("wandb/offline-run-*")
-    data = contents(kept)
-    assert data.count(b"planted") >= 300 and b"config-value-17" in data and run.run_id in kept.name
+    text = warnings(caplog)[0]
+    assert "no login" in text and f"workbench track {run.run_id} --runs {run.path.parent} --to wandb" in text
+    (folder,) = run.path.glob("wandb/offline-run-*")
+    data = contents(folder)
+    assert data.count(b"planted") >= 300 and b"corruption.rate" in data and run.run_id in folder.name
     assert b"auc" not in data
 
 
 @pytest.fixture
-def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Start a server that accepts every connection and never answers."""
     server = socket.create_server(("127.0.0.1", 0), backlog=64)
     held: list[socket.socket] = []
@@ -103,9 +114,11 @@ def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     thread = threading.Thread(target=accept)
     thread.start()
-    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+    address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("WANDB_BASE_URL", address)
     monkeypatch.setenv("WANDB_API_KEY", "feedbeef" * 5)
-    yield
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    yield address
     server.shutdown(socket.SHUT_RDWR)
     server.close()
     thread.join()
@@ -113,33 +126,34 @@ def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         connection.close()
 
 
-@pytest.mark.parametrize("length", [0.0, 6.0])
+@pytest.mark.parametrize(("tracker", "length"), [("wandb", 0.0), ("wandb", 6.0), ("mlflow", 1.0)])
 def test_a_silent_server(
-    run: RunDir, silent_server: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, length: float
-) -> None:
+    run: RunDir, silent_server: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tracker: str,
+    length: float,
+) -> None:  # fmt: skip
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-aws-secret")
     start = time.monotonic()
-    copy = begin(run)
+    copy = begin(run, tracker)
     inside = time.monotonic() - start
     for step in range(1, 51):
         start = time.monotonic()
-        copy.log([row(step)])
+        log(run, copy, row(step))
         inside += time.monotonic() - start
         time.sleep(length / 50)
+    if length == 6.0:
+        wait_for(lambda: kept(run))
     assert inside + timed_close(copy) < PATIENCE + 10
     assert any("does not answer" in text or "not finished" in text for text in warnings(caplog))
     data = contents(run.path)
     assert b"feedbeef" not in data and b"planted-aws" not in data
     assert not any("feedbeef" in text for text in warnings(caplog))
-    if length:
-        assert len(warnings(caplog)) == 1 and list(run.path.glob("wandb/offline-run-*/*.wandb"))
 
 
 def test_nobody_at_the_address(run: RunDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("WANDB_API_KEY", "feedbeef" * 5)
     copy = begin(run)
-    copy.log([row(1)])
+    log(run, copy, row(1))
     wait_for(lambda: warnings(caplog))
     assert timed_close(copy) < PATIENCE + 10
     assert "127.0.0.1 does not answer" in warnings(caplog)[0]
@@ -150,34 +164,36 @@ def test_the_copy_is_killed_midway(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     copy = begin(run)
-    copy.log([row(1)])
-    wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
+    log(run, copy, row(1))
+    wait_for(lambda: kept(run))
     assert copy._process is not None
     os.kill(copy._process.pid, signal.SIGKILL)
     wait_for(lambda: warnings(caplog))
-    for step in range(2, 1000):
-        copy.log([row(step)])
+    for _ in range(2, 1000):
+        copy.news()
     assert timed_close(copy) < PATIENCE, "waited for one that is gone"
     (text,) = warnings(caplog)
     assert "ended unexpectedly" in text
 
 
 def test_a_copy_that_stands_still_is_not_waited_for(
-    run: RunDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run: RunDir, caplog: pytest.LogCaptureFixture, recorder: Path
 ) -> None:
-    """Its queue is bounded, `log` never waits, and `close` stops waiting in time."""
-    monkeypatch.setattr("workbench.trackers._mirror.WAITING", 100)
-    copy = begin(run)
+    """`news` never waits, and `close` stops waiting in time; a copy that goes on has all rows."""
+    copy = begin(run, str(recorder))
     assert copy._process is not None
     os.kill(copy._process.pid, signal.SIGSTOP)
+    Metrics(run.path / "metrics.jsonl").append([row(step) for step in range(1, 3001)])
     start = time.monotonic()
-    for step in range(1, 20_001):
-        copy.log([row(step, filler="x" * 50)])
-    assert time.monotonic() - start < 30
-    assert copy._queue.qsize() <= 100
+    for _ in range(200_000):  # more than a pipe takes
+        copy.news()
+    assert time.monotonic() - start < 10
+    os.kill(copy._process.pid, signal.SIGCONT)
+    wait_for(lambda: contents(run.path / "mirrors").count(b'"loss"') == 3000)
+    os.kill(copy._process.pid, signal.SIGSTOP)
     assert timed_close(copy) < PATIENCE + 10
-    texts = " ".join(warnings(caplog))
-    assert "had not finished" in texts and "left out" in texts
+    (text,) = warnings(caplog)
+    assert "had not finished" in text
 
 
 @pytest.mark.parametrize("stub", ["raise ImportError('no wandb here')", "import os; os._exit(3)", "1/0", ""])
@@ -189,34 +205,42 @@ def test_a_missing_or_broken_package(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stub"))
     monkeypatch.setenv("WANDB_MODE", "offline")
     copy = begin(run)
-    copy.log([row(1)])
+    log(run, copy, row(1))
     wait_for(lambda: warnings(caplog))
     assert timed_close(copy) < PATIENCE + 10
     assert warnings(caplog)
 
 
-def test_a_run_folder_that_cannot_take_it(run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
-    (run.path / "wandb").write_text("in the way")
-    copy = begin(run)
+@pytest.mark.parametrize("tracker", ["wandb", "tensorboard"])
+def test_a_run_folder_that_cannot_take_it(run: RunDir, caplog: pytest.LogCaptureFixture, tracker: str) -> None:
+    (run.path / tracker).write_text("in the way")
+    copy = begin(run, tracker)
+    log(run, copy, row(1))
     wait_for(lambda: warnings(caplog))
     assert timed_close(copy) < PATIENCE + 10
     (text,) = warnings(caplog)
-    assert "cannot begin" in text
+    assert "stopped early (FileExistsError" in text
 
 
-def test_a_full_disk_is_reported(tmp_path: Path, run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "tracker",
+    ["wandb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tensorboard", "trackio", "mlflow"))],
+)
+def test_a_full_disk_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tracker: str, run: RunDir
+) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no small disk can be mounted here")
+    monkeypatch.setenv("TRACKIO_DIR", str(disk / "trackio"))
     try:
         small = RunStore(disk / "runs").open(BoundRun(RunSpec()))
+        copy = begin(small, tracker)
+        log(small, copy, *(row(step, filler=step / 7) for step in range(1, 1000)))
         (disk / "filler").write_bytes(b"x" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - 16384))
-        copy = begin(small)
-        for step in range(1, 400):
-            copy.log([row(step, filler="x" * 500)])
-        time.sleep(2)
+        time.sleep(4)
         assert timed_close(copy) < PATIENCE + 10
         assert warnings(caplog)
         time.sleep(1.5)  # the tracker's own helper goes when it sees that it is alone
@@ -230,13 +254,15 @@ def test_a_full_disk_is_reported(tmp_path: Path, run: RunDir, caplog: pytest.Log
 def test_the_copy_ends_with_the_run(run: RunDir) -> None:
     """A run that is killed leaves no process behind."""
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom workbench.trackers import mirror\n"
-        "copy = mirror('wandb', Path(sys.argv[1]), 'x')\ncopy.log([{'step': 1}])\n"
+        "import sys, time\nfrom pathlib import Path\nfrom workbench.store.run_store import RunDir\n"
+        "from workbench.trackers._mirror import mirror\n"
+        "copy = mirror('wandb', RunDir(Path(sys.argv[1])))\ncopy.news()\n"
         "print(copy._process.pid, flush=True)\ntime.sleep(60)"
     )
+    Metrics(run.path / "metrics.jsonl").append([row(1)])
     with subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
+        wait_for(lambda: kept(run))
         process.kill()
-    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2], 5)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2], 10)

@@ -1,0 +1,115 @@
+"""Where W&B's copy goes: a login and a server that answers, and one folder to sync whatever was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reading import read_wandb, read_wandb_file, stored_rows
+
+from workbench.store.metrics_file import Metrics
+from workbench.store.run_store import RunDir
+from workbench.trackers import wandb as tracker
+from workbench.trackers._mirror import copies, mirror
+
+
+def test_logins_are_found_where_wandb_leaves_them(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mode, why = tracker._mode()
+    assert tracker._address() == "https://api.wandb.ai" and mode == "offline" and "no login" in why
+    folder = home / ".config" / "wandb"
+    folder.mkdir(parents=True)
+    (folder / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
+    (home / ".netrc").write_text("machine 127.0.0.1:9\n  login user\n  password feedbeef\n")
+    (home / ".netrc").chmod(0o600)
+    assert tracker._address() == "http://127.0.0.1:9" and tracker._login(tracker._address())
+    mode, why = tracker._mode()
+    assert mode == "offline" and "does not answer" in why
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert tracker._mode() == ("offline", "")
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b"rubbish\r\n\r\n", b""])
+def test_only_an_answer_makes_it_go_online(home: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+    monkeypatch.setenv("WANDB_API_KEY", "feedbeef" * 5)
+    mode, why = tracker._mode()
+    thread.join()
+    server.close()
+    assert (mode, bool(why)) == (("online", False) if b"404" in answer else ("offline", True))
+
+
+def wait_for(met: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def folders(run: RunDir) -> list[Path]:
+    """Return every folder that `wandb sync` would find below the run's folder, and every file that it could read."""
+    return [*run.path.glob("**/*run-*-*"), *(path.parent for path in run.path.rglob("*.wandb"))]
+
+
+def test_at_every_moment_there_is_one_folder_to_sync(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after kills of the copy itself: while a new copy has not caught up, the former one is in its place."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    log = Metrics(run.path / "metrics.jsonl")
+    log.append([{"step": step, "loss": 1 / step} for step in range(1, 2001)])
+    assert [message.get("rows") for message in copies("wandb", [run])] == [2000]
+    (folder,) = run.path.glob("wandb/*run-*")
+    (folder / f"run-{run.run_id}.wandb.synced").touch()  # as `wandb sync` leaves it
+    log.append([{"step": step, "loss": 1 / step} for step in range(2001, 4001)])
+    copy = mirror("wandb", run)
+    copy.news()
+    seen = 0
+    wait_for(lambda: list(run.path.glob("wandb/.new-*/wandb/*/*.wandb")))
+    while list(run.path.glob("wandb/.new-*/wandb/*/*.wandb")):  # until it has caught up
+        assert list(run.path.glob("wandb/*run-*")) == [folder]
+        seen = max(seen, len(read_wandb(run).rows))
+        time.sleep(0.3)
+    assert seen == 2000
+    assert not (folder / f"run-{run.run_id}.wandb.synced").exists(), "wandb sync would leave the new copy out"
+    copy.close()
+    assert list(run.path.glob("wandb/*run-*")) == [folder]
+    assert read_wandb(run).rows == stored_rows(run)
+
+    copy = mirror("wandb", run)
+    copy.news()
+    wait_for(lambda: list(run.path.glob("wandb/.new-*/wandb/*/*.wandb")))
+    os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    copy.close()
+    assert list(run.path.glob("wandb/*run-*")) == [folder] and read_wandb(run).rows == stored_rows(run)
+    assert list(run.path.glob("wandb/.new-*"))
+    assert [message.get("rows") for message in copies("wandb", [run])] == [4000]
+    assert not list(run.path.glob("wandb/.new-*")) and read_wandb(run).rows == stored_rows(run)
+    assert [path.parent for path in run.path.rglob("*.wandb")] == [folder]
+
+
+def test_wandb_itself_finds_the_folder_to_sync(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    Metrics(run.path / "metrics.jsonl").append([{"step": 1, "loss": 1.0}])
+    for _ in range(2):
+        assert all("problem" not in message for message in copies("wandb", [run]))
+    (folder,) = run.path.glob("wandb/*run-*")
+    done = subprocess.run(
+        [sys.executable, "-m", "wandb", "sync", "--dry-run", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and run.run_id in done.stdout + done.stderr, done.stderr
+    assert len(read_wandb_file(next(folder.glob("*.wandb"))).rows) == 1
