@@ -50,7 +50,7 @@ REPORT_SEES = {"report", "store", "spec", "errors"}
 
 HOMES = {
     "typer": ("cli",),
-    "wandb": ("trackers",),
+    "wandb": ("trackers.wandb",),
     "trackio": ("trackers.trackio",),
     "tensorboard": ("trackers.tensorboard",),
     "mlflow": ("trackers.mlflow",),
@@ -72,7 +72,7 @@ HOMES = {
 }
 SLOW_TO_LOAD = (
     "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn "
-    "starlette uvicorn"
+    "starlette uvicorn trackio tensorboard mlflow"
 )
 
 PLUGS = ("objectives", "encoders", "tasks")  # folders of plug-ins, which are found by name and may share one
@@ -208,10 +208,22 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 def test_every_outside_package_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    in_use = ("postgres", "lamb", "embeddings", "dedup", "unigram", "language")
+    in_use = (
+        "postgres",
+        "lamb",
+        "embeddings",
+        "dedup",
+        "unigram",
+        "language",
+        "wandb",
+        "trackio",
+        "tensorboard",
+        "mlflow",
+    )
     wanted = [*project["dependencies"], *(text for name in in_use for text in extras[name])]
     declared = {re.split(r"[^\w-]", text)[0].replace("-", "_").lower() for text in wanted}
     declared |= {"sklearn"} if "scikit_learn" in declared else set()
+    declared |= {"mlflow"} if "mlflow_skinny" in declared else set()
     known = declared | set(sys.stdlib_module_names) | {"workbench"}
     missing = {f"{path}:{line}: {name}" for path, line, name in every_import() if name.split(".")[0] not in known}
     assert not missing, "\n".join(sorted(missing))

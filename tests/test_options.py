@@ -135,7 +135,7 @@ def test_paths_and_numbers_of_numpy_are_taken() -> None:
         ({"seeds": "many"}, "seeds='many' is not a whole number from 1 to 1,000 or auto"),
         ({"precision": "fp16"}, "precision='fp16' is not auto or fp32 or bf16"),
         ({"launcher": "pbs"}, "launcher='pbs' is not local or slurm"),
-        ({"track": "mlflow"}, "track='mlflow' is not wandb"),
+        ({"track": 3}, "track=3 is not a path"),
         ({"budget": 100}, "budget=100 is not a text or a mapping"),
         ({"compile": 1}, "compile=1 is not True or False"),
         ({"runs": 3}, "runs=3 is not a path"),

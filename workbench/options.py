@@ -155,7 +155,7 @@ class Computation:
     save_every: int | None = option(
         None, "Steps between checkpoints (default: one each 5 min).", "STEPS", least=1, most=1 << 31
     )
-    track: str | None = option(
+    track: Path | str | None = option(
         None, "Copy every run to a tracker while it is trained: wandb, trackio, tensorboard, mlflow, or a file "
         "./my_tracker.py (workbench list trackers).", "NAME|FILE", names="trackers",
     )  # fmt: skip

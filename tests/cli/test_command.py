@@ -55,7 +55,7 @@ def test_text_ends_in_one_line_end(value: Any, text: str, capsys: pytest.Capture
     [
         ("most-seeds", 1), ("most-seeds", 1001), ("workers", 0), ("workers", 1025), ("seeds", 0), ("seeds", "many"),
         ("threads", 0), ("threads", 4097), ("micro-batch", 0), ("save-every", 0), ("most-epochs", 0),
-        ("most-epochs", -1), ("precision", "fp16"), ("launcher", "pbs"), ("track", "mlflow"),
+        ("most-epochs", -1), ("precision", "fp16"), ("launcher", "pbs"), ("track", "nowhere"),
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused_before_anything_is_done(

@@ -119,7 +119,8 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
 
 NEEDED = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "matplotlib", "optuna")
 OPTIONAL = {
-    "wandb": "--track wandb", "psycopg": "--storage postgresql://", "pytorch-optimizer": "optim.kind=lamb",
+    "wandb": "--track wandb", "trackio": "--track trackio", "tensorboard": "--track tensorboard",
+    "mlflow-skinny": "--track mlflow", "psycopg": "--storage postgresql://", "pytorch-optimizer": "optim.kind=lamb",
     "sentence-transformers": "tasks.embeddings=contrastive",
 }  # fmt: skip
 SPACE = 5 << 30  # bytes; with less free space, a night of runs may fill the disk

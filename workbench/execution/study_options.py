@@ -335,7 +335,7 @@ def host_of(options: Any) -> Host:
     jobs = job_options(getattr(options, "launcher", "local"), getattr(options, "set", None))
     devices = given.get("devices")
     tracker = given.get("track")
-    given |= {"track": None if tracker is None else trackers.find(tracker)}
+    given |= {"track": None if tracker is None else trackers.find(str(tracker))}
     host = Host(**given | {"devices": launched() if devices is None else devices, "launch": jobs})
     if host.plain and host.compile:
         raise InputError("--plain and --compile contradict each other, since --plain uses no faster code; keep one")

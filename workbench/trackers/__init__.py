@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
-from workbench.errors import InputError
+from workbench.errors import InputError, suggest
 from workbench.registry import Plugs, file_of
 from workbench.spec.experiment import blaming
 
@@ -101,6 +101,9 @@ def find(word: str, option: str = "--track") -> str:
     Raises InputError for an unknown or faulty tracker, and for one whose package is not installed.
     """
     plugs = replace(PLUGS, option=option)
+    known = [*plugs.built_in, *plugs.installed()]
+    if word not in known and "/" not in word and not word.endswith(".py"):
+        raise InputError(f"{option} {word}: there is no such tracker{suggest(word, known)}")
     name, source = plugs.find(word)
     module = plugs.load(name, source)
     with blaming(file_of(module), "available() raised", "tracker"):

@@ -104,9 +104,9 @@ class ProcessMirror(Mirror):
             )  # fmt: skip
 
 
-def mirror(tracker: str | None, run: RunDir) -> Mirror:
+def mirror(tracker: Path | str | None, run: RunDir) -> Mirror:
     """Return a copy of a run by a tracker as `trackers.find` names it; None stands for no copy."""
-    return Mirror() if tracker is None else ProcessMirror(tracker, run.path)
+    return Mirror() if tracker is None else ProcessMirror(str(tracker), run.path)
 
 
 def copies(
