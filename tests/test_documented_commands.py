@@ -34,7 +34,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, KEPT / "README.md"
 MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
 NEED_WORDS = (
     *("run", "sweep", "report", "export", "evaluate", "list", "diff", "new", "check"),
-    *("note", "tag", "archive", "rm", "restore", "prune", "cp", "mv", "import"),
+    *("note", "tag", "archive", "track", "rm", "restore", "prune", "cp", "mv", "import"),
 )
 PREFIX = r"(?:\$ |nohup |exec |python -m |\.venv/bin/)?"  # what may stand before `workbench`
 # The texts of kept studies, and the folder of each in the real data. A study takes hours, so only its plan is made.
@@ -48,7 +48,7 @@ REPEATED = (
 )
 OTHERS = {  # lines of code that are no command of ours begin so
     *("make", "du", "rsync", "export", "unset", "mkdir", "cd"),
-    *("torchrun", "python -m workbench.trackers", ".ci/run"),  # tests of several devices and of trackers have them
+    *("torchrun", ".ci/run"),  # tests of several devices have them
     *("--set", "D_t", "p(v", "loss_t"),
 }
 FIRST = ["run", "ablation", "--objective", "bert-mlm", "--seeds", "2"]  # something for `status` and `diff` to read
@@ -151,9 +151,11 @@ def snippets(page: Path) -> list[str]:
     return [block for block in blocks if not block.startswith('"""')]
 
 
-# The file that the tutorial on objectives has its reader save as focal_mlm.py.
-TUTORIAL_PAGE = (ROOT / "docs/tutorials/own-objective.md").read_text(encoding="utf-8")
-TUTORIAL = re.findall(r"```python\n(.*?)```", TUTORIAL_PAGE, flags=re.DOTALL)[0]
+# The files that the pages on objectives and trackers have their reader save as focal_mlm.py and my_tracker.py.
+TUTORIAL, TRACKER = (
+    re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.DOTALL)[0]
+    for page in ("tutorials/own-objective.md", "howto/tracking.md")
+)
 IN_ORDER = (ROOT / "docs/tutorials/domain.md",)  # pages each of whose commands needs what those before it made
 
 
@@ -170,6 +172,7 @@ def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(experiment, target)
     (folder / "focal_mlm.py").write_text(TUTORIAL, encoding="utf-8")
+    (folder / "my_tracker.py").write_text(TRACKER, encoding="utf-8")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
     done = workbench(*FIRST, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.validation import weights_digest
 from workbench.trackers import find
+from workbench.trackers._contract import TEMPLATE, check
 from workbench.trackers._mirror import copies, mirror
 
 NAMES = ("wandb", "trackio", "tensorboard", "mlflow")
@@ -259,3 +260,37 @@ def test_files_are_artifacts_if_they_are_asked_for(name: str, store: RunStore, t
     elif name == "wandb":
         (path,) = run.path.glob("wandb/*run-*/*.wandb")
         assert all(each.encode() in path.read_bytes() for each in files)
+
+
+# ---- the template and the check ----
+
+
+def test_the_template_is_a_tracker_that_keeps_the_contract(store: RunStore, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(TEMPLATE.replace("NAME_", "mine"))
+    assert len(check(str(path))) == 3
+    run, _ = runs_of(store)
+    assert problems(copies(str(path), [run])) == []
+    lines = (run.path / "mirrors" / "mine.csv").read_text().splitlines()
+    rows = [line.split(",") for line in lines[1:]]
+    losses = {int(step): float(value) for step, name, value in rows if name == "loss"}
+    assert losses == {step: row["loss"] for step, row in stored_rows(run).items()}
+
+
+@pytest.mark.filterwarnings("ignore")  # the faulty copies leave files open
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("def log(", "def add(", r"has no log\(\)"),
+        ("self.file.close()", "raise KeyError('x')", r"finish\(scores, files\) raised KeyError"),
+        ("for row in rows:", "for row in rows[1:]['x']:", r"line \d+: log\(rows\) raised TypeError"),
+        ("return Copy(run)", "return None", "returns None"),
+        ("self.run = run", "self.run = run.no_such", r"open\(run\) raised AttributeError"),
+    ],
+)
+def test_a_breach_of_the_contract_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(TEMPLATE.replace(old, new))
+    with pytest.raises(InputError, match=message) as error:
+        check(str(path))
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
