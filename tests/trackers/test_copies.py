@@ -277,7 +277,6 @@ def test_the_template_is_a_tracker_that_keeps_the_contract(store: RunStore, tmp_
     assert losses == {step: row["loss"] for step, row in stored_rows(run).items()}
 
 
-@pytest.mark.filterwarnings("ignore")  # the faulty copies leave files open
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -290,7 +289,9 @@ def test_the_template_is_a_tracker_that_keeps_the_contract(store: RunStore, tmp_
 )
 def test_a_breach_of_the_contract_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    path.write_text(TEMPLATE.replace(old, new))
+    opened = 'Path(run.folder, "mirrors", "NAME_.csv").open("w", encoding="utf-8")'  # a faulty copy would leave it open
+    assert opened in TEMPLATE and old in TEMPLATE
+    path.write_text(TEMPLATE.replace(opened, "__import__('io').StringIO()").replace(old, new))
     with pytest.raises(InputError, match=message) as error:
         check(str(path))
     assert "\n" not in str(error.value) and str(path) in str(error.value)

@@ -101,7 +101,8 @@ def check(word: str) -> list[str]:
         for begun, ends in ((0, "interrupted"), (4, "done")):
             run = TrackedRun(
                 folder.name, folder, "workbench-check", tags=("checked",), notes='2026-01-01 a note, "quoted" and é',
-                config={"optim.lr": 1e-3, "tying": None, "encoder.causal": True}, reached=begun, stored=lambda: ROWS[:4],
+                config={"optim.lr": 1e-3, "tying": None, "encoder.causal": True}, reached=begun,
+                stored=lambda: ROWS[:4],
             )  # fmt: skip
             handle = call("open(run)", tracker.open, run)
             for method in ("log", "finish"):
