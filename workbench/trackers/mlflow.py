@@ -6,6 +6,7 @@ MLflow cannot take rows back; so where a resumed run computed some again, the fo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -79,23 +80,21 @@ class Copy:
             if not token:
                 break
         for some in _parts(experiments, 50):
-            yield from self._client.search_runs(some, f"tags.`{ID}` = '{self._tracked.run_id}'")
+            yield from self._client.search_runs(list(some), f"tags.`{ID}` = '{self._tracked.run_id}'")
 
     def _new(self, artifacts: str | None) -> str:
         """Return the id of a new run of MLflow in the experiment of the study, which is made if need be."""
         run = self._tracked
         name = run.study or "workbench"
-        for _ in range(2):
-            experiment = self._client.get_experiment_by_name(name)
-            if experiment is not None and experiment.lifecycle_stage == "deleted":
-                self._client.restore_experiment(experiment.experiment_id)
-            if experiment is not None:
-                break
-            try:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            with contextlib.suppress(Exception):  # another process has made it meanwhile
                 self._client.create_experiment(name, artifacts and f"{artifacts}/{name}")
-            except Exception:  # another process has made it meanwhile
-                if self._client.get_experiment_by_name(name) is None:
-                    raise
+            experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            raise OSError(f"the experiment {name} cannot be made")
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
         new = self._client.create_run(
             experiment.experiment_id, start_time=int(1000 * run.started), tags={ID: run.run_id}, run_name=run.run_id
         )

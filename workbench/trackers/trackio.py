@@ -79,7 +79,7 @@ class Copy:
         import trackio
 
         tracked = self._tracked
-        run = trackio.init(
+        run: Any = trackio.init(
             self._project, name=tracked.run_id, resume="must", embed=False, auto_log_gpu=False, auto_log_cpu=False
         )
         for kind, path in files.items():
