@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
+import sys
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
@@ -114,14 +116,32 @@ def read_wandb_file(path: Path) -> Read:
     return found
 
 
+# In a process of its own, since trackio reads the name of its folder when it is imported.
+READ_TRACKIO = """
+import json, sys
+from trackio import Api
+from trackio.sqlite_storage import SQLiteStorage as storage
+project, run = "workbench", sys.argv[1]
+same = [each for each in Api().runs(project) if each.name == run]
+print(json.dumps({
+    "runs": len(same), "logs": storage.get_logs(project, run), "config": storage.get_run_config(project, run),
+    "artifacts": [each["type"] for each in storage.get_artifacts(project)],
+}, default=str))
+"""
+
+
+def trackio_database(run: RunDir) -> dict[str, Any]:
+    """Return the runs of a name in trackio's database, with logs and settings, and the kinds of all artifacts."""
+    command = [sys.executable, "-c", READ_TRACKIO, run.run_id]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def read_trackio(run: RunDir) -> Read:
     """Read trackio's database by its own functions."""
-    from trackio import Api, utils
-    from trackio.sqlite_storage import SQLiteStorage
-
-    assert str(utils.TRACKIO_DIR) == os.environ["TRACKIO_DIR"], "trackio reads its folder when it is first imported"
-    found = Read(runs=sum(each.name == run.run_id for each in Api().runs("workbench")))
-    logs = SQLiteStorage.get_logs("workbench", run.run_id)
+    database = trackio_database(run)
+    found, logs = Read(runs=database["runs"]), database["logs"]
     last = max((each["step"] for each in logs), default=0)
     for each in logs:
         step = each["step"]
@@ -130,7 +150,7 @@ def read_trackio(run: RunDir) -> Read:
             assert step not in found.rows, "a row is there twice"
             found.rows[step] = row | {"step": step}
         found.scores |= {k if step == last else (k, step): v for k, v in values.items() if is_score(k)}
-    config = SQLiteStorage.get_run_config("workbench", run.run_id) or {}
+    config = database["config"] or {}
     found.study, found.tags = config.pop("_Group") or "", config.pop("tags")
     found.notes, found.state = config.pop("notes"), config.pop("state")
     found.config = config

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reading import Read, read, stored_rows
+from reading import Read, read, stored_rows, trackio_database
 from written_runs import SPEC, begun, finished
 
 from workbench.cli import main
@@ -250,10 +254,7 @@ def test_files_are_artifacts_if_they_are_asked_for(name: str, store: RunStore, t
     assert problems(copies(name, [run], "sizes-1", True, page)) == []
     files = {path.name for path in run.path.glob("encoder/*")} | {"index.html"}
     if name == "trackio":
-        from trackio.sqlite_storage import SQLiteStorage
-
-        kinds = {each["type"] for each in SQLiteStorage.get_run_artifacts("workbench", run.run_id)["logged"]}
-        assert kinds == {"model", "report"}
+        assert sorted(trackio_database(run)["artifacts"]) == ["model", "report"]
     elif name == "mlflow":
         kept = {path.name for path in (store.root / ".mlflow").rglob("*") if path.is_file()}
         assert kept >= files
@@ -295,3 +296,43 @@ def test_a_breach_of_the_contract_is_named(old: str, new: str, message: str, tmp
     with pytest.raises(InputError, match=message) as error:
         check(str(path))
     assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+@pytest.mark.slow
+def test_an_mlflow_server_has_the_same(
+    store: RunStore, recorder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its web server is installed, which the small package leaves out."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{tmp_path}/served.db",
+        "--artifacts-destination",
+        str(tmp_path / "a"),
+    ]
+    with (tmp_path / "server.log").open("w") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    try:
+        end = time.monotonic() + 120
+        while True:
+            try:
+                urllib.request.urlopen(f"{place}/health", timeout=5).close()
+                break
+            except OSError:
+                if server.poll() is not None and "No module named" in (tmp_path / "server.log").read_text():
+                    pytest.skip("the package mlflow-skinny has no web server")
+                assert server.poll() is None and time.monotonic() < end, (tmp_path / "server.log").read_text()
+                time.sleep(0.5)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
+        run, _ = runs_of(store)
+        for _ in range(2):
+            assert problems(copies("mlflow", [run], "sizes-1")) == []
+        assert problems(copies(str(recorder), [run], "sizes-1")) == []
+        same(read("mlflow", run), run, recorded(run))
+        assert not (store.root / "mlflow.db").exists()
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()

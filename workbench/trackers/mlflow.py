@@ -22,7 +22,7 @@ TAG = "tag."  # begins the names of MLflow's tags for tags of a run
 KEY, VALUE = 250, 5000  # letters that names of metrics, and values of parameters and tags, may have
 METRICS, PARAMETERS = 1000, 100  # of one request
 ENDS = {"done": "FINISHED", "failed": "FAILED", "diverged": "FAILED", "interrupted": "KILLED"}
-_UNUSABLE = re.compile(r"[^\w.\- /]")
+_UNUSABLE = re.compile(r"[^\w.\-: /]")
 
 
 def available() -> str | None:
