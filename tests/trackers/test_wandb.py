@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reading import read_wandb, read_wandb_file, stored_rows
+from reading import read_wandb, stored_rows
+from wandb_server import Kept, wandb_server
 
+from workbench.store import tending
 from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir
 from workbench.trackers import wandb as tracker
@@ -102,14 +104,59 @@ def test_at_every_moment_there_is_one_folder_to_sync(run: RunDir, monkeypatch: p
     assert [path.parent for path in run.path.rglob("*.wandb")] == [folder]
 
 
-def test_wandb_itself_finds_the_folder_to_sync(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def sent(kept: Kept, run: RunDir) -> dict[int, dict[str, float]]:
+    """Return the rows that a server has of a run, by step."""
+    lines = kept.history[run.run_id]
+    return {line["step"]: {key: each for key, each in line.items() if key[0] != "_"} for line in lines}
+
+
+def test_synced_copies_are_the_whole_run_in_any_order(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a copy was killed twice, and its run was resumed each time; folders are synced when they are there."""
     monkeypatch.setenv("WANDB_MODE", "offline")
-    Metrics(run.path / "metrics.jsonl").append([{"step": 1, "loss": 1.0}])
-    for _ in range(2):
+    tending.annotate(run, lambda notes: notes.tagged(("good",)).noted("a note"))
+    log = Metrics(run.path / "metrics.jsonl")
+    with wandb_server() as kept:
+        for first, last in ((1, 300), (201, 500), (401, 700)):
+            log.rewind(first - 1)
+            log.append([{"step": step, "loss": 1 / step, "seconds": step + first} for step in range(first, last + 1)])
+            if last < 700:
+                copy = mirror("wandb", run)
+                copy.news()
+                wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
+                os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+                copy.close()
+            else:
+                assert all("problem" not in message for message in copies("wandb", [run]))
+            found = sorted(run.path.glob("wandb/*run-*"))
+            command = [sys.executable, "-m", "wandb", "sync", "--yes", *map(str, found)]
+            settings = {"WANDB_BASE_URL": kept.address, "WANDB_API_KEY": "feedbeef" * 5, "WANDB_MODE": "online"}
+            done = subprocess.run(
+                command, env=os.environ | settings, capture_output=True, text=True, check=False, timeout=120
+            )
+            assert done.returncode == 0 and len(found) == 1, done.stderr
+    assert sent(kept, run) == stored_rows(run) and len(kept.history[run.run_id]) == 700
+    assert kept.facts[run.run_id]["tags"] == ["good"] and kept.facts[run.run_id]["notes"].endswith("a note")
+
+
+@pytest.mark.slow
+def test_online_a_killed_and_resumed_run_is_one_run(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Metrics(run.path / "metrics.jsonl")
+    with wandb_server() as kept:
+        monkeypatch.setenv("WANDB_BASE_URL", kept.address)
+        monkeypatch.setenv("WANDB_API_KEY", "feedbeef" * 5)
+        for first, last in ((1, 300), (201, 500)):
+            log.rewind(first - 1)
+            log.append([{"step": step, "loss": 1 / step, "seconds": step + first} for step in range(first, last + 1)])
+            copy = mirror("wandb", run)
+            copy.news()
+            if last < 500:
+                wait_for(lambda: len(kept.history.get(run.run_id, ())) >= 299)
+                os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+                copy.close()
+            else:
+                wait_for(lambda: len(kept.history[run.run_id]) >= 499)
+                copy.close()
         assert all("problem" not in message for message in copies("wandb", [run]))
-    (folder,) = run.path.glob("wandb/*run-*")
-    done = subprocess.run(
-        [sys.executable, "-m", "wandb", "sync", "--dry-run", str(folder)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0 and run.run_id in done.stdout + done.stderr, done.stderr
-    assert len(read_wandb_file(next(folder.glob("*.wandb"))).rows) == 1
+    assert sent(kept, run) == stored_rows(run) and len(kept.history[run.run_id]) == 500
+    assert kept.summary[run.run_id]["state"] == "interrupted"
+    assert len(list(run.path.glob("wandb/*run-*"))) == 1

@@ -138,7 +138,7 @@ class Copy:
         former = [*self._home.glob(f"*run-*-{self._tracked.run_id}")]
         same = [folder for folder in former if folder.name.partition("run-")[0] == kind]
         folder = same[0] if same else self._home / written.parent.name
-        folder.mkdir(exist_ok=True)
+        (folder / "files").mkdir(parents=True, exist_ok=True)  # which `wandb sync` writes into
         (folder / f"{written.name}.synced").unlink(missing_ok=True)  # else `wandb sync` leaves the new copy out
         os.replace(written, folder / written.name)
         for other in former:
