@@ -68,7 +68,7 @@ def describe(run: RunDir, study: str | None = None) -> TrackedRun:
 
     Raises InputError or OSError if the run cannot be read.
     """
-    spec = part(validation.spec_record(run.path), "spec")
+    spec = part(run.read_json("spec.json"), "spec")
     env = {key: value for key, value in optional(run.path / "env.json").items() if key not in PRIVATE}
     path = run.path / "metrics.jsonl"
     reached = 0
