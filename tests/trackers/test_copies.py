@@ -336,3 +336,39 @@ def test_an_mlflow_server_has_the_same(
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
+
+
+# ---- the command ----
+
+
+def test_the_command_copies_studies_and_runs(
+    store: RunStore, recorder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = runs_of(store)
+
+    def given(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["workbench", "track", *words, "--runs", str(store.root)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, printed.out, printed.err
+
+    code, out, _ = given("sizes", "--to", str(recorder), "--json")
+    assert code == 0 and [row["run_id"] for row in json.loads(out)] == [first.run_id, second.run_id]
+    assert "arm/order/mean" in recorded(first)["scores"]
+    code, out, _ = given("nano-s1", "--to", str(recorder))
+    assert code == 0 and second.run_id in out and "arm/order/mean" not in recorded(second)["scores"]
+    code, out, err = given("sizes", "--to", str(recorder), "--artifacts")
+    assert code == 0 and "workbench report sizes-1 writes it" in err and set(recorded(first)["files"]) == {"encoder"}
+    for words, message in (
+        (("no-such", "--to", str(recorder)), "no study and no run 'no-such'"),
+        (("untrained", "--to", str(recorder)), "is an untrained encoder"),
+        (("sizes", "--to", "wanbd"), "--to wanbd: there is no such tracker; did you mean 'wandb'"),
+        (("sizes", "--to", "./no_such.py"), "--to ./no_such.py: there is no such file"),
+    ):
+        code, out, err = given(*words)
+        assert (code, out) == (2, "") and message in err and err.count("\n") == 1
+    (second.path / "metrics.jsonl").write_bytes(b"[]\n")
+    code, out, err = given("sizes", "--to", str(recorder))
+    assert code == 1 and first.run_id in out and f"{second.run_id} is not copied: it is damaged" in err
