@@ -145,15 +145,16 @@ def test_a_copy_of_a_killed_run_begins_anew_and_waits_for_the_former_one(store: 
     log.append([{"step": 5, "loss": 1.0, "seconds": 3.0}])
     first = mirror(str(recorder), run)
     first.news()
-    while len(recorded(run)["rows"]) < 5 if (run.path / "mirrors" / "recorded.jsonl").exists() else True:
-        pass
-    second = mirror(str(recorder), run)  # while the first one is still there
+    while not (run.path / "mirrors" / "recorded.jsonl").exists() or len(recorded(run)["rows"]) < 5:
+        time.sleep(0.05)
+    assert problems(copies(str(recorder), [run])) == ["another process copies this run at the moment"]
+    second = mirror(str(recorder), run)  # which waits until the first one has ended
     log.rewind(4)
     second.news()
     log.append([{"step": 5, "loss": 1.0, "seconds": 9.0}, {"step": 6, "loss": 0.5, "seconds": 10.0}])
     first.close()
     while len(recorded(run)["rows"]) < 6 or recorded(run)["rows"][4]["seconds"] == 3.0:
-        pass
+        time.sleep(0.05)
     second.close()
     assert recorded(run)["rows"] == list(stored_rows(run).values()) and recorded(run)["state"] == "interrupted"
     assert recorded(run)["reached"] in (4, 6)
