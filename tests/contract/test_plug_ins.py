@@ -59,6 +59,7 @@ RUNS = {
     "encoder": "run ablation --objective rtd --set encoder.family=FILE --set encoder.options.gated=true "
     "--tasks HERE/pairs,own.jsonl,linear:own.jsonl,similarity:similar.jsonl --set tasks.rows=40 --set tasks.seeds=1",
     "task": "run ablation --objective bert-mlm --tasks FILE",
+    "tracker": "run ablation --objective bert-mlm --tasks none --track FILE",
     "experiment": "run FILE --tasks none",
 }
 SMALL = (

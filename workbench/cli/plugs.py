@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli.command import AsJson, emit
 
-OF_KINDS = "objective, encoder, task or experiment"
+OF_KINDS = "objective, encoder, task, tracker or experiment"
 
 
 def _kinds() -> list[str]:
@@ -46,7 +46,7 @@ def check(
 
     At a small size on made-up text, in less than a minute: shapes, gradients, FLOPs against torch's counter,
     determinism, stopping and resuming, export. Of tasks: names, settings, price, baselines and a measurement. Of
-    experiments: the plan.
+    trackers: copies of a made-up run. Of experiments: the plan.
     """
     from workbench.execution import plug_checks
 

@@ -600,6 +600,13 @@ def _contrasts(left_out: Iterable[str]) -> None:
         raise Wrong(f"CONTRASTS declares {contrast}, and no runs have both arms")
 
 
+def check_tracker(word: str, checks: Checks) -> None:
+    """Check a tracker: copies of a made-up run before and after it is resumed, and of one without rows."""
+    from workbench.trackers import _contract
+
+    checks.that("it copies a run, again when the run is resumed, and one without rows", lambda: _contract.check(word))
+
+
 KINDS: dict[str, Kind] = {
     "objective": Kind(
         ("Options", "cost", "Objective"), check_objective,
@@ -610,6 +617,7 @@ KINDS: dict[str, Kind] = {
         "workbench sweep --objective rtd --over encoder.family=electra,{file} --tasks pairs:replace",
     ),
     "task": Kind(("names", "load"), check_task, "workbench run ablation --objective rtd --tasks {file}"),
+    "tracker": Kind(("available", "open"), check_tracker, "workbench run ablation --track {file}"),
     "experiment": Kind(("QUESTION", "AXES"), check_experiment, "workbench run {file} --dry-run"),
 }  # fmt: skip
 

@@ -110,7 +110,7 @@ def find(word: str, option: str = "--track") -> str:
         reason = module.available()
     if reason:
         raise InputError(f"{option} {word}: {reason}")
-    path = plugs.file(name, source)
+    path = plugs.file(source)
     return str(path) if path else name
 
 
