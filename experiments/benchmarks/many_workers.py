@@ -54,7 +54,8 @@ def work(store: RunStore, todo: list[str], log: int, end: float) -> None:
         os.write(log, f"{run.run_id}\n".encode())
 
     one_run.carry_out = pretend  # type: ignore[assignment]
-    one_run.carry_out_all(store, todo, SPEC.tasks, Suite(()), None, Host(device="cpu"), now())  # type: ignore[arg-type]
+    wanted = one_run.Wanted(SPEC.tasks, Suite(()), None)  # type: ignore[arg-type]
+    one_run.carry_out_all(store, todo, wanted, Host(device="cpu"), now())
 
 
 def carried_out(store: RunStore, todo: list[str], workers: int, seconds: float, log: Path) -> dict[str, Any]:

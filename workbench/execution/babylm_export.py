@@ -372,7 +372,9 @@ def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: s
     """
     table = []
     for revision, several in by_revision.items():
-        names, sets, fast_sets = {"run_id": run_id, "revision": revision, "backend": backend}, [], []
+        names = {"run_id": run_id, "revision": revision, "backend": backend}
+        sets: list[dict[str, Any]] = []
+        fast_sets: list[dict[str, Any]] = []
         for each in several:
             row = names | {
                 "task": each.file.split("/")[-2], "pipeline": each.value,
