@@ -54,7 +54,7 @@ def work(store: RunStore, todo: list[str], log: int, end: float) -> None:
         os.write(log, f"{run.run_id}\n".encode())
 
     one_run.carry_out = pretend  # type: ignore[assignment]
-    wanted = one_run.Wanted(SPEC.tasks, Suite(()), None)  # type: ignore[arg-type]
+    wanted = one_run.Wanted(SPEC.tasks, Suite(()), None)
     one_run.carry_out_all(store, todo, wanted, Host(device="cpu"), now())
 
 
