@@ -365,14 +365,14 @@ class Store:
         """The folder of the store."""
         return self._store.root
 
-    def view(self, host: str = "127.0.0.1", port: int | None = None, browser: bool = True) -> None:
+    def view(self, host: str = "127.0.0.1", port: int | None = None, browser: bool = True, allow_edit: bool = False) -> None:
         """Serve the pages of `workbench view` until Ctrl-C, and print their address.
 
-        Raises InputError if the address cannot be used.
+        With `allow_edit`, they can change notes and tags, and archive runs. Raises InputError if the address cannot be used.
         """
         from workbench.view import view
 
-        view(self._store, host, port, browser)
+        view(self._store, host, port, browser, allow_edit)
 
     def run(self, name: str) -> Run:
         """Return a run by its name, or by a part that no other name has. Raises InputError if there is no such run."""

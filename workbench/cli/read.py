@@ -129,15 +129,18 @@ def view(
     ),
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port (default 8642, or any free one).")] = None,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the pages in the browser.")] = True,
+    allow_edit: Annotated[
+        bool, typer.Option("--allow-edit", help="Let the pages change notes and tags, and archive and restore runs.")
+    ] = False,
 ) -> None:
     """Serve pages about the runs of a store to the browser, which show what happens now, until Ctrl-C.
 
-    The address has a token, without which nothing is shown. Pages only read: they change no run.
+    The address has a token, without which nothing is shown. Pages only read, unless --allow-edit is given.
     """
     from workbench.view import view as serve
 
     os.nice(10)  # runs on this machine go first
-    serve(RunStore.existing(options.runs), host, port, open_, say)
+    serve(RunStore.existing(options.runs), host, port, open_, allow_edit, say)
 
 
 def verify(

@@ -11,6 +11,7 @@ import mimetypes
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from workbench.report.load.run_files import flatten, optional
 from workbench.report.page import document, rendering
 from workbench.report.results import Results
 from workbench.report.statistics.intervals import t_interval
+from workbench.store import tending
 from workbench.store.atomic import LONGEST_LINE, lines_of
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import ExperimentRecord
@@ -41,9 +43,10 @@ TAIL = 20  # last rows of a log that the page of a run shows
 MOST_TEXT = 2**20  # bytes of a text that a page shows
 LARGEST = 2**31  # bytes of a file that is sent
 TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html", ".yaml")  # shown, never as a page
-COLUMNS = ("state", "objective", "seed", "budget", "spent.steps", "score")
+MOST_SETTINGS = 4  # columns of settings that differ, unless columns are chosen
 RESULTS = ("spent.", "flops.", "final.", "score")
-NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *OF_NOW}
+WRITTEN = ("tags", "notes", "archived")  # by people, about a run
+NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *WRITTEN, *OF_NOW}
 STATES = ("done", "trained", "running", "interrupted", "new", "failed", "diverged", "damaged", "missing", "reading")
 
 
@@ -68,10 +71,13 @@ class Drawn(document.Page):
 
 
 class Pages:
-    """The pages of a store; every method takes the query of an address and returns what is sent."""
+    """The pages of a store; every method takes the query of an address and returns what is sent.
 
-    def __init__(self, watched: Watched) -> None:
-        self.watched, self.store = watched, watched.store
+    With a `key`, they have the forms that change notes, tags and the archive, which send this key along.
+    """
+
+    def __init__(self, watched: Watched, key: str = "") -> None:
+        self.watched, self.store, self.key = watched, watched.store, key
 
     def _render(self, name: str, colours: str = "", status: int = 200, **context: Any) -> Page:
         """Return a page from a template, with the policy for what it holds."""
@@ -79,7 +85,8 @@ class Pages:
         script += (TEMPLATES / "view.js").read_text(encoding="utf-8")
         colours += (TEMPLATES / "view.css").read_text(encoding="utf-8")
         shared = {"store": self.store.root, "version_seen": self.watched.version, "link": link, "states": STATES,
-                  "reading": not self.watched.complete, "clock": clock, "shown": shown, "here": name}  # fmt: skip
+                  "reading": not self.watched.complete, "clock": clock, "shown": shown, "here": name,
+                  "key": self.key}  # fmt: skip
         html = rendering.render_page(name, colours, script, folder=TEMPLATES, **shared, **context)
         policy = re.search('http-equiv="Content-Security-Policy" content="([^"]+)"', html)
         assert policy is not None
@@ -98,7 +105,7 @@ class Pages:
             answer = "" if record.damage else self.watched.answer(record)
             computing = record.name in self.watched.wanted
             rows.append({"progress": self.watched.progress(record), "answer": answer, "computing": computing})
-        return self._render("studies.html.j2", rows=rows, runs=len(self.watched.rows))
+        return self._render("studies.html.j2", rows=rows, runs=len(self.watched.rows), picked=query.getlist("study"))
 
     def study(self, query: QueryParams, name: str) -> Page:
         """Return the report on a study as it is now, with the runs that are still missing."""
@@ -132,42 +139,67 @@ class Pages:
 
     def runs(self, query: QueryParams) -> Page:
         """Return the table of runs: filtered, sorted, with chosen columns, or as means over seeds."""
-        rows = list(self.watched.rows.values())
+        everything, archived, study = (
+            list(self.watched.rows.values()),
+            query.get("archived") == "yes",
+            query.get("study", ""),
+        )
         where, sort, error = [text for text in query.getlist("where") if text.strip()], query.get("sort", ""), ""
-        columns = [name.strip() for name in (query.get("columns") or ",".join(COLUMNS)).split(",") if name.strip()]
-        by_seed = query.get("group") == "seeds"
-        chosen = rows
+        rows: list[Row] = []
         try:
+            rows = [
+                row for row in (self._of_study(study) if study else everything) if archived or not row.get("archived")
+            ]
             words = [text for text in where if not re.search("[=<>]", text)]
-            conditions = [text for text in where if text not in words]
             chosen = [row for row in rows if all(word in row["run_id"] for word in words)]
+            conditions = [text for text in where if text not in words]
             chosen = runs_table.filtered(chosen, conditions, sort or None) if chosen else []
         except InputError as wrong:
-            error = str(wrong).removeprefix("--where ").removeprefix("--sort ")
+            chosen, error = rows, str(wrong).removeprefix("--where ").removeprefix("--sort ")
+        columns = [name.strip() for name in query.get("columns", "").split(",") if name.strip()] or usual_columns(
+            chosen
+        )
+        by_seed = query.get("group") == "seeds"
         groups = _groups(chosen, sort) if by_seed else [[row] for row in chosen]
         last = max(1, -(-len(groups) // AT_A_TIME))
         wanted = query.get("page", "")[:9]
         number = min(last, max(1, int(wanted))) if wanted.isascii() and wanted.isdigit() else 1
         lines = [_line(group, columns) for group in groups[(number - 1) * AT_A_TIME : number * AT_A_TIME]]
-        keys = dict.fromkeys(key for row in rows for key in row)
+        here = {run_id for line in lines for run_id in line["ids"]}
+        picked = set(run_ids_of(query))
         return self._render(
-            "runs.html.j2", lines=lines, total=len(groups), everything=len(rows), query=query,
-            where=where, sort=sort, columns=columns, by_seed=by_seed, error=error,
-            number=number, last=last, keys=sorted(keys),
+            "runs.html.j2", lines=lines, total=len(groups), everything=len(everything), query=query, study=study,
+            studies=[record.name for record in self.watched.records], where=where, sort=sort, columns=columns,
+            by_seed=by_seed, error=error, number=number, last=last, archived=archived, picked=picked,
+            elsewhere=sorted(row["run_id"] for row in rows if row["run_id"] in picked - here),
+            hidden=sum(bool(row.get("archived")) for row in everything), most=MOST_COMPARED,
+            keys=sorted(dict.fromkeys(key for row in everything for key in row)),
         )  # fmt: skip
 
+    def _of_study(self, name: str) -> list[Row]:
+        """Return the rows of the runs of a study that are there. Raises InputError if there is no such study."""
+        run_ids = self.watched.record(name).run_ids
+        return [row for run_id in run_ids if (row := self.watched.rows.get(run_id)) is not None]
+
     def compare(self, query: QueryParams) -> Page:
-        """Return the report on any runs that were chosen, as if they were one study without a question."""
-        run_ids = list(dict.fromkeys(one for text in query.getlist("run") for one in text.split(",") if one))
+        """Return the report on chosen runs or studies, as if they were one study without a question."""
+        run_ids, names = run_ids_of(query), query.getlist("study")
+        groups = {"": run_ids} if run_ids else {}
+        groups |= {name: [row["run_id"] for row in self._of_study(name)] for name in names if name}
+        run_ids = list(dict.fromkeys(run_id for group in groups.values() for run_id in group))
         if not run_ids:
             return self._render("message.html.j2", sentence="Choose runs on the page of runs, and compare them here.")
         if len(run_ids) > MOST_COMPARED:
             raise InputError(f"{len(run_ids)} runs cannot be compared on one page; choose at most {MOST_COMPARED}")
-        rows = [self._row(run_id) for run_id in run_ids]
-        record = chosen_record(rows)
+        rows = {run_id: self._row(run_id) for run_id in run_ids}
+        record = chosen_record([*rows.values()])
         if file := query.get("file"):
             return _data_file(self.watched.results(record), file)
-        return self._report("compare.html.j2", record, self.watched.results(record), query=query, run_ids=run_ids)
+        several = {name: [rows[run_id] for run_id in group] for name, group in groups.items()}
+        return self._report(
+            "compare.html.j2", record, self.watched.results(record), query=query, run_ids=run_ids,
+            names=list(several), differ=differences(several),
+        )  # fmt: skip
 
     # -- one run
 
@@ -209,7 +241,8 @@ class Pages:
             plan=[(key, value) for key, value in flatten(records["plan"]).items() if key not in ("run_id", "format")],
             environment=[(k, v) for k, v in flatten(records["env"]).items() if k not in ("run_id", "command")],
             command=str(records["env"].get("command") or ""), scores=scores, last=last, log_rows=rows,
-            trace=_text(run, "error.log"), failure=str(records["error"].get("message") or ""), health=health,
+            trace=_text(run, "error.log"), written=tending.notes_of(run), health=health,
+            failure=str(records["error"].get("message") or ""),
             warnings=[str(each) for each in records["done"].get("warnings") or ()], files=_files(run), studies=studies,
             siblings=sorted(siblings), error_step=records["error"].get("step"), **shared,
         )  # fmt: skip
@@ -233,11 +266,47 @@ class Pages:
             return _download(Path(path).name, stream.read())
 
 
+def run_ids_of(query: QueryParams) -> list[str]:
+    """Return the names of the runs that an address chooses, each once."""
+    return list(dict.fromkeys(one for text in query.getlist("run") for one in text.split(",") if one))
+
+
+def usual_columns(rows: Sequence[Row]) -> list[str]:
+    """Return the columns of a table of runs if none are chosen: state, objective, settings that differ, and score."""
+    trained = [row for row in rows if row.get("kind") == "pre-training"] or rows
+    keys = dict.fromkeys(key for row in trained[:1] for key in row if _is_setting(key) and key != "objective")
+    differ = [key for key in keys if not key.startswith("tasks.") and _differs(key, trained)]
+    return [
+        "state",
+        "objective",
+        *differ[:MOST_SETTINGS],
+        "seed",
+        *(["budget"] if _differs("budget", trained) else ()),
+        "score",
+    ]
+
+
+def _differs(key: str, rows: Sequence[Row]) -> bool:
+    first = rows[0].get(key) if rows else None
+    return any(row.get(key) != first for row in rows)
+
+
+def differences(groups: Mapping[str, Sequence[Row]]) -> list[tuple[str, list[str]]]:
+    """Return the settings in which runs differ, each with the values that it has in each group of runs."""
+    rows = [row for group in groups.values() for row in group if row.get("kind") != "untrained"]
+    keys = dict.fromkeys(key for row in rows for key in row if _is_setting(key) or key in ("seed", "budget"))
+    differ = [key for key in keys if not key.startswith("tasks.") and _differs(key, rows)]
+    return [
+        (key, [", ".join(dict.fromkeys(shown(row.get(key)) for row in group)) or "–" for group in groups.values()])
+        for key in differ
+    ]
+
+
 def chosen_record(rows: Sequence[Row]) -> ExperimentRecord:
     """Return a record of chosen runs, which is in no store: its axis are the settings in which they differ."""
     trained = [row for row in rows if row.get("kind") != "untrained"] or list(rows)
     keys = dict.fromkeys(key for row in trained for key in row if _is_setting(key) and not key.startswith("tasks."))
-    differ = [key for key in keys if len({str(row.get(key)) for row in trained}) > 1]
+    differ = [key for key in keys if _differs(key, trained)]
     first = [key for key in ("objective", "scale") if key in differ] or differ[:1] or ["objective"]
     ids = [row["run_id"] for row in trained]
     others = [row["run_id"] for row in rows if row["run_id"] not in ids]
@@ -246,7 +315,7 @@ def chosen_record(rows: Sequence[Row]) -> ExperimentRecord:
 
 def present(row: Row) -> Row:
     """Return a row with None for what only a run that trains has."""
-    return dict.fromkeys(OF_NOW) | row
+    return dict.fromkeys((*OF_NOW, *WRITTEN)) | row
 
 
 def link(query: Any, /, **changes: Any) -> str:
@@ -302,6 +371,13 @@ def _line(group: Sequence[Row], columns: Sequence[str]) -> Row:
             cells.append(formatting.interval(estimate.mean, estimate.half))
         elif len(group) > 1 and key == "seed":
             cells.append(plural(len(group), "seed"))
+        elif len(group) > 1 and key == "state":
+            states = Counter(str(row["state"]) for row in group)
+            cells.append(
+                next(iter(states)) if len(states) == 1 else ", ".join(f"{n} {state}" for state, n in states.items())
+            )
+        elif key.startswith("score") and len(numbers(group, key)) == 1:
+            cells.append(formatting.points(numbers(group, key)[0], 2))
         else:
             texts = dict.fromkeys(shown(row.get(key)) for row in group if len(group) == 1 or row.get(key) is not None)
             cells.append(" or ".join([*texts][:4]) or shown(None))

@@ -2,7 +2,9 @@
 
 A page shows settings and logs, so only the person who started the server sees it. The address that is printed has a
 random token, which is exchanged for a cookie. A request needs the cookie, one of the names of this machine as its Host,
-against pages elsewhere that pretend to be it, and no foreign Origin. There is no route but for GET.
+against pages elsewhere that pretend to be it, and no foreign Origin. Routes are for GET, except for one that changes
+notes, tags and the archive. It is closed unless a person has allowed it, and a request to it needs this server's own
+Origin and the key that its pages hold, which no page elsewhere can read.
 """
 
 from __future__ import annotations
@@ -20,27 +22,31 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workbench.errors import InputError, Interrupted
 from workbench.store.run_store import RunStore
+from workbench.view import editing
 from workbench.view.pages import Page, Pages
 from workbench.view.watched import Watched
 
+T = TypeVar("T")
 PORT = 8642  # if none is named and no other program has it
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 AT_ONCE = 2  # pages computed at the same time
 BEAT = 0.25  # seconds between two looks for changes that pages are told of
 SILENCE = 15.0  # seconds after which a line is sent although nothing has changed, so that lost readers are noticed
+LARGEST_CHANGE = 2**20  # bytes of a request
+KEY = "x-workbench-key"  # the header of the key that pages send with a change
 HEADERS = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
     "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin",
@@ -55,10 +61,14 @@ LET_IN = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equi
 
 
 class Guard:
-    """Middleware data: the token, the cookie that it is exchanged for, and the names of this machine."""
+    """Middleware data: the token, the cookie that it is exchanged for, and the names of this machine.
 
-    def __init__(self, host: str, port: int, token: str | None = None) -> None:
+    If `edit`, pages may change notes, tags and the archive, by requests with the `key`; else that is "".
+    """
+
+    def __init__(self, host: str, port: int, token: str | None = None, edit: bool = False) -> None:
         self.host, self.port = host, port
+        self.key = secrets.token_urlsafe(24) if edit else ""
         self.token = token or secrets.token_urlsafe(24)
         self.session, self.cookie = secrets.token_urlsafe(24), f"workbench_view_{port}"
         self.names = {*LOOPBACK, host} if host in LOOPBACK else {*LOOPBACK, host, socket.gethostname().lower()}
@@ -78,6 +88,8 @@ class Guard:
             lines.append(f"from another machine: ssh -L {place} {socket.gethostname()}, and open the address there")
         else:
             lines.append("every machine that reaches this one can ask for the page, and needs the token to see it")
+        if self.key:
+            lines.append("whoever has the token can change notes and tags, and archive runs")
         return [*lines, "Ctrl-C ends it; runs go on"]
 
     def knows(self, host: str) -> bool:
@@ -108,6 +120,16 @@ class Guard:
             return "pages of other sites are refused"
         if not secrets.compare_digest(cookies.get(self.cookie, "").encode(), self.session.encode()):
             return ""
+        return None
+
+    def refuses_change(self, headers: Headers) -> str | None:
+        """Return why a request of somebody who was let in may change nothing, None if it may."""
+        if not self.key:
+            return "these pages only read; workbench view --allow-edit lets them change notes, tags and the archive"
+        if headers.get("origin") is None or not secrets.compare_digest(
+            headers.get(KEY, "").encode(), self.key.encode()
+        ):
+            return "a change is taken from the pages of this server alone; load the page again"
         return None
 
 
@@ -154,9 +176,9 @@ class Guarded:
 def application(store: RunStore, guard: Guard, watched: Watched | None = None) -> Guarded:
     """Return the application that answers requests on a store."""
     watched = watched or Watched(store)
-    pages, pool = Pages(watched), ThreadPoolExecutor(AT_ONCE)
+    pages, pool = Pages(watched, guard.key), ThreadPoolExecutor(AT_ONCE)
 
-    async def computed(make: Callable[..., Page], *arguments: Any, **more: Any) -> Page:
+    async def computed(make: Callable[..., T], *arguments: Any, **more: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(make, *arguments, **more))
 
     def page(make: Callable[..., Page]) -> Callable[[Request], Any]:
@@ -173,6 +195,21 @@ def application(store: RunStore, guard: Guard, watched: Watched | None = None) -
     async def events(request: Request) -> Response:
         return StreamingResponse(_changes(watched), media_type="text/event-stream")
 
+    async def edit(request: Request) -> Response:
+        if refusal := guard.refuses_change(request.headers):
+            return PlainTextResponse(refusal, 403)
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_CHANGE:
+                return PlainTextResponse("the change is too large; choose fewer runs", 413)
+        try:
+            return PlainTextResponse(
+                await computed(editing.carry_out, watched, parse_qs(body.decode(errors="replace")))
+            )
+        except (InputError, OSError) as error:
+            return PlainTextResponse(str(error), 422)
+
     async def to_folder(request: Request) -> Response:
         return RedirectResponse(f"/study/{request.path_params['name']}/")
 
@@ -186,6 +223,7 @@ def application(store: RunStore, guard: Guard, watched: Watched | None = None) -
         Route("/run/{run_id}", page(pages.run)),
         Route("/run/{run_id}/{path:path}", page(pages.run_file)),
         Route("/events", events),
+        Route("/edit", edit, methods=["POST"]),
         Route("/{rest:path}", page(lambda query, rest: pages.refused("there is no such page"))),
     ]
     return Guarded(Starlette(routes=routes), guard)

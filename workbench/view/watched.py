@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,8 @@ class Watched:
         self.store, self.version, self.complete = store, 0, False
         self.rows: dict[str, Row] = {}
         self.records: list[ExperimentRecord] = []
-        self._times: dict[str, int] = {}  # run id -> the time of its folder
+        self._times: dict[str, int] = {}  # run id -> the time of its folder, or of its notes
+        self._noted: set[str] = set()  # runs with a folder of notes, in which a change does not change the run's folder
         self._stamps: dict[str, str] = {}  # run id -> a hash over its row, without what changes at every step
         self._record_times: Any = None
         self._index, self._unknown = Index(store.root, "runs", self._row_of), 0
@@ -164,11 +165,13 @@ class Watched:
                 self.version += 1
 
     def _present(self) -> dict[str, int]:
-        """Return the time of the folder of each run in the store."""
+        """Return the time of the folder of each run in the store, or of its notes if that is later."""
         present = {}
         for entry in self.store.folders():
             with contextlib.suppress(OSError):  # removed meanwhile
                 present[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+                if entry.name in self._noted:
+                    present[entry.name] = max(present[entry.name], os.stat(f"{entry.path}/notes").st_mtime_ns)
         return present if self.complete else dict(sorted(present.items()))
 
     def _some(self, present: Mapping[str, int]) -> list[str]:
@@ -190,7 +193,14 @@ class Watched:
                 row = row | {key: now[key] for key in ("note", *OF_NOW)}
         except (InputError, OSError) as error:  # files that change meanwhile
             row = {"run_id": run_id, "state": "damaged" if os.path.lexists(run.path) else READING, "note": str(error)}
+        (self._noted.add if (run.path / "notes").is_dir() else self._noted.discard)(run_id)
         self._place(run_id, row)
+
+    def look_at(self, run_ids: Iterable[str]) -> None:
+        """Read these runs again now, since a page has changed them."""
+        with self._lock:
+            for run_id in run_ids:
+                self._read(run_id)
 
     def _row_of(self, run: RunDir) -> Row:
         """Return the row of a run, which the index lacks."""

@@ -62,8 +62,14 @@ def cautions(frames: Frames, boards: Sequence[Leaderboard], missing: Mapping[str
     return list(dict.fromkeys(listed))
 
 
-def by_first_clause(text: str) -> Caution:
-    """Return a warning whose short line is the first clause of its reason, without amounts of FLOPs."""
+def by_first_clause(text: str, label: str = "") -> Caution:
+    """Return a warning whose short line is the first clause of its reason, without amounts of FLOPs.
+
+    The reason may begin with the `label` of a board and a colon.
+    """
+    if label and text.startswith(f"{label}: "):
+        rest = by_first_clause(text.removeprefix(f"{label}: "))
+        return Caution(f"{label}: {rest.short}", text)
     clause = re.sub(r" at [^,;:()]+ FLOPs \([a-z-]+\)", "", text)
     clause = re.split(r"(?<=[a-z%)])[.:;](?: |$)|, so | \(", clause, maxsplit=1)[0]
     if len(clause) > 110:
@@ -328,7 +334,7 @@ def uneven(board: Leaderboard) -> list[Caution]:
         texts.append(f"{some} have no untrained encoder with the same initial weights.")
     for run_id, tasks in board.missing.items():
         texts.append(f"{run_id} has no score on {listing(list(tasks))}, so it is in no average of {board.label}.")
-    return [by_first_clause(text) for text in texts]
+    return [by_first_clause(text, board.label) for text in texts]
 
 
 def collapsed(frames: Frames) -> list[Caution]:

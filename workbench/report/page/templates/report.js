@@ -28,7 +28,7 @@ const button = (label, action, attributes = {}) => {
 };
 
 // -- on a page that is served, its address holds what the reader has chosen, so that a link shows the same
-const chosen = ["axis", "log", "high", "smooth"], served = location.protocol !== "file:";
+const chosen = ["axis", "log", "high", "smooth", "zoom"], served = location.protocol !== "file:";
 const remember = () => {
   if (!served) return;
   const address = new URL(location.href);
@@ -40,7 +40,8 @@ const remember = () => {
 };
 if (served) for (const [name, value] of new URLSearchParams(location.search)) {
   const [key, ...group] = name.split(".");
-  if (chosen.includes(key) && group.length) state[key].set(group.join("."), key === "axis" ? value : key === "smooth" ? Number(value) || 0 : value === "true");
+  if (chosen.includes(key) && key !== "zoom" && group.length) state[key].set(group.join("."), key === "axis" ? value : key === "smooth" ? Number(value) || 0 : value === "true");
+  else if (key === "zoom" && group.length && /^-?[\d.e+-]+,-?[\d.e+-]+$/.test(value)) state.zoom.set(group.join("."), value.split(",").map(Number));
   else if (name === "seeds.") state.seeds = value === "true";
   else if (name === "off.") state.off = new Set(value.split(" ").map(Number));
 }
@@ -246,6 +247,7 @@ const draw = plot => {
   plot.root.setAttribute("width", width);
   plot.root.setAttribute("height", tall);
   plot.area.replaceChildren(plot.root);
+  plot.reset.hidden = !state.zoom.has(plot.id);
   plot.width = width;
   plot.at = -1;
 };
@@ -318,7 +320,7 @@ const controls = (group, chart, redraw) => {
     bar.append("against", select);
   }
   if (chart.kind === "lines") {
-    const log = button("log", node => { state.log.set(group, !isLog(chart)); remember(); node.setAttribute("aria-pressed", isLog(chart)); redraw(); }, {"aria-pressed": isLog(chart)});
+    const log = button(group === "curves" ? "log x" : "log", node => { state.log.set(group, !isLog(chart)); remember(); node.setAttribute("aria-pressed", isLog(chart)); redraw(); }, {"aria-pressed": isLog(chart)});
     if (group === "curves") {
       const weight = make("select", {"aria-label": "smoothing"}, ...[0, .6, .9, .97].map(w => make("option", {value: w, selected: w === (state.smooth.get(group) || 0) ? "" : undefined}, w ? `smooth ${w}` : "as logged")));
       weight.addEventListener("change", () => { state.smooth.set(group, Number(weight.value)); remember(); redraw(); });
@@ -340,9 +342,9 @@ const plotIn = figure => {
   const area = make("div", {class: "plot", tabindex: "0", role: "group", "aria-label": `${chart.title}: arrow keys read the values${chart.kind === "lines" ? ", plus and minus zoom" : ""}`});
   const plot = {id: chart.id, area, live: make("div", {class: "away", "aria-live": "polite"}), at: -1, stops: 0};
   const caption = figure.querySelector("figcaption");
-  const reset = button("reset zoom", () => { state.zoom.delete(plot.id); reset.hidden = true; draw(plot); });
-  reset.hidden = true;
-  const zoom = range => { state.zoom.set(plot.id, range); reset.hidden = false; draw(plot); };
+  const reset = button("reset zoom", () => { state.zoom.delete(plot.id); remember(); draw(plot); });
+  plot.reset = reset;
+  const zoom = range => { state.zoom.set(plot.id, range); remember(); draw(plot); };
   const bar = isPanel(chart) ? make("div", {class: "tools"}) : controls(plot.id, chart, () => draw(plot));
   bar.append(button("SVG", () => saveSvg(plot)), button("PNG", () => savePng(plot)), reset);
   area.append(...[...figure.children].filter(child => child !== caption)); // shown until it is drawn, as on paper where it is folded
