@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from workbench.errors import InputError, plural, suggest
-from workbench.execution.study_options import host_of, report_folder, study_job, study_of
+from workbench.execution.study_options import carried_out, host_of, study_job, study_of
 from workbench.options import (
     EvaluateOptions,
     Output,
@@ -34,7 +34,6 @@ from workbench.store.run_store import RunStore, refuse_other_report
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.execution.study_runner import Outcome
     from workbench.report.load.study_tables import Frames
     from workbench.report.results import Leaderboard, Results, Verdict
     from workbench.report.statistics.intervals import Estimate
@@ -365,10 +364,13 @@ class Store:
         """The folder of the store."""
         return self._store.root
 
-    def view(self, host: str = "127.0.0.1", port: int | None = None, browser: bool = True, allow_edit: bool = False) -> None:
+    def view(
+        self, host: str = "127.0.0.1", port: int | None = None, browser: bool = True, allow_edit: bool = False
+    ) -> None:
         """Serve the pages of `workbench view` until Ctrl-C, and print their address.
 
-        With `allow_edit`, they can change notes and tags, and archive runs. Raises InputError if the address cannot be used.
+        With `allow_edit`, they can change notes and tags, and archive runs. Raises InputError if the address cannot be
+        used.
         """
         from workbench.view import view
 
@@ -419,7 +421,8 @@ def _takes(group: Callable[P, O]) -> Callable[[Callable[[O], R]], Callable[P, R]
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             given = signature.bind_partial(*args).arguments | kwargs
             for name, value in given.items():
-                refuse_secrets_in(value, name)
+                if name != "notify":  # which no record keeps
+                    refuse_secrets_in(value, name)
             return function(checked(kind, given))
 
         call.__signature__ = signature.replace(return_annotation=function.__annotations__["return"])  # type: ignore[attr-defined]
@@ -503,7 +506,9 @@ def _carried_out(name: str, options: RunOptions | SweepOptions) -> Study:
     """Carry out the study of a call, which the record and every run store as words in place of a command line."""
     given = {each.name: value for each in fields(options) if (value := getattr(options, each.name)) != each.default}
     first = given.pop("experiment", given.pop("axis", ""))
+    given.pop("notify", None)  # which may hold a secret
     command = ("workbench", f"wb.{name}", str(first), *(f"{key}={value}" for key, value in given.items()))
     host = replace(host_of(options), command=command)
-    outcome: Outcome = study_of(options)[2](Path(options.runs), host, options.workers, report_folder(options))
+    job, _, carry_out = study_of(options)
+    outcome = carried_out(options, host, job, carry_out)
     return Study(RunStore.existing(options.runs), outcome.record, outcome)

@@ -197,6 +197,18 @@ class Chosen(Output):
     study: str | None = option(None, "Only runs of this study, a record or its experiment.", "NAME", names="records")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Who is told of the end of a study."""
+
+    TITLE: ClassVar[str] = "What is written"
+
+    notify: str | None = option(
+        None, "Tell a person when the study ends, fails or is interrupted: desktop, webhook=URL or command=PROGRAM "
+        "(default: the environment variable WORKBENCH_NOTIFY).", "WAY",
+    )  # fmt: skip
+
+
 # Of several bases, dataclasses take the fields of the last one first.
 @dataclass(frozen=True, kw_only=True)
 class SpecOptions(Measures, Amount, What):
@@ -204,7 +216,7 @@ class SpecOptions(Measures, Amount, What):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions(Output, Machine, SpecOptions):
+class StudyOptions(Notice, Output, Machine, SpecOptions):
     """The options that all commands which compare runs have in common."""
 
 

@@ -25,6 +25,7 @@ def test_a_live_table_and_status_from_elsewhere_and_a_clean_stop(
 ) -> None:
     words = ["sweep", "--over", "tying=none,tokens", "--match", "steps", "--corpus", text, "--tasks", "none", *SETS]
     words += ["--budget", "steps=1000000", "--workers", 2, "--threads", 1]
+    words += ["--notify", "command=cat > told; echo $WORKBENCH_STATE >> told"]
     shown = bytearray()
 
     def both_train() -> list[dict[str, Any]]:
@@ -48,6 +49,8 @@ def test_a_live_table_and_status_from_elsewhere_and_a_clean_stop(
     assert b"0 of 2 runs are done, 2 running" in shown and b"tokens/s" in shown
     assert b"the same command goes on" in shown and b"Traceback" not in shown
     assert not list(tmp_path.glob("runs/*/lease"))
+    told = (tmp_path / "told").read_text()
+    assert "is interrupted on" in told and "0 of 2 runs are done." in told and told.endswith("interrupted\n")
 
 
 @contextlib.contextmanager

@@ -7,7 +7,10 @@ import json
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,3 +186,32 @@ def test_the_exported_encoder_needs_no_workbench(finished: Path) -> None:
         ours = encoder(torch.tensor([ids]))[0].double().sum(-1)
     assert ids[0] == spec.data.special.cls and ids[-1] == spec.data.special.sep
     assert torch.allclose(ours, torch.tensor(sums, dtype=torch.float64), atol=1e-5)
+
+
+def test_a_webhook_is_told_and_its_address_is_kept_nowhere(text: Path, workbench: Command, tmp_path: Path) -> None:
+    got: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://me:pass-word@127.0.0.1:{server.server_port}/T0/sEcReT"
+        words = ["run", "ablation", "--objective", "rtd", "--seeds", 2, "--workers", 2, "--corpus", text]
+        words += ["--tasks", "none"]
+        done = workbench(*words, "--budget", "steps=2", "--notify", f"webhook={address}", *SETS, cwd=tmp_path)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    [message] = got
+    assert (message["state"], message["done"], message["runs"]) == ("done", 2, 2)
+    assert (tmp_path / "runs" / "experiments" / f"{message['study']}.json").is_file()
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(b"--notify" in path.read_bytes() for path in kept)  # the command is kept, with the kind alone
+    assert not [path for path in kept if b"sEcReT" in path.read_bytes() or b"pass-word" in path.read_bytes()]
+    assert "sEcReT" not in done.stdout + done.stderr

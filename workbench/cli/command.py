@@ -249,6 +249,8 @@ def _refuse_values(typed: Mapping[str, Any]) -> None:
     """Raise InputError if the value of an option is another option, or an address that holds a password or key."""
     for name, value in typed.items():
         option = flag(name.strip("_"))
+        if name == "notify" and not str(value).startswith("--"):
+            continue  # no record keeps it
         for each in value if isinstance(value, list | tuple) else [value]:
             if str(each).startswith("--"):
                 raise InputError(f"{option} is followed by {each}; give it a value")

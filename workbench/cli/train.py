@@ -12,7 +12,7 @@ import typer
 
 from workbench.cli.command import AsJson, DryRun, emit
 from workbench.errors import InputError
-from workbench.execution.study_options import base_spec, host_of, report_folder, scores_of_encoders, study_of, writable
+from workbench.execution.study_options import base_spec, carried_out, host_of, scores_of_encoders, study_of, writable
 from workbench.options import EvaluateOptions, RunOptions, StudyOptions, SubmitOptions, SweepOptions
 from workbench.process import FOR_TEXT, check_address_space, end_with_parent
 from workbench.progress import say
@@ -51,7 +51,7 @@ def _prepared(options: RunOptions | SweepOptions, dry_run: bool, as_json: bool) 
     host = host_of(options)
     job, limit, carry_out = study_of(options, own_process=True)
     if not dry_run:
-        return partial(carry_out, Path(options.runs), host, options.workers, report_folder(options))
+        return partial(carried_out, options, host, job, carry_out)
     _print_plan(job, options, host, as_json, limit)
     return None
 

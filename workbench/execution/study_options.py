@@ -164,6 +164,15 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
     return jobs, search, count
 
 
+def carried_out(options: RunOptions | SweepOptions, host: Host, job: Job, carry_out: Callable[..., Outcome]) -> Outcome:
+    """Carry out a study (`study_of`) where and how its options say, and tell whom they name. Raises InputError."""
+    from workbench.execution import notification
+
+    way, root, out = notification.way_of(options.notify), Path(options.runs), report_folder(options)
+    study = partial(carry_out, root, host, options.workers, out)
+    return notification.carry_out(way, root, job.experiment.name, study)
+
+
 def report_folder(options: Output) -> Path | None:
     """Return the folder --out of a report, None by default. Raises InputError if it is in the store or not writable."""
     from workbench.store.run_store import check_outside

@@ -36,6 +36,7 @@ from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
+from workbench.store.redact import redact_words
 from workbench.store.run_directory import now
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore, of_each, refuse_other_report
 from workbench.tasks import Suite
@@ -338,7 +339,7 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
         tasks=session.base.tasks.model_dump(mode="json"),
         runs=[run.run_id for run in runs],
         untrained=[run.run_id for run in baselines],
-        command=shlex.join(session.host.command or ["workbench", *sys.argv[1:]]),
+        command=shlex.join(redact_words(session.host.command or ["workbench", *sys.argv[1:]])),
         text=text_facts(session.prepared),
         **facts,
     )

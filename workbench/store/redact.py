@@ -155,10 +155,14 @@ def _redacted(found: re.Match[str]) -> str:
 def redact_words(words: Iterable[str]) -> list[str]:
     """Return the words of a command line without secrets; words after options such as `--api-key` are removed too."""
     option = re.compile(rf"--?(?:[\w-]*-)?{_SECRET}", re.I)
-    clean, hide = [], False
+    clean, hide, notify = [], False, False
     for word in words:
-        clean.append("***" if hide and not word.startswith("-") else redact(word))
-        hide = bool(option.fullmatch(word))
+        if notify or word.startswith("--notify="):  # of an address or a command of the user, the kind alone stays
+            begin, value = ("--notify=", word.removeprefix("--notify=")) if not notify else ("", word)
+            clean.append(begin + value.partition("=")[0])
+        else:
+            clean.append("***" if hide and not word.startswith("-") else redact(word))
+        hide, notify = bool(option.fullmatch(word)), word == "--notify"
     return clean
 
 
