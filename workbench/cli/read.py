@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.command import AsJson, completion, emit, typed_path
-from workbench.errors import DAMAGE, InputError, plural
+from workbench.errors import DAMAGE, InputError
 from workbench.execution.study_options import report_folder, writable
 from workbench.options import Output
 from workbench.process import FOR_STATISTICS, check_address_space
@@ -86,39 +86,47 @@ def report(
         typer.launch(page.resolve().as_uri())
 
 
-def status(options: Runs, archived: Archived = False, as_json: AsJson = False) -> None:
-    """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged.
+def status(
+    options: Runs,
+    archived: Archived = False,
+    everything: Annotated[bool, typer.Option("--all", help="List every run, also those that need no look.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the store in a live table until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print each study of a store with its progress, time left and verdict, then the runs that train or need a look.
 
-    The verdict of each experiment, as its last report gave it, stands below. The exit code is 1 if a run is damaged.
-    Files that have not changed since the run ended are compared by their size alone; `workbench verify` reads all of
-    them.
+    These are runs that failed, diverged, were interrupted, are damaged, or have a warning or the lease of a process
+    that has ended; --all lists the others too. The exit code is 1 if a run is damaged. Files that have not changed
+    since the run ended are compared by their size alone; `workbench verify` reads all of them.
     """
+    from workbench.cli import study_status
     from workbench.execution import slurm, workers
-    from workbench.report import verdict_line
     from workbench.report.load import runs_table
 
     store = RunStore.existing(options.runs)
-    every = runs_table.states(store)
-    rows = [workers.facts(run, row) for run, row in every if archived or not row["archived"]]
+    if watch:
+        if as_json:
+            raise InputError("--watch and --json contradict each other; keep one")
+        study_status.follow(store, archived, everything)
+        return
+    every = {run.run_id: workers.facts(run, row) for run, row in runs_table.states(store)}
+    rows = [row for row in every.values() if archived or not row["archived"]]
     records = store.experiments()
     for record in records:
         if record.damage:
             DAMAGE.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
     for sentence in slurm.queued(store.root / JOBS, cache_path() / JOBS):
         say(f"workbench: {sentence}")
-    lines = []
-    for row in rows:
-        tags = "".join(f" #{tag}" for tag in row["tags"])
-        lines.append(f"{row['state']:<12} {row['run_id']}{tags}  {workers.line(row)}".rstrip())
-    if len(every) > len(rows):
-        lines.append(f"{plural(len(every) - len(rows), 'archived run')} not shown (--archived shows all)")
-    lines += [
-        f"verdict      {record.name}, {str(record.verdict.get('at'))[:16]}: {verdict_line(record.verdict)}"
-        for record in records
-        if record.verdict
-    ]
-    if as_json or lines:
-        emit(rows if as_json else "\n".join(lines), as_json)
+    if as_json:
+        emit([{key: value for key, value in row.items() if key != "spent.seconds"} for row in rows], as_json)
+    else:
+        for row in rows:
+            stale = study_status.stale_lease(store.get(row["run_id"]), row)
+            row["note"] = "; ".join(filter(None, (row["note"], stale)))
+        progress = study_status.studies(records, every)
+        lines = study_status.text(progress, rows, everything) + study_status.hidden(len(every) - len(rows))
+        if lines:
+            emit("\n".join(lines), as_json)
     _end_if_damaged(rows)
 
 

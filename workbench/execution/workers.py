@@ -32,6 +32,7 @@ from workbench.store.atomic import read_sealed, sealed, write_new
 from workbench.store.owner import read
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir
+from workbench.store.run_store import ExperimentRecord
 
 log = logging.getLogger("workbench")
 
@@ -153,13 +154,14 @@ def _signal(children: Sequence[subprocess.Popen[str]], *numbers: signal.Signals)
 # ---- the progress of runs ----
 
 REFRESH = 1.0  # seconds
+OF_TRAINING = ("worker", "step", "steps", "tokens_per_second", "loss", "seconds_left")  # facts of a run that trains
 SETTLED = ("done", "failed", "diverged", "damaged")
 
 
 def facts(run: RunDir, summary: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the summary of a run with step, steps, tokens/s, loss and seconds left, None unless it is running."""
     row = dict(run.summary() if summary is None else summary)
-    row |= dict.fromkeys(("worker", "step", "steps", "tokens_per_second", "loss", "seconds_left"))
+    row |= dict.fromkeys(OF_TRAINING)
     if row["state"] != "running":
         return row
     with contextlib.suppress(OSError, ValueError):  # a file that is missing or being written
@@ -201,6 +203,65 @@ def tally(states: Sequence[str]) -> str:
     counts = Counter(states)
     others = [f"{counts[state]} {state}" for state in ("running", "failed", "diverged", "damaged") if counts[state]]
     return ", ".join([f"{counts['done']} of {len(states)} runs are done", *others])
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """How far a study is: its runs in each state, and the seconds left, None if unknown."""
+
+    record: ExperimentRecord
+    states: Counter[str]
+    seconds_left: float | None
+
+    @property
+    def total(self) -> int:
+        """The number of runs."""
+        return self.states.total()
+
+    @property
+    def trained(self) -> int:
+        """The number of runs whose training is over."""
+        return self.states["done"] + self.states["trained"]
+
+    @property
+    def state(self) -> str:
+        """The state of the study in one word."""
+        if self.record.damage or self.states["damaged"]:
+            return "damaged"
+        if self.states["running"]:
+            return "running"
+        if self.total and self.states["done"] == self.total:
+            return "done"
+        failed = self.states["failed"] + self.states["diverged"]
+        return "failed" if failed and self.trained + failed == self.total else "unfinished"
+
+    @property
+    def text(self) -> str:
+        """The progress in words: the runs in each state, and the time left if it is known."""
+        words = [f"{self.trained} of {self.total} trained"]
+        for state in ("running", "interrupted", "failed", "diverged", "damaged"):
+            words += [f"{self.states[state]} {state}"] if self.states[state] else []
+        waiting = self.states["new"] + self.states["missing"]
+        words += [f"{waiting} not started"] if waiting else []
+        words += [f"about {clock(self.seconds_left)} left"] if self.seconds_left is not None else []
+        return ", ".join(words)
+
+
+def study_progress(record: ExperimentRecord, rows: Mapping[str, Mapping[str, Any]]) -> StudyProgress:
+    """Return how far a study is, by the rows of its runs; the time left is at the pace of the runs so far.
+
+    A row has `state` and, where they are known, `kind`, `spent.seconds`, and `seconds_left` of a run that trains.
+    """
+    own = [rows.get(run_id) for run_id in record.run_ids]
+    states = Counter(str(row["state"]) if row else "missing" for row in own)
+    pace = [row.get("spent.seconds") for row in own if row and row.get("kind") == "pre-training"]
+    spent = [float(seconds) for seconds in pace if isinstance(seconds, (int, float)) and seconds > 0]
+    known = [float(row["seconds_left"]) for row in own if row and row.get("seconds_left") is not None]
+    waiting = states["missing"] + states["new"] + states["interrupted"]
+    left = None
+    if states["running"] and (not waiting or spent):
+        left = (sum(known) + (waiting * sum(spent) / len(spent) if waiting else 0.0)) / states["running"]
+    return StudyProgress(record, states, left)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from workbench.store.owner import disk_time
 from workbench.store.run_directory import RunDir
 
 Facts = dict[str, Any]
-FORMAT = 4  # increase it when a kept fact is computed in another way
+FORMAT = 5  # increase it when a kept fact is computed in another way
 SETTLED = ("done", "trained", "failed", "diverged", "damaged")
 RECENT = 2.0  # seconds; a file may change twice within the resolution of its times
 

@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 from workbench.errors import InputError, plural
+from workbench.execution.workers import OF_TRAINING
 from workbench.progress import clock
 from workbench.report import drawing, formatting
 from workbench.report.load import runs_table
@@ -33,7 +34,7 @@ from workbench.store import tending
 from workbench.store.atomic import LONGEST_LINE, lines_of
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import ExperimentRecord
-from workbench.view.watched import OF_NOW, Row, Watched, numbers
+from workbench.view.watched import Row, Watched, numbers
 
 TEMPLATES = Path(__file__).parent / "templates"
 AT_A_TIME = 200  # rows of the table of runs
@@ -46,7 +47,7 @@ TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html
 MOST_SETTINGS = 4  # columns of settings that differ, unless columns are chosen
 RESULTS = ("spent.", "flops.", "final.", "score")
 WRITTEN = ("tags", "notes", "archived")  # by people, about a run
-NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *WRITTEN, *OF_NOW}
+NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *WRITTEN, *OF_TRAINING}
 STATES = ("done", "trained", "running", "interrupted", "new", "failed", "diverged", "damaged", "missing", "reading")
 
 
@@ -315,7 +316,7 @@ def chosen_record(rows: Sequence[Row]) -> ExperimentRecord:
 
 def present(row: Row) -> Row:
     """Return a row with None for what only a run that trains has."""
-    return dict.fromkeys((*OF_NOW, *WRITTEN)) | row
+    return dict.fromkeys((*OF_TRAINING, *WRITTEN)) | row
 
 
 def link(query: Any, /, **changes: Any) -> str:

@@ -14,15 +14,15 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError, Interrupted
 from workbench.execution import workers
+from workbench.execution.workers import OF_TRAINING, StudyProgress
 from workbench.report.load import runs_table
-from workbench.report.load.run_files import FINISHED, number
+from workbench.report.load.run_files import number
 from workbench.store.index import Index
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import EXPERIMENTS, ExperimentRecord, RunStore
@@ -36,42 +36,10 @@ log = logging.getLogger("workbench")
 LEAST, MOST = 1.0, 1.2  # seconds between two looks, which is longer where a look takes long
 IN_TURN = 50  # settled runs of which all files are compared at one look
 AT_ONCE = 400  # runs read for the first time at one look
-KEPT = 6  # studies whose results are kept in memory
-REDRAWN = 30  # seconds after which the curves of a study are drawn again while runs train
+KEPT = 3  # studies whose results are kept in memory
+REDRAWN = 2.0, 20.0  # seconds, and times the work, after which curves are drawn again while runs train
 SHARED = (str, int, float)
-OF_NOW = ("step", "steps", "tokens_per_second", "loss", "seconds_left", "worker")  # facts of a run that trains
 READING = "reading"  # the state of a run that was not read yet
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a study is: its runs in each state, and the seconds left, None if unknown."""
-
-    record: ExperimentRecord
-    states: Counter[str]
-    seconds_left: float | None
-
-    @property
-    def total(self) -> int:
-        """The number of runs."""
-        return self.states.total()
-
-    @property
-    def finished(self) -> int:
-        """The number of runs whose training is over."""
-        return sum(self.states[state] for state in FINISHED)
-
-    @property
-    def state(self) -> str:
-        """The state of the study in one word."""
-        if self.record.damage or self.states["damaged"]:
-            return "damaged"
-        if self.states["running"]:
-            return "running"
-        if self.total and self.states["done"] == self.total:
-            return "done"
-        failed = self.states["failed"] + self.states["diverged"]
-        return "failed" if failed and self.finished + failed == self.total else "unfinished"
 
 
 class Watched:
@@ -88,7 +56,7 @@ class Watched:
         self._index, self._unknown = Index(store.root, "runs", self._row_of), 0
         self._values: dict[tuple[type, Any], Any] = {}  # one copy of each text and number that rows share
         self._turn: list[str] = []
-        self._results: dict[tuple[str, ...], tuple[Any, Results]] = {}
+        self._results: dict[tuple[str, ...], tuple[Any, Results, float, float]] = {}  # with time and duration
         self._answers: dict[str, tuple[Any, str]] = {}
         self._lock, self._computing = threading.Lock(), threading.Lock()
         self._stop = threading.Event()
@@ -161,6 +129,7 @@ class Watched:
                 if self._unknown > AT_ONCE:  # the next start reads a few runs again in less time than writing takes
                     self._index.keep()
                 self._index.known = self._index.used
+                self._compact()
             elif later and self.version == before:
                 self.version += 1
 
@@ -190,7 +159,7 @@ class Watched:
                 row = entry["facts"]  # the same object, so that it is in memory once
             if row["state"] == "running":
                 now = workers.facts(run, {key: row[key] for key in ("run_id", "state", "note")})
-                row = row | {key: now[key] for key in ("note", *OF_NOW)}
+                row = row | {key: now[key] for key in ("note", *OF_TRAINING)}
         except (InputError, OSError) as error:  # files that change meanwhile
             row = {"run_id": run_id, "state": "damaged" if os.path.lexists(run.path) else READING, "note": str(error)}
         (self._noted.add if (run.path / "notes").is_dir() else self._noted.discard)(run_id)
@@ -208,19 +177,27 @@ class Watched:
         return self._shared(runs_table.row_of(run))
 
     def _shared(self, row: Row) -> Row:
-        """Return a row with one copy of each key, text and number in memory."""
+        """Return a row with one copy of each key, text and number in memory, once all are read without None."""
         values = self._values
         return {
             sys.intern(key): values.setdefault((type(value), value), value) if type(value) in SHARED else value
-            for key, value in row.items()
-        }
+            for key, value in row.items() if value is not None or not self.complete
+        }  # fmt: skip
+
+    def _compact(self) -> None:
+        """Leave out what is None in the rows of the index, which take half as much memory then."""
+        for run_id, entry in self._index.used.items():
+            same = self.rows.get(run_id) == entry["facts"]
+            entry["facts"] = {key: value for key, value in entry["facts"].items() if value is not None}
+            if same:
+                self.rows[run_id] = entry["facts"]
 
     def _place(self, run_id: str, row: Row) -> None:
         """Keep a row. It is that of the index as well, and never changed in its place."""
         if self.rows.get(run_id) == row:
             return
         self.rows[run_id] = row
-        settled = repr([(key, value) for key, value in row.items() if key not in OF_NOW])
+        settled = repr([(key, value) for key, value in row.items() if key not in OF_TRAINING])
         self._stamps[run_id] = hashlib.sha256(settled.encode(errors="replace")).hexdigest()[:16]
         self.version += 1
 
@@ -237,45 +214,37 @@ class Watched:
 
     # -- studies
 
-    def progress(self, record: ExperimentRecord) -> Progress:
-        """Return how far a study is; the time left is that of the rest at the pace of the runs so far."""
-        rows = [self.rows.get(run_id) for run_id in record.run_ids]
-        states = Counter(str(row["state"]) if row else "missing" for row in rows)
-        running = [row for row in rows if row and row["state"] == "running"]
-        spent = [number(row.get("spent.seconds")) for row in rows if row and row.get("kind") == "pre-training"]
-        spent = [seconds for seconds in spent if seconds == seconds and seconds > 0]
-        waiting = states["missing"] + states["new"] + states["interrupted"]
-        left: float | None = None
-        known = [float(row["seconds_left"]) for row in running if row.get("seconds_left") is not None]
-        if running and (not waiting or spent):
-            rest = sum(known) + (waiting * sum(spent) / len(spent) if waiting else 0.0)
-            left = rest / len(running)
-        return Progress(record, states, left)
+    def progress(self, record: ExperimentRecord) -> StudyProgress:
+        """Return how far a study is."""
+        return workers.study_progress(record, self.rows)
 
     def record(self, name: str) -> ExperimentRecord:
         """Return a record by its name. Raises InputError if there is none or it cannot be used."""
         return self.store.experiment(name)
 
-    def _key(self, record: ExperimentRecord, curves: bool) -> Any:
-        """Return what results depend on; with `curves`, also the time, in steps of REDRAWN, while a run trains."""
-        runs = record.run_ids
-        busy = any(self.rows.get(run_id, {}).get("state") == "running" for run_id in runs)
-        clock = int(time.time() / REDRAWN) if busy and curves else 0
-        return record.updated, clock, tuple((run_id, self._stamps.get(run_id)) for run_id in runs)
+    def _key(self, record: ExperimentRecord) -> Any:
+        """Return what results depend on, without what changes at every step of a run that trains."""
+        return record.updated, tuple((run_id, self._stamps.get(run_id)) for run_id in record.run_ids)
 
     def results(self, record: ExperimentRecord, curves: bool = True) -> Results:
-        """Return the results of a record, which need not be in the store, computed again only if a run has changed."""
+        """Return the results of a record, which need not be in the store, computed again only if a run has changed.
+
+        With `curves`, they are also computed again while a run trains, at most a twentieth of the time.
+        """
         from workbench.report import data_files  # pandas is loaded only now
         from workbench.report.load import study_tables
         from workbench.report.results import ReportOptions
 
-        key, name = self._key(record, curves), (record.name, record.axis, *record.runs)
+        key, name = self._key(record), (record.name, record.axis, *record.runs)
+        busy = curves and any(self.rows.get(run_id, {}).get("state") == "running" for run_id in record.run_ids)
         with self._computing:
-            kept = self._results.pop(name, None)
-            if kept is None or kept[0] != key:
+            kept, begun = self._results.pop(name, None), time.monotonic()
+            late = kept is not None and begun - kept[2] > max(REDRAWN[0], REDRAWN[1] * kept[3])
+            if kept is None or kept[0] != key or (busy and late):
                 frames = study_tables.read_record(self.store, record, verify=False)
                 notes = tuple(note for note in frames.notes if "--no-verify" not in note)
-                kept = key, data_files.results_of(replace(frames, notes=notes), {}, ReportOptions())
+                results = data_files.results_of(replace(frames, notes=notes), {}, ReportOptions())
+                kept = key, results, begun, time.monotonic() - begun
             self._results[name] = kept
             while len(self._results) > KEPT:
                 del self._results[next(iter(self._results))]
@@ -289,7 +258,7 @@ class Watched:
         from workbench.report import verdict_line
 
         known = self._answers.get(record.name)
-        if known is not None and known[0] == self._key(record, False):
+        if known is not None and known[0] == self._key(record):
             return known[1]
         stated = verdict_line(record.verdict) if record.verdict else ""
         settled = self.progress(record).state == "done" and stated
@@ -301,10 +270,12 @@ class Watched:
         from workbench.report import data_files  # noqa: F401, which takes seconds: before a page needs it
 
         while not self._stop.wait(0.5):
+            if not self.complete:
+                continue
             for name in list(self.wanted):
                 with contextlib.suppress(InputError, OSError):
                     record = self.record(name)
-                    key, results = self._key(record, False), self.results(record, curves=False)
+                    key, results = self._key(record), self.results(record, curves=False)
                     self._answers[name] = key, str(next(iter(results.verdicts), ""))
                 self.wanted.pop(name, None)
                 self.version += 1

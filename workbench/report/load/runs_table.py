@@ -42,7 +42,7 @@ def rows(store: RunStore) -> list[Row]:
 
 
 def states(store: RunStore) -> list[tuple[RunDir, Row]]:
-    """Return each run with its name, state, note, path and kind, for `workbench status`."""
+    """Return each run with its name, state, note, path, kind, tags and seconds, for `workbench status`."""
 
     def status(run: RunDir) -> Row:
         state, note, records = run.examine()
@@ -50,6 +50,7 @@ def states(store: RunStore) -> list[tuple[RunDir, Row]]:
         return {
             "run_id": run.run_id, "state": state, "note": note, "path": str(run.path),
             "kind": kind_of(spec) if spec else None, "tags": list(written.tags), "archived": written.archived,
+            "spent.seconds": optional(run.path / "done.json", records).get("seconds"),
         }  # fmt: skip
 
     index = Index(store.root, "status", status)
