@@ -36,8 +36,9 @@ def looked(root: Path) -> Watched:
     return watched
 
 
-def client_of(watched: Watched, let_in: bool = True) -> TestClient:
-    client = TestClient(application(watched.store, Guard("127.0.0.1", 8642, TOKEN), watched), base_url=HOST)
+def client_of(watched: Watched, let_in: bool = True, guard: Guard | None = None) -> TestClient:
+    guard = guard or Guard("127.0.0.1", 8642, TOKEN)
+    client = TestClient(application(watched.store, guard, watched), base_url=HOST)
     if let_in:
         assert client.get(f"/?token={TOKEN}").status_code == 200
     return client

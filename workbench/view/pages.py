@@ -346,7 +346,11 @@ def _is_setting(key: str) -> bool:
 
 def _identity(row: Row) -> tuple[Any, ...]:
     """Return all settings but the seed, and the budget, which the runs of one arm share."""
-    return row.get("kind"), row.get("budget"), tuple(sorted((k, str(v)) for k, v in row.items() if _is_setting(k)))
+    return (
+        row.get("kind"),
+        row.get("budget"),
+        tuple(sorted((k, str(v)) for k, v in row.items() if v is not None and _is_setting(k))),
+    )
 
 
 def _groups(rows: Sequence[Row], sort: str) -> list[list[Row]]:

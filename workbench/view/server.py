@@ -33,13 +33,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from workbench.errors import InputError, Interrupted
+from workbench.errors import InputError, Interrupted, one_line
 from workbench.store.run_store import RunStore
 from workbench.view import editing
 from workbench.view.pages import Page, Pages
 from workbench.view.watched import Watched
 
 T = TypeVar("T")
+log = logging.getLogger("workbench")
 PORT = 8642  # if none is named and no other program has it
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 AT_ONCE = 2  # pages computed at the same time
@@ -187,6 +188,9 @@ def application(store: RunStore, guard: Guard, watched: Watched | None = None) -
                 made = await computed(make, request.query_params, **request.path_params)
             except (InputError, OSError) as error:
                 made = await computed(pages.refused, str(error))
+            except Exception as error:  # files that change or are damaged in a way that no code has foreseen
+                log.warning("%s could not be shown", request.url.path, exc_info=True)
+                made = await computed(pages.refused, f"this page cannot be made now: {one_line(error)}")
             return Response(made.body, made.status, {"content-security-policy": made.policy or NOTHING, **made.headers},
                             media_type=made.kind)  # fmt: skip
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import InputError, Interrupted
+from workbench.errors import InputError, Interrupted, one_line
 from workbench.execution import workers
 from workbench.execution.workers import OF_TRAINING, StudyProgress
 from workbench.report.load import runs_table
@@ -96,8 +96,8 @@ class Watched:
             begun = time.monotonic()
             try:
                 self.look()
-            except (OSError, InputError) as error:
-                log.warning("the store cannot be read at the moment: %s", error)
+            except Exception as error:  # the next look may succeed, and without looks the pages would stand still
+                log.warning("the store cannot be read at the moment: %s", one_line(error))
             took = time.monotonic() - begun
             self._stop.wait(0.05 if not self.complete else min(MOST, max(LEAST, 40 * took)))
 
@@ -273,10 +273,12 @@ class Watched:
             if not self.complete:
                 continue
             for name in list(self.wanted):
-                with contextlib.suppress(InputError, OSError):
+                try:
                     record = self.record(name)
                     key, results = self._key(record), self.results(record, curves=False)
                     self._answers[name] = key, str(next(iter(results.verdicts), ""))
+                except Exception as error:  # of files that change or are damaged; other studies still have an answer
+                    log.warning("the answer of %s cannot be computed: %s", name, one_line(error))
                 self.wanted.pop(name, None)
                 self.version += 1
 
