@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import made
 import pytest
 import written_runs
 from typer import Exit
 
 from workbench.cli import main, read
 from workbench.errors import InputError, LeaseLost
+from workbench.execution import workers
 from workbench.options import Output
+from workbench.store import owner
 from workbench.store.atomic import cache_root
 from workbench.store.lease import acquire
-from workbench.store.run_store import RunDir, RunStore
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 
 
 @pytest.fixture
@@ -57,9 +62,69 @@ def test_states_are_those_of_the_runs(store: RunStore, capsys: pytest.CaptureFix
     read.status(Output(runs=store.root), as_json=True)
     found = {row["run_id"]: row["state"] for row in json.loads(capsys.readouterr().out)}
     assert found == {run.run_id: run.state for run in store.runs()} and set(found.values()) == {"done", "interrupted"}
-    read.status(Output(runs=store.root))
-    lines = capsys.readouterr().out.splitlines()
+    read.status(Output(runs=store.root), everything=True)
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "no study  unfinished: 1 of 2 trained, 1 interrupted"
     assert sorted(line.split()[:2] for line in lines) == sorted([state, run_id] for run_id, state in found.items())
+
+
+def test_status_names_studies_first_then_the_runs_that_need_a_look_and_nothing_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = RunStore(tmp_path / "runs")
+    specs = [made.spec_of(arm, seed, {"steps": 8}) for arm in ("rtd", "bert-mlm") for seed in range(3)]
+    runs = [made.trained(store, spec, 8) for spec in specs[:5]]
+    made.recorded(store, specs)
+    made.unfinish(runs[1])
+    runs[1].fail("failed", "out of memory", step=3)
+    made.unfinish(runs[2])
+    gone = {"owner": "abc", "pid": 2**22 + 1, "host": "node7", "machine": owner.machine(), "beat": 10, "started": "1"}
+    (runs[2].path / "lease").write_text(json.dumps(gone))
+    (runs[3].path / "plan.json").write_text("{")
+
+    with pytest.raises(Exit):
+        read.status(Output(runs=store.root))
+    first, *lines = capsys.readouterr().out.splitlines()
+    counts = "2 of 6 trained, 1 interrupted, 1 failed, 1 damaged, 1 not started"
+    assert first == f"ablation-nano-1a2b3c4d  damaged: {counts}"
+    told = {tuple(line.split()[:2]): line for line in lines}
+    assert told.keys() == {
+        ("failed", runs[1].run_id), ("interrupted", runs[2].run_id), ("damaged", runs[3].run_id)
+    }  # fmt: skip
+    assert "out of memory" in told["failed", runs[1].run_id]
+    assert "its lease is stale, left by process 4194305 on node7" in told["interrupted", runs[2].run_id]
+
+
+def test_the_time_left_is_that_of_running_runs_and_of_those_that_wait_at_the_pace_so_far() -> None:
+    record = ExperimentRecord("study", runs=list("abcd"))
+    rows: dict[str, dict[str, Any]] = {
+        "a": {"state": "done", "kind": "pre-training", "spent.seconds": 100.0},
+        "b": {"state": "running", "kind": "pre-training", "seconds_left": 40.0},
+        "c": {"state": "running", "kind": "pre-training", "seconds_left": 20.0},
+    }
+    progress = workers.study_progress(record, rows)
+    assert progress.seconds_left == (40 + 20 + 100) / 2 and progress.state == "running"
+    assert progress.text == "1 of 4 trained, 2 running, 1 not started, about 1 min 20 s left"
+    assert workers.study_progress(record, {"a": rows["a"]}).seconds_left is None
+
+
+def test_watching_prints_each_change_where_there_is_no_terminal(store: RunStore) -> None:
+    words = [sys.executable, "-m", "workbench", "status", "--watch", "--runs", str(store.root)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = watching.stdout.readline()
+        waiting = next(run for run in store.runs() if not run.trained)
+        line = watching.stdout.readline()
+        assert line.startswith("interrupted") and waiting.run_id in line
+        waiting.fail("failed", "no more memory", step=1)
+        assert watching.stdout.readline() == "\n"
+        again = [watching.stdout.readline() for _ in range(2)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 0 and "Traceback" not in watching.communicate()[1]
+    assert first == "no study  unfinished: 1 of 2 trained, 1 interrupted\n"
+    assert "1 failed" in again[0] and again[1].startswith("failed") and "no more memory" in again[1]
+    with pytest.raises(InputError, match="--watch and --json"):
+        read.status(Output(runs=store.root), watch=True, as_json=True)
 
 
 def test_only_what_differs_between_two_runs_is_printed(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,10 +113,14 @@ def test_notes_and_tags_are_printed_where_runs_are(command: Command) -> None:
         {"run_id": one, "tags": "best, old", "notes": "a [bold] note"}, {"run_id": three, "tags": "best", "notes": ""},
     ]  # fmt: skip
     assert command("archive", "--where", "state=interrupted") == 0
-    for words in (("status",), ("runs",)):
+    for words in (("status", "--all"), ("runs",)):
         assert command(*words) == 0 and three not in command.out and two in command.out
         assert command(*words, "--archived") == 0 and three in command.out
-    assert command("status") == 0 and f"{one} #best #old" in command.out and "1 archived run not shown" in command.out
+    assert (
+        command("status", "--all") == 0
+        and f"{one} #best #old" in command.out
+        and "1 archived run not shown" in command.out
+    )
     assert command("archive", three, "--remove") == 0 and command("status") == 0 and three in command.out
     assert command("report", "ablation") == 0
     page = next(Path("reports").rglob("index.html")).read_text()

@@ -103,7 +103,7 @@ def follow(store: RunStore, archived: bool, everything: bool) -> None:
                 progress, rows, left_out = look()
                 now = [*text(progress, rows, everything, steps=False), *hidden(left_out)]
                 if _without_times(now) != _without_times(last):
-                    emit("\n".join([*now, ""]), False)
+                    emit("\n" * bool(last) + "\n".join(now), False)
                 last = now
                 time.sleep(workers.REFRESH)
         from rich.live import Live
