@@ -97,6 +97,7 @@ def shape(line: str) -> str:
     """A line of output without what differs between two runs of a command: numbers, times, hashes, paths, verdicts."""
     line = re.sub(r"^(verdict:?\s).*", r"\1", line)
     line = re.sub(r"^(?:done|running|interrupted|new) +(\S+).*", r"STATE \1", line)
+    line = re.sub(r"^(\S+)  \w+: \d+ of \d+ trained.*", r"STUDY \1", line)
     line = re.sub(r"(?<!\S)/\S+", "PATH", line)
     line = re.sub(r"\b(?=\d*[a-f])[0-9a-f]{8,}\b", "N", line)
     line = re.sub(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?[kKMGTP]?\b", "N", line)
