@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,7 @@ import made
 import pytest
 from browser import MISSING, barriers, chromium
 
+from workbench.store import tending
 from workbench.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -31,7 +35,14 @@ def root(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(root: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "workbench", "view", "--runs", str(root), "--no-open"]
+    with served(root, "--allow-edit") as address:
+        yield address
+
+
+@contextmanager
+def served(root: Path, *words: str) -> Iterator[str]:
+    """Serve a store by the command, and yield the address with the token."""
+    command = [sys.executable, "-m", "workbench", "view", "--runs", str(root), "--no-open", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         line = server.stderr.readline().strip()
@@ -156,3 +167,75 @@ def test_runs_are_chosen_and_compared_by_keyboard_and_the_address_holds_what_is_
     page.keyboard.press("ArrowRight")
     assert page.locator("#curves .cursor").count() > 1  # one cursor for all curves
     opened.close()
+
+
+def test_chosen_runs_are_tagged_archived_and_put_back(browser: Browser, address: str, root: Path) -> None:
+    from playwright.sync_api import expect
+
+    opened, bad = Opened(browser, address), run_id("bert-mlm", 3)
+    page = opened.go("/runs?where=state=diverged")
+    page.locator("tbody input").check()
+    assert "run=" in page.url and "1 chosen" in page.locator("#count").inner_text()
+    page.locator("#tags").fill("too-fast")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody")).to_contain_text("#too-fast")
+    expect(page.locator("tbody input")).to_be_checked()
+    page.get_by_role("button", name="archive").click()
+    expect(page.locator("main")).to_contain_text("No run meets these conditions")
+    expect(page.locator("#said")).to_have_text("1 run archived")
+    page = opened.go(f"/run/{bad}")
+    page.locator("#note").fill("the learning rate")
+    page.keyboard.press("Enter")
+    expect(page.locator(".notes")).to_contain_text("the learning rate")
+    page.get_by_role("button", name="restore").click()
+    expect(page.get_by_role("button", name="archive")).to_be_visible()
+    written = tending.notes_of(RunStore.existing(root).get(bad))
+    assert written.tags == ("too-fast",) and written.text == "the learning rate" and not written.archived
+    opened.close()
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_many_runs_are_shown_while_a_sweep_writes(
+    count: int, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from playwright.sync_api import expect
+
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    store, arms = RunStore(tmp_path / "runs"), made.ARMS
+    specs = [
+        made.spec_of(arms[n % 5], n // 5 % 5, {"steps": 4}, **{"optim.lr": 1e-4 * (1 + n // 25)}) for n in range(count)
+    ]
+    for spec in specs:
+        made.trained(store, spec, 4)
+    made.recorded(store, specs[:25])
+    late, over = store.get(specs[0].name), threading.Event()
+    made.unfinish(late)
+    rows = (late.path / "metrics.jsonl").read_text().splitlines(keepends=True)
+
+    def sweep() -> None:
+        with late.lease():
+            while not over.is_set():
+                for end in range(1, len(rows) + 1):
+                    (late.path / "metrics.jsonl").write_text("".join(rows[:end]))
+                    over.wait(0.3)
+
+    writing = threading.Thread(target=sweep)
+    writing.start()
+    try:
+        with served(store.root) as address:
+            for width in (1440, 390):
+                opened = Opened(browser, address, width)
+                for path in ("/", "/runs?where=state!=reading", STUDY, "/runs?group=seeds", f"/run/{late.run_id}"):
+                    page = opened.go(path)
+                    assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+                page = opened.go("/runs")
+                expect(page.locator("main")).to_contain_text(f"{count:,} runs", timeout=120_000)
+                assert page.locator("tbody tr").count() == 200
+                page = opened.go(f"/runs?where={late.run_id}")
+                steps = page.locator("tbody small")
+                expect(steps).to_have_text(re.compile("3 of 4"), timeout=30_000)
+                expect(steps).to_have_text(re.compile("1 of 4"), timeout=30_000)
+                opened.close()
+    finally:
+        over.set()
+        writing.join()
