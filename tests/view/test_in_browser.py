@@ -50,7 +50,7 @@ def served(root: Path, *words: str) -> Iterator[str]:
         assert "ssh -L" in server.stderr.readline()
         yield line
         server.send_signal(signal.SIGINT)
-        assert server.wait(20) == 0, server.stderr.read()
+        assert server.wait(60) == 0, server.stderr.read()
         assert "Traceback" not in server.stderr.read()
 
 
@@ -67,6 +67,7 @@ class Opened:
         context = browser.new_context(
             viewport={"width": width, "height": 844}, color_scheme="dark" if dark else "light"
         )
+        context.set_default_timeout(120_000)  # on a busy machine, any page may take long
         self.page, self.base = context.new_page(), address.partition("/?")[0]
         self.complaints: list[str] = []
         self.asked: set[str] = set()
