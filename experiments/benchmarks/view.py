@@ -34,9 +34,10 @@ from record import here
 
 from workbench.spec.presets import resolve
 from workbench.spec.scoring import score_file
-from workbench.spec.stages import BoundRun
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store import tending
 from workbench.store.atomic import sealed
+from workbench.store.environment import environment
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 
 OBJECTIVES = ("rtd", "bert-mlm", "electra-15", "replace-mlm", "all-tokens-mlm")
@@ -50,12 +51,13 @@ def fill(root: Path, count: int) -> None:
     """Make a store of `count` runs, as training writes them."""
     os.fsync = lambda fd: None  # nothing is lost in a power cut that matters here
     store, specs = RunStore(root), []
+    facts = environment(["workbench", "run", "bench"], device="cpu", threads=None)
     for number in range(count):
         lr = 1e-4 * (1 + number // STUDY)
         settings = {"objective": OBJECTIVES[number % 5], "seed": number // 5 % 5, "optim.lr": lr}
         spec = resolve("nano", settings | {"budget.steps": STEPS, "data.fingerprint": "f" * 16})
         specs.append(spec)
-        finished(store.open(BoundRun(spec)), number)
+        finished(store.open(BoundRun(ResolvedSpec(spec))), number, facts)
         if len(specs) == STUDY:
             names = [one.name for one in specs]
             name, base = f"bench-nano-{number:08d}", spec.model_dump(mode="json")
@@ -63,7 +65,7 @@ def fill(root: Path, count: int) -> None:
             specs = []
 
 
-def finished(run: RunDir, number: int) -> None:
+def finished(run: RunDir, number: int, written: dict[str, Any]) -> None:
     """Write the files of a run that is over."""
     noise = random.Random(number)
     rows = [
@@ -73,7 +75,7 @@ def finished(run: RunDir, number: int) -> None:
         for step in range(1, STEPS + 1)
     ]  # fmt: skip
     run.write_json("plan.json", {"steps": STEPS, "tokens": 4096 * STEPS, "flops": {}})
-    run.write_json("env.json", {"python": "3.11", "workbench": "0.1.0", "command": "workbench run bench"})
+    run.write_json("env.json", written)
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run.finish({"steps": STEPS, "tokens": 4096 * STEPS, "flops": rows[-1]["flops"]})
     (run.path / "scores").mkdir()
