@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from workbench.errors import InputError, plural, suggest
-from workbench.execution.study_options import carried_out, host_of, study_job, study_of
+from workbench.execution.study_options import carried_out, host_of, report_folder, study_job, study_of
 from workbench.options import (
     EvaluateOptions,
     Output,
