@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from workbench.errors import InputError, plural, suggest
-from workbench.execution.study_options import carried_out, host_of, report_folder, study_job, study_of
+from workbench.execution.study_options import host_of, prepared, report_folder, study_job, study_of
 from workbench.options import (
     EvaluateOptions,
     Output,
@@ -510,5 +510,7 @@ def _carried_out(name: str, options: RunOptions | SweepOptions) -> Study:
     command = ("workbench", f"wb.{name}", str(first), *(f"{key}={value}" for key, value in given.items()))
     host = replace(host_of(options), command=command)
     job, _, carry_out = study_of(options)
-    outcome = carried_out(options, host, job, carry_out)
-    return Study(RunStore.existing(options.runs), outcome.record, outcome)
+    study, told = prepared(options, host, job, carry_out)
+    with told as outcomes:
+        outcomes.append(study())
+    return Study(RunStore.existing(options.runs), outcomes[0].record, outcomes[0])

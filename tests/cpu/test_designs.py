@@ -23,12 +23,15 @@ def encoder_of(family: str, **keys: object) -> Encoder:
     return build_encoder(resolve("nano", tiny | {f"encoder.{key}": value for key, value in keys.items()}))
 
 
-def test_positions_of_roberta_are_those_of_its_own_embeddings() -> None:
-    model = encoder_of("roberta").model
-    found = layers.position_numbers(model, IDS)
-    expected = model.embeddings.create_position_ids_from_input_ids(IDS, model.embeddings.padding_idx)
-    assert found is not None and torch.equal(found, expected)
-    assert layers.position_numbers(encoder_of("bert").model, IDS) is None
+@pytest.mark.parametrize(("family", "embedding"), [("roberta", None), ("bert", None), ("albert", 24), ("electra", 24)])
+def test_states_are_those_of_the_module(family: str, embedding: int | None) -> None:
+    """RoBERTa counts positions from the padding's id; ALBERT and ELECTRA project narrower embeddings."""
+    model = encoder_of(family, embedding=embedding).model.eval()
+    real = model.embeddings.word_embeddings.padding_idx != IDS
+    with torch.no_grad():
+        expected = model(IDS, real.long()).last_hidden_state
+        found = layers.hidden_states(model, IDS, real)
+    torch.testing.assert_close(found[real], expected[real], rtol=1e-5, atol=1e-5)
 
 
 def test_rates_are_of_the_places_that_have_dropout_and_none_in_evaluation() -> None:
@@ -36,19 +39,6 @@ def test_rates_are_of_the_places_that_have_dropout_and_none_in_evaluation() -> N
     assert layers.rates_of(encoder_of("bert", **rates).model.train()) == Rates(0.2, 0.3, 0.2, 0.2)
     assert layers.rates_of(encoder_of("albert", **rates).model.train()) == Rates(0.2, 0.3, 0.2, 0.0)
     assert layers.rates_of(encoder_of("albert", **rates).model.eval()) == Rates()
-
-
-@pytest.mark.parametrize(
-    ("family", "path"), [("albert", "embedding_hidden_mapping_in"), ("electra", "embeddings_project")]
-)
-def test_embeddings_are_projected_where_the_module_does(family: str, path: str) -> None:
-    model = encoder_of(family, embedding=24).model
-    project = layers.projection_of(model)
-    assert (
-        project is not None
-        and project is dict(model.named_modules())[path if family == "electra" else f"encoder.{path}"]
-    )
-    assert layers.projection_of(encoder_of("bert").model) is None
 
 
 def test_groups_of_layers_share_their_weights_as_in_hugging_face() -> None:

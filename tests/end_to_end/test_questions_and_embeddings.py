@@ -107,7 +107,10 @@ def test_embeddings_are_fine_tuned_where_a_setting_says_so(workbench: Command, t
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        ("superglue:multirc", "task superglue:multirc is not available: no train.jsonl or val.jsonl in"),
+        (
+            "superglue:multirc",
+            "task superglue:multirc is not available: no MultiRC/train.jsonl or MultiRC/val.jsonl in superglue",
+        ),
         ("retrieval:superglue", "superglue has no corpus.jsonl or corpus.tsv"),
         ("similarity:zoo", "give STS-B, or a table"),
         ("choice:alike.csv", "no column 'premise' or 'question'"),

@@ -19,7 +19,7 @@ import pytest
 
 from workbench.errors import InputError, Interrupted
 from workbench.execution import notification
-from workbench.execution.notification import Message, Way, carry_out, way_of
+from workbench.execution.notification import Message, Way, way_of
 from workbench.execution.study_runner import Outcome
 from workbench.store.redact import redact_words
 from workbench.store.run_store import RunStore
@@ -191,8 +191,8 @@ def outcome(states: dict[str, str], root: Path) -> Outcome:
 )  # fmt: skip
 def test_the_state_is_that_of_the_runs(states: dict[str, str], state: str, done: int, tmp_path: Path) -> None:
     told: Any = Told()
-    result = outcome(states, tmp_path)
-    assert carry_out(told, tmp_path, "ablation", lambda: result) is result
+    with notification.told(told, tmp_path, "ablation") as outcomes:
+        outcomes.append(outcome(states, tmp_path))
     [message] = told.messages
     assert (message.state, message.done, message.runs, message.host) == (state, done, 2, socket.gethostname())
 
@@ -211,8 +211,8 @@ def test_a_study_that_ends_early_is_told_by_what_it_recorded(error: BaseExceptio
         made.recorded(store, specs)
         raise error
 
-    with pytest.raises(type(error)):
-        carry_out(told, root, "ablation", study)  # type: ignore[arg-type]
+    with pytest.raises(type(error)), notification.told(told, root, "ablation"):  # type: ignore[arg-type]
+        study()
     [message] = told.messages
     assert (message.study, message.state, message.done, message.runs) == ("ablation-nano-1a2b3c4d", state, 1, 2)
 
@@ -224,8 +224,8 @@ def test_wrong_input_at_the_start_tells_nobody_and_other_errors_do(tmp_path: Pat
         def study(error: Exception = error) -> Outcome:
             raise error
 
-        with pytest.raises(type(error)):
-            carry_out(told, tmp_path / "runs", "ablation", study)  # type: ignore[arg-type]
+        with pytest.raises(type(error)), notification.told(told, tmp_path / "runs", "ablation"):  # type: ignore[arg-type]
+            study()
     assert [message.text for message in told.messages] == [
         f"ablation is failed on {socket.gethostname()}: no run has begun."
     ]

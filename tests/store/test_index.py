@@ -50,6 +50,8 @@ def test_finished_runs_are_read_once_and_others_each_time(store: RunStore) -> No
     assert runs_table.rows(store) == everything
     first, second = ([row for _, row in runs_table.states(store)] for _ in range(2))
     blank = {"tags": [], "archived": False}
+    assert [row.pop("spent.seconds", None) for row in first] == [2.0, 2.0, 2.0, None]
+    assert [row.pop("spent.seconds", None) for row in second] == [2.0, 2.0, 2.0, None]
     assert first == second == [run.summary() | {"kind": "pre-training", **blank} for run in store.runs()]
     assert [row["state"] for row in first].count("done") == 3
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ import typer
 
 from workbench.cli.command import AsJson, DryRun, emit
 from workbench.errors import InputError
-from workbench.execution.study_options import base_spec, carried_out, host_of, scores_of_encoders, study_of, writable
+from workbench.execution.study_options import base_spec, host_of, prepared, scores_of_encoders, study_of, writable
 from workbench.options import EvaluateOptions, RunOptions, StudyOptions, SubmitOptions, SweepOptions
 from workbench.process import FOR_TEXT, check_address_space, end_with_parent
 from workbench.progress import say
@@ -30,8 +30,11 @@ def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -
     All runs get the same FLOPs: a --budget in steps or tokens (such as the default of scale small) is the budget of
     the first objective, and every other objective gets the same FLOPs, in its own number of steps.
     """
-    if carry_out := _prepared(options, dry_run, as_json):
-        _end(carry_out(), as_json)
+    if both := _prepared(options, dry_run, as_json):
+        study, told = both
+        with told as outcomes:
+            outcomes.append(study())
+        _end(outcomes[0], as_json)
 
 
 def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
@@ -42,16 +45,21 @@ def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = Fal
     tune searches in the same way for the settings of every --objective (its learning rate, and --over), by scores on
     held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
     """
-    if carry_out := _prepared(options, dry_run, as_json):
-        _end(carry_out(), as_json)
+    if both := _prepared(options, dry_run, as_json):
+        study, told = both
+        with told as outcomes:
+            outcomes.append(study())
+        _end(outcomes[0], as_json)
 
 
-def _prepared(options: RunOptions | SweepOptions, dry_run: bool, as_json: bool) -> Callable[[], Outcome] | None:
-    """Return the function that carries out a study; None if its plan is printed instead."""
+def _prepared(
+    options: RunOptions | SweepOptions, dry_run: bool, as_json: bool
+) -> tuple[Callable[[], Outcome], AbstractContextManager[list[Outcome]]] | None:
+    """Return what carries out a study, and the block to do so in; None if its plan is printed instead."""
     host = host_of(options)
     job, limit, carry_out = study_of(options, own_process=True)
     if not dry_run:
-        return partial(carried_out, options, host, job, carry_out)
+        return prepared(options, host, job, carry_out)
     _print_plan(job, options, host, as_json, limit)
     return None
 

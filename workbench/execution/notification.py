@@ -21,7 +21,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,15 +109,17 @@ def way_of(text: str | None) -> Way | None:
     return Way(kind, place)
 
 
-def carry_out(way: Way | None, root: Path, experiment: str, study: Callable[[], Outcome]) -> Outcome:
-    """Carry out the study of an experiment in the store `root`, and tell a person of its end.
+@contextlib.contextmanager
+def told(way: Way | None, root: Path, experiment: str) -> Iterator[list[Outcome]]:
+    """Tell a person of the end of the study that the block carries out in the store `root`; it appends its outcome.
 
     Wrong input that is found before any run is recorded tells nobody, since the person is there who typed it. What
-    `study` raises is raised again.
+    the block raises is raised again.
     """
+    outcomes: list[Outcome] = []
     begun = now()
     try:
-        outcome = study()
+        yield outcomes
     except BaseException as error:
         if way is not None:
             message = _stopped(root, experiment, begun, isinstance(error, KeyboardInterrupt | Interrupted))
@@ -125,8 +127,7 @@ def carry_out(way: Way | None, root: Path, experiment: str, study: Callable[[], 
                 way.tell(message)
         raise
     if way is not None:
-        way.tell(message_of(outcome))
-    return outcome
+        way.tell(message_of(outcomes[0]))
 
 
 def message_of(outcome: Outcome) -> Message:

@@ -47,7 +47,7 @@ from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields, inside
 from workbench.tasks.common.contract import FINE_TUNING, Measure, Model, Suite, expected, keep, take
-from workbench.trackers._mirror import Mirror, mirror
+from workbench.trackers._mirror import mirror
 from workbench.training.plan import Plan, plan, plan_of, usable
 from workbench.training.snapshots import Point, step_of
 
@@ -138,33 +138,27 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     the run nor its other scores. Weights are saved at points with wanted scores.
     """
     from workbench import cpu
+    from workbench.training import loop
+    from workbench.training.snapshots import Snapshots
 
     run.clear_error()
     # An untrained encoder has no copy of its own: its scores are in the summaries of trained runs.
     tracker = None if run.spec().budget.steps == 0 else host.track
     with contextlib.closing(mirror(tracker, run)) as copied:
         if not run.trained:
-            _train(run, wanted, host, planned, copied)
+            with _noted(run.run_id, run.fail, run.path / "error.log"):
+                prepared = wanted.prepared
+                assert prepared is not None
+                spec, each, parent = run.spec().placed(host.places), host_of_each(host), parent_of(run)
+                corpus, planned = _prepared_training(run, spec, prepared, each, parent, planned)
+                kept = Snapshots(run, spec, planned, prepared.tokenizer, wanted.points(spec, planned))
+                with progress.training(run.run_id) as bar, together(run, each) as ranks:
+                    model = loop.train(run, spec, planned, corpus, each, run.check, bar, copied, parent, kept, ranks)
+                _finish(run, spec, planned, corpus, prepared, model)
         if run.trained:
             copied.news()
             measure(run, wanted, host, since)
             cpu.release_memory()  # scores may need several times the memory of training
-
-
-def _train(run: RunDir, wanted: Wanted, host: Host, planned: Plan | None, copied: Mirror) -> None:
-    """Train a run up to the exported encoder and done.json, or record why that failed."""
-    from workbench.training import loop
-    from workbench.training.snapshots import Snapshots
-
-    with _noted(run.run_id, run.fail, run.path / "error.log"):
-        prepared = wanted.prepared
-        assert prepared is not None
-        spec, each, parent = run.spec().placed(host.places), host_of_each(host), parent_of(run)
-        corpus, plan_of_run = _prepared_training(run, spec, prepared, each, parent, planned)
-        snapshots = Snapshots(run, spec, plan_of_run, prepared.tokenizer, wanted.points(spec, plan_of_run))
-        with progress.training(run.run_id) as bar, together(run, each) as ranks:
-            model = loop.train(run, spec, plan_of_run, corpus, each, run.check, bar, copied, parent, snapshots, ranks)
-        _finish(run, spec, plan_of_run, corpus, prepared, model)
 
 
 @contextlib.contextmanager

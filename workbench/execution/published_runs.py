@@ -112,7 +112,8 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
         run.finish({"steps": 0, "tokens": 0, "encoder": files, **stated})
         return
     done = run.read_json("done.json")
-    if flops is not None or (amount is not None and not done["flops"]):
+    is_news = flops is not None or (amount is not None and not done["flops"])
+    if is_news and {key: done.get(key) for key in stated} != stated:
         run.write_json("done.json", done | stated)
 
 

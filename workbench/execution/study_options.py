@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -164,13 +165,15 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
     return jobs, search, count
 
 
-def carried_out(options: RunOptions | SweepOptions, host: Host, job: Job, carry_out: Callable[..., Outcome]) -> Outcome:
-    """Carry out a study (`study_of`) where and how its options say, and tell whom they name. Raises InputError."""
+def prepared(
+    options: RunOptions | SweepOptions, host: Host, job: Job, carry_out: Callable[..., Outcome]
+) -> tuple[Callable[[], Outcome], AbstractContextManager[list[Outcome]]]:
+    """Return what carries out a study (`study_of`), and a block that tells whom the options name. Raises InputError."""
     from workbench.execution import notification
 
     way, root, out = notification.way_of(options.notify), Path(options.runs), report_folder(options)
     study = partial(carry_out, root, host, options.workers, out)
-    return notification.carry_out(way, root, job.experiment.name, study)
+    return study, notification.told(way, root, job.experiment.name)
 
 
 def report_folder(options: Output) -> Path | None:
