@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "benchmarks"))
-import agreement
+SCRIPT = Path(__file__).parents[2] / "experiments" / "benchmarks" / "agreement.py"
+agreement = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 ARMS, BUDGETS, SEEDS = ("a", "b", "c", "d"), ("1e12", "2e12", "4e12"), (0, 1)
 
