@@ -57,7 +57,7 @@ def contender(name: str, precision: str, seconds: float) -> Worker:
     threads = 1 if name == "one" else cores()
     host = Host(device="cpu", precision=precision, threads=threads)  # type: ignore[arg-type]
     hello = {
-        "name": name, "host": asdict(host), "spec": spec_of("T", "bert-mlm").model_dump(mode="json"), "source": None,
+        "name": name, "host": asdict(host), "spec": spec_of("T", "bert-mlm").model_dump(mode="json"), "files": {},
         "seconds": seconds, "steps": None,
     }  # fmt: skip
     return Worker(hello, *(() if name == "ours" else ("-c", UNSHARED)))

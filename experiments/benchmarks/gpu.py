@@ -124,7 +124,7 @@ def start(contender: Contender, spec: ResolvedSpec, device: str, turn: float) ->
     """Return the process of a contender, which has warmed up. Raises InputError if it ended instead."""
     host = Host(device=device, precision=contender.precision, threads=1, compile=contender.compile)  # type: ignore[arg-type]
     hello = {"name": contender.peer or contender.name, "spec": spec.model_dump(mode="json"), "host": asdict(host),
-             "source": None, "seconds": turn, "steps": None, "every": 10}  # fmt: skip
+             "files": {}, "seconds": turn, "steps": None, "every": 10}  # fmt: skip
     if contender.peer:
         return Worker(hello, str(HERE / "peer_models.py"))
     return Worker(hello, *(("-c", DETERMINISTIC) if contender.deterministic else ()))
