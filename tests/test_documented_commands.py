@@ -174,6 +174,7 @@ def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path
         shutil.copy(experiment, target)
     (folder / "focal_mlm.py").write_text(TUTORIAL, encoding="utf-8")
     (folder / "my_tracker.py").write_text(TRACKER, encoding="utf-8")
+    shutil.copy(ROOT / "examples/own_task.py", folder / "my_task.py")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
     done = workbench(*FIRST, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -238,10 +239,11 @@ def test_a_documented_command_works_as_typed(
     words = filled_in(given.words, folder, real_data) + ["--dry-run"] * is_planned
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
-    here = request.getfixturevalue("tmp_path") if words[0] == "new" else folder  # which has files of these names
+    if words[0] == "new":
+        (folder / f"{words[2]}.py").unlink(missing_ok=True)  # an earlier page may have it
     # Its smallest budget is a 16th of a run, which four steps cannot give; the plan of the whole takes half a minute.
     whole = {"WORKBENCH_REHEARSAL": ""} if "efficiency" in words and is_planned else {}
-    done = workbench(*words, cwd=here, **cluster, **whole)
+    done = workbench(*words, cwd=folder, **cluster, **whole)
     assert done.returncode == 0, f"{given}\n{done.stderr}"
     assert_shown(given, done)
 
