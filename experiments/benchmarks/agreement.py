@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from known_studies import SCALE
 from scipy import stats
 
+from workbench.report.statistics.intervals import t_interval
+
 KEYS = ["text", "scale", "arm", "budget", "seed", "flops", "kind", "run_id"]
-SCALE = re.compile(r"-(nano|micro|mini|small|base|large)-s\d+-")
+QUESTIONS: dict[str, list[str]] = {  # columns of which a group of encoders has equal values
+    "pooled": [], "within": ["text", "scale", "arm"], "across": ["text", "scale", "budget", "seed"],
+}  # fmt: skip
 FEWEST = {"pooled": 5, "within": 3, "across": 3}  # encoders for one correlation
 LABELS = {"pooled": "all encoders", "within": "within an arm", "across": "across arms, equal compute"}
 
@@ -63,13 +67,18 @@ def fisher_interval(value: float, n: int, kind: str) -> tuple[float, float]:
     return math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
 
 
-def student_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean of some correlations, and its 95 % interval over them; NaN ends for fewer than two."""
-    mean = float(np.mean(values)) if len(values) else math.nan
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
-    return mean, max(mean - half, -1.0), min(mean + half, 1.0)
+def with_interval(name: str, values: Sequence[float], question: str, encoders: int) -> dict[str, float]:
+    """Return the mean of some correlations and the ends of its 95 % interval, by the names of their columns."""
+    if not values:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), math.nan)
+    mean = t_interval(values)
+    if question == "pooled":
+        low, high = fisher_interval(mean.mean, encoders, name)
+    elif mean.low is None or mean.high is None:
+        low = high = math.nan
+    else:
+        low, high = max(mean.low, -1.0), min(mean.high, 1.0)
+    return {name: mean.mean, f"{name}_low": low, f"{name}_high": high}
 
 
 def agreement(encoders: pd.DataFrame, measures: Iterable[str], expensive: Sequence[str]) -> pd.DataFrame:
@@ -78,37 +87,23 @@ def agreement(encoders: pd.DataFrame, measures: Iterable[str], expensive: Sequen
     rows = []
     for target in expensive:
         for measure in measures:
-            if measure == target or (target == "mean" and measure in expensive):  # the mean contains it
-                continue
+            if measure == target or ("mean" in (measure, target) and {measure, target} <= {"mean", *expensive}):
+                continue  # a mean agrees with its own parts
             both = trained[[*KEYS, measure, target]].dropna(subset=[measure, target])
             if len(both) < FEWEST["pooled"]:
                 continue
-            rho, tau = rank_correlations(both[measure], both[target])
-            rows.append({
-                "measure": measure, "stands_for": target, "question": "pooled", "encoders": len(both), "groups": 1,
-                "spearman": rho, "kendall": tau,
-                **_ends("spearman", fisher_interval(rho, len(both), "spearman")),
-                **_ends("kendall", fisher_interval(tau, len(both), "kendall")),
-            })  # fmt: skip
-            for question, keys in (
-                ("within", ["text", "scale", "arm"]),
-                ("across", ["text", "scale", "budget", "seed"]),
-            ):
-                groups = [group for _, group in both.groupby(keys) if len(group) >= FEWEST[question]]
-                found = [rank_correlations(group[measure], group[target]) for group in groups]
-                found = [pair for pair in found if not math.isnan(pair[0])]
-                rho, *rho_ends = student_interval([pair[0] for pair in found])
-                tau, *tau_ends = student_interval([pair[1] for pair in found])
+            for question, keys in QUESTIONS.items():
+                groups = [group for _, group in both.groupby(keys)] if keys else [both]
+                groups = [group for group in groups if len(group) >= FEWEST[question]]
+                pairs = [rank_correlations(group[measure], group[target]) for group in groups]
+                known = [pair for pair in pairs if not math.isnan(pair[0])]
                 rows.append({
                     "measure": measure, "stands_for": target, "question": question,
-                    "encoders": sum(map(len, groups)), "groups": len(found), "spearman": rho, "kendall": tau,
-                    **_ends("spearman", rho_ends), **_ends("kendall", tau_ends),
+                    "encoders": sum(map(len, groups)), "groups": len(known),
+                    **with_interval("spearman", [rho for rho, _ in known], question, len(both)),
+                    **with_interval("kendall", [tau for _, tau in known], question, len(both)),
                 })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def _ends(name: str, ends: Sequence[float]) -> dict[str, float]:
-    return {f"{name}_low": ends[0], f"{name}_high": ends[1]}
 
 
 def draw(table: pd.DataFrame, target: str, out: Path) -> None:
