@@ -136,13 +136,6 @@ ENCODER_FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "after", "message"), ENCODER_FAULTS, ids=lambda text: text[:30])
-def test_a_fault_of_an_encoder_is_named_in_a_sentence(before: str, after: str, message: str, here: Path) -> None:
-    sentences = broken("encoder", here, before, after)
-    assert any(re.search(message, each) for each in sentences), sentences
-    assert not any("\n" in each for each in sentences)
-
-
 def test_an_encoder_whose_training_cannot_be_resumed(here: Path) -> None:
     after = "        self.calls = getattr(self, 'calls', 0) + 1\n        return states * self.calls"
     sentences = broken("encoder", here, "        return states\n", after + " ** self.training\n")
@@ -169,12 +162,6 @@ OBJECTIVE_FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "after", "message"), OBJECTIVE_FAULTS, ids=lambda text: text.strip()[:30])
-def test_a_fault_of_an_objective_is_named_in_a_sentence(before: str, after: str, message: str, here: Path) -> None:
-    sentences = broken("objective", here, before, after)
-    assert any(re.search(message, each) for each in sentences), sentences
-
-
 OTHER_FAULTS = [
     ("task", "return Cost(3", "return Cost(0", r"own: cost\(\) returns Cost\(flops=0.*needs FLOPs above 0"),
     ("task", '"chance": 100 / 3', '"chance": 1000', r"baselines\(\) are .*must be from -100 to 100"),
@@ -188,12 +175,17 @@ OTHER_FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "before", "after", "message"), OTHER_FAULTS, ids=lambda text: text.strip()[:30])
-def test_a_fault_of_a_task_or_an_experiment_is_named(
-    kind: str, before: str, after: str, message: str, here: Path
-) -> None:
+FAULTS = [
+    *(("encoder", *fault) for fault in ENCODER_FAULTS), *(("objective", *fault) for fault in OBJECTIVE_FAULTS),
+    *OTHER_FAULTS,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "before", "after", "message"), FAULTS, ids=lambda text: text.strip()[:30])
+def test_a_fault_of_a_file_is_named_in_a_sentence(kind: str, before: str, after: str, message: str, here: Path) -> None:
     sentences = broken(kind, here, before, after)
     assert any(re.search(message, each) for each in sentences), sentences
+    assert not any("\n" in each for each in sentences)
 
 
 def test_a_fault_ends_with_exit_code_1_and_is_in_the_json(here: Path) -> None:

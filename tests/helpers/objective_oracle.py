@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
@@ -75,6 +76,19 @@ def shaken(spec: RunSpec, seed: int = 0, size: float = 0.3) -> Any:
         for parameter in objective.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=numbers) * size)
     return objective
+
+
+@st.composite
+def ragged(draw: st.DrawFn, shortest: int, longest: int, words: int) -> Batch:
+    """Rows of ids 1 to `words`, special tokens anywhere, of any length up to one between the two that are given."""
+    length = draw(st.integers(shortest, longest))
+    sizes = draw(st.lists(st.integers(0, length), min_size=1, max_size=4))
+    ids, attention = np.full((len(sizes), length), PAD), np.zeros((len(sizes), length), bool)
+    for row, size in enumerate(sizes):
+        ids[row, :size] = draw(st.lists(st.integers(1, words), min_size=size, max_size=size))
+        attention[row, :size] = True
+    keys = row_keys(draw(st.integers(0, 1000)), torch.arange(len(sizes)))
+    return Batch(torch.tensor(ids), keys, torch.tensor(attention))
 
 
 def synthetic(spec: RunSpec, rows: int = 12, lengths: Sequence[int] | None = None, seed: int = 0) -> Batch:

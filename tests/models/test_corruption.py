@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, shaken, synthetic, tiny
+from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, ragged, shaken, synthetic, tiny
 from scipy import stats
 
 from workbench.cpu import functions
@@ -42,23 +42,17 @@ def long_rows(recipe: str, rows: int = ROWS, **keys: Any) -> tuple[RunSpec, Batc
 
 
 @st.composite
-def ragged(draw: st.DrawFn) -> tuple[RunSpec, Batch]:
+def drawn(draw: st.DrawFn) -> tuple[RunSpec, Batch]:
     """Draw rows of any length with special tokens anywhere, either way of picking and any mask rate."""
-    length = draw(st.integers(8, 20))
+    batch = draw(ragged(8, 20, 9))
     picks = draw(st.sampled_from(["distinct", "released"]))
     rate = draw(st.sampled_from([0.01, 0.15, 0.25, 0.5, 0.99]))
-    spec = tiny("bert-mlm", {"data.length": length, "corruption.picks": picks, "corruption.rate": rate})
-    sizes = draw(st.lists(st.integers(0, length), min_size=1, max_size=4))
-    ids, attention = np.full((len(sizes), length), PAD), np.zeros((len(sizes), length), bool)
-    for row, size in enumerate(sizes):
-        ids[row, :size] = draw(st.lists(st.integers(1, 9), min_size=size, max_size=size))
-        attention[row, :size] = True
-    keys = row_keys(draw(st.integers(0, 1000)), torch.arange(len(sizes)))
-    return spec, Batch(torch.tensor(ids), keys, torch.tensor(attention))
+    length = batch.ids.shape[1]
+    return tiny("bert-mlm", {"data.length": length, "corruption.picks": picks, "corruption.rate": rate}), batch
 
 
 @settings(max_examples=150, deadline=None)
-@given(ragged())
+@given(drawn())
 def test_picks_have_the_right_number_and_are_never_special(case: tuple[RunSpec, Batch]) -> None:
     spec, batch = case
     positions, weights = pick_positions(batch, spec)
@@ -81,7 +75,7 @@ def test_picks_have_the_right_number_and_are_never_special(case: tuple[RunSpec, 
 
 
 @settings(max_examples=100, deadline=None)
-@given(ragged(), st.sampled_from([(0.8, 0.1), (0.85, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]))
+@given(drawn(), st.sampled_from([(0.8, 0.1), (0.85, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]))
 def test_only_picks_are_changed(case: tuple[RunSpec, Batch], shares: tuple[float, float]) -> None:
     spec, batch = case
     masked = mask_tokens(batch, spec, *shares)
@@ -104,7 +98,7 @@ def test_only_picks_are_changed(case: tuple[RunSpec, Batch], shares: tuple[float
 
 
 @settings(max_examples=100, deadline=None)
-@given(ragged(), st.data())
+@given(drawn(), st.data())
 def test_a_row_is_corrupted_independently_of_its_batch(case: tuple[RunSpec, Batch], data: st.DataObject) -> None:
     spec, batch = case
     row = data.draw(st.integers(0, len(batch.ids) - 1))
