@@ -77,6 +77,7 @@ def test_a_template_is_checked_and_run_as_it_is_written(kind: str, here: Path) -
     path = here / f"mine_{kind}.py"
     assert made.exit_code == 0, made.exception
     assert f"workbench check ./mine_{kind}.py" in made.stdout and "NAME" not in path.read_text()
+    assert f"s.Mine {kind}" not in path.read_text(), "a name of Python is no title"
     checked = invoke("check", path.name)
     assert checked.exit_code == 0 and "WRONG" not in checked.stdout, checked.stdout
     assert f"./mine_{kind}.py" in path.read_text(), "its docstring has the commands"

@@ -102,6 +102,7 @@ def status(
     from workbench.cli import study_status
     from workbench.execution import slurm, workers
     from workbench.report.load import runs_table
+    from workbench.store.run_directory import RunDir
 
     store = RunStore.existing(options.runs)
     if watch:
@@ -121,7 +122,7 @@ def status(
         emit([{key: value for key, value in row.items() if key != "spent.seconds"} for row in rows], as_json)
     else:
         for row in rows:
-            stale = study_status.stale_lease(store.get(row["run_id"]), row)
+            stale = study_status.stale_lease(RunDir(Path(row["path"])), row)
             row["note"] = "; ".join(filter(None, (row["note"], stale)))
         progress = study_status.studies(records, every)
         lines = study_status.text(progress, rows, everything) + study_status.hidden(len(every) - len(rows))

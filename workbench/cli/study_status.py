@@ -37,6 +37,11 @@ def stale_lease(run: RunDir, row: Row) -> str:
     return ""
 
 
+def shown(row: Row, everything: bool) -> bool:
+    """Return whether the run of a row trains or needs a look; with `everything`, every run is shown."""
+    return bool(everything or row["state"] not in QUIET or row["note"])
+
+
 def studies(records: Sequence[ExperimentRecord], rows: Mapping[str, Row]) -> list[StudyProgress]:
     """Return the progress of each study, the last updated first, and of the runs that are in no study."""
     found = [workers.study_progress(record, rows) for record in records]
@@ -64,9 +69,8 @@ def text(progress: Sequence[StudyProgress], rows: Iterable[Row], everything: boo
                 f"verdict      {record.name}, {str(record.verdict.get('at'))[:16]}: {verdict_line(record.verdict)}"
             )
     for row in rows:
-        note = workers.line(dict.fromkeys(workers.OF_TRAINING) | dict(row))
-        shown = everything or row["state"] not in QUIET or row["note"]
-        if shown and (steps or everything or row["state"] != "running"):
+        if shown(row, everything) and (steps or everything or row["state"] != "running"):
+            note = workers.line(dict.fromkeys(workers.OF_TRAINING) | dict(row))
             tags = "".join(f" #{tag}" for tag in row["tags"])
             lines.append(f"{row['state']:<12} {row['run_id']}{tags}" + (f"  {note}" if note else ""))
     return lines
@@ -88,15 +92,15 @@ def follow(store: RunStore, archived: bool, everything: bool) -> None:
             watched.look()
         rows: list[Row] = []
         for run_id, row in sorted(watched.rows.items()):
-            stale = stale_lease(store.get(run_id), row)
-            tags = [tag for tag in str(row.get("tags") or "").split(", ") if tag]
-            rows.append({**row, "tags": tags, "note": "; ".join(filter(None, (row["note"], stale)))})
-        shown = [row for row in rows if archived or not row.get("archived")]
-        return studies(watched.records, watched.rows), shown, len(rows) - len(shown)
+            if archived or not row.get("archived"):
+                stale = stale_lease(RunDir(store.root / run_id), row)
+                tags = [tag for tag in str(row.get("tags") or "").split(", ") if tag]
+                rows.append({**row, "tags": tags, "note": "; ".join(filter(None, (row["note"], stale)))})
+        return studies(watched.records, watched.rows), rows, len(watched.rows) - len(rows)
 
     with contextlib.suppress(KeyboardInterrupt, Interrupted):
-        while not watched.complete:
-            look()
+        while not watched.complete:  # a store that cannot be read at the start ends the command
+            watched.look()
         if not terminal():
             last: list[str] = []
             while True:
@@ -139,7 +143,7 @@ def _table(progress: Sequence[StudyProgress], rows: Sequence[Row], everything: b
             name, justify="right" if name in ("step", "loss", "tokens/s", "left") else "left", no_wrap=name != "note"
         )
     for row in rows:
-        if not (everything or row["state"] not in QUIET or row["note"]):
+        if not shown(row, everything):
             continue
         steps = f"{row['step']:,}/{row['steps']:,}" if row.get("step") is not None and row.get("steps") else ""
         numbers = [

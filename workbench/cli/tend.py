@@ -103,9 +103,9 @@ def track(
 ) -> None:
     """Copy runs to a tracker as they are in the store: settings, metrics, scores, tags and notes.
 
-    A run that was copied before, also while it was trained, is one run there, with the same rows. Untrained encoders
-    have no run of their own: their scores are in the summaries of trained runs. The exit code is 1 if a run could not
-    be copied.
+    A run may be copied again, also after a copy during training: the tracker still has one run, with each row once.
+    Untrained encoders have no run of their own: their scores are in the summaries of trained runs. The exit code is 1
+    if a run could not be copied.
     """
     from workbench import trackers
     from workbench.report import find_record
@@ -114,28 +114,31 @@ def track(
     from workbench.trackers._mirror import copies
 
     tracker, store = trackers.find(to, "--to"), RunStore.existing(options.runs)
-    chosen: list[tuple[str | None, list[RunDir]]] = []
+    chosen: dict[str | None, list[RunDir]] = {}  # by study, None for runs that were named themselves
     records = {name for record in store.experiments() for name in (record.name, record.experiment)}
     present = {run.run_id: run for run in store.runs()}
     for word in words:
         if word in records:
             study = find_record(store, word)
-            chosen.append((study, [present[name] for name in store.experiment(study).runs if name in present]))
+            of_study = [present[name] for name in store.experiment(study).runs if name in present]
+            chosen[study] = [run for run in of_study if not is_untrained(run)]
+            if of_study and not chosen[study]:
+                raise InputError(f"{study} has untrained encoders alone, which have no runs of their own in a tracker")
         elif any(word in name for name in present):
-            chosen.append((None, [runs_table.find_run(store, word)]))
+            run = runs_table.find_run(store, word)
+            if is_untrained(run):
+                raise InputError(
+                    f"{run.run_id} is an untrained encoder, which has no run of its own in a tracker; name its study"
+                )
+            chosen.setdefault(None, []).append(run)
         else:
             raise InputError(f"no study and no run {word!r} in {store.root}{suggest(word, [*records, *present])}")
     rows, failed = list[dict[str, Any]](), dict[str, str]()
-    for of_study, named in chosen:
-        runs = [run for run in named if not is_untrained(run)]
-        if named and not runs:
-            raise InputError(
-                f"{named[0].run_id} is an untrained encoder, which has no run of its own in a tracker; name its study"
-            )
-        page = Path("reports") / of_study / "index.html" if of_study else None
+    for name, runs in chosen.items():
+        page = Path("reports") / name / "index.html" if name else None
         if artifacts and page and not page.is_file():
-            say(f"workbench: there is no report at {page}; workbench report {of_study} writes it")
-        for message in copies(tracker, runs, of_study, artifacts, page):
+            say(f"workbench: there is no report at {page}; workbench report {name} writes it")
+        for message in copies(tracker, runs, name, artifacts, page):
             if "note" in message:
                 say(f"workbench: {message['note']}")
             elif "problem" in message:

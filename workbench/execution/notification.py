@@ -21,10 +21,10 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from workbench.errors import InputError, Interrupted
@@ -78,9 +78,9 @@ class Way:
 
 
 def way_of(text: str | None) -> Way | None:
-    """Return how a person is told, by the value of --notify or else of the environment variable; None if by neither.
+    """Return how a person is told, by the value of --notify or else of the environment variable; None without both.
 
-    Raises InputError, which names the kind alone, for a value of another form.
+    Raises InputError for any other value; its message does not repeat the value, which may be secret.
     """
     given = os.environ.get(VARIABLE, "") if text is None else text
     where = OPTION if text is not None else VARIABLE
@@ -113,8 +113,8 @@ def way_of(text: str | None) -> Way | None:
 def told(way: Way | None, root: Path, experiment: str) -> Iterator[list[Outcome]]:
     """Tell a person of the end of the study that the block carries out in the store `root`; it appends its outcome.
 
-    Wrong input that is found before any run is recorded tells nobody, since the person is there who typed it. What
-    the block raises is raised again.
+    Nobody is told of wrong input that is found before any run is recorded: whoever typed it still sees the terminal.
+    Errors of the block are raised again.
     """
     outcomes: list[Outcome] = []
     begun = now()
@@ -132,33 +132,35 @@ def told(way: Way | None, root: Path, experiment: str) -> Iterator[list[Outcome]
 
 def message_of(outcome: Outcome) -> Message:
     """Return the message on a study that was carried out to its report."""
-    from workbench.report import verdict_line
-
     states = Counter(state for state, _ in outcome.runs.values())
-    done = states["done"] + states["trained"]
     broken = states["failed"] + states["diverged"] + states["damaged"]
-    state = "done" if done == len(outcome.runs) else "failed" if broken else "unfinished"
-    answer = verdict_line(outcome.verdict) if outcome.verdict else ""
-    return Message(outcome.record, state, done, len(outcome.runs), answer, socket.gethostname())
+    finished = states["done"] + states["trained"] == len(outcome.runs)
+    state = "done" if finished else "failed" if broken else "unfinished"
+    return _message(outcome.record, state, states, outcome.verdict)
+
+
+def _message(study: str, state: str, states: Counter[str], verdict: Mapping[str, Any] | None) -> Message:
+    """Return the message on a study whose runs are in these states."""
+    from workbench.report import verdict_line
+    from workbench.report.load.run_files import FINISHED
+
+    done = sum(states[each] for each in FINISHED)
+    return Message(study, state, done, states.total(), verdict_line(verdict or {}), socket.gethostname())
 
 
 def _stopped(root: Path, experiment: str, begun: str, interrupted: bool) -> Message:
     """Return the message on a study that ended early, by the record that it has written since it was begun."""
-    from workbench.report import verdict_line
     from workbench.report.load import runs_table
     from workbench.store.run_store import RunStore
 
-    state, host = "interrupted" if interrupted else "failed", socket.gethostname()
+    state = "interrupted" if interrupted else "failed"
     with contextlib.suppress(InputError, OSError):
         store = RunStore.existing(root)
         records = [each for each in store.experiments() if each.experiment == experiment and each.updated >= begun]
         if records:
             record = max(records, key=lambda each: each.updated)
-            states = runs_table.record_states(store, record)
-            answer = verdict_line(record.verdict) if record.verdict else ""
-            done = states["done"] + states["trained"]
-            return Message(record.name, state, done, states.total(), answer, host)
-    return Message(experiment, state, 0, 0, "", host)
+            return _message(record.name, state, runs_table.record_states(store, record), record.verdict)
+    return _message(experiment, state, Counter(), None)
 
 
 def _post(address: str, message: Message) -> None:

@@ -353,8 +353,8 @@ def measures_of(
 ) -> list[dict[str, Any]]:
     """Return the measures of a session, as rows of the record.
 
-    A measure is a task under its settings. `seen` is the number of seeds of which two arms have a score of any measure
-    by now, without the runs for which one of the store's `records` declared this measure before that: if it is 0, the
+    A measure is a task under its settings. `seen` counts the seeds for which two arms already have scores of any
+    measure. Runs of a record that declared this measure before it had scores are not counted. If `seen` is 0, the
     measure is declared beforehand. Results of another record with a plan of looks decided how many seeds were trained,
     so that what it declared does not count.
     """

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from workbench.errors import InputError, Interrupted, one_line, plural
-from workbench.execution import workers
 from workbench.progress import clock, console, say, terminal
 from workbench.spec.host import Host, threads_for_each, visible_cards
 from workbench.store import validation
@@ -118,13 +117,13 @@ def _start(assignment: Path, host: Host, workers: int) -> list[subprocess.Popen[
 def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> list[int]:
     """Show progress until all processes have ended, and return their exit codes. An exception here ends them.
 
-    A worker that was stopped (SIGSTOP) is continued as soon as another has found all runs settled, since it then ends
-    too; before that, the others take over the run that it had.
+    A worker that was stopped (SIGSTOP) stays stopped while the others take over its run. Once one of them finds all
+    runs settled, the stopped worker is continued, so that it can end.
     """
     try:
-        with workers.watching(runs, [child.stderr for child in children if child.stderr]) as look:
+        with watching(runs, [child.stderr for child in children if child.stderr]) as look:
             while any(child.poll() is None for child in children):
-                time.sleep(workers.REFRESH)
+                time.sleep(REFRESH)
                 look()
                 if any(child.poll() == 0 for child in children) and (stopped := [*filter(_stopped, children)]):
                     count = plural(len(stopped), "worker")

@@ -11,7 +11,7 @@ In a folder `experiments` it is found by its name, NAME_, and listed by `workben
 
 QUESTION = "At equal compute, how many layers should the encoder have?"
 
-# Every combination is one run for each seed. Keys are what --set takes (`workbench list keys`), and options.NAME.
+# Every combination is one run for each seed. Keys are what --set takes (`workbench list keys`), and options.KEY.
 AXES = {"objective": ("rtd",), "encoder.layers": (1, 2, 4)}
 
 # The comparisons that the experiment is about, declared before anything is measured; without them, all are compared.

@@ -78,7 +78,7 @@ def describe(run: RunDir, study: str | None = None) -> TrackedRun:
         run.run_id, run.path, study if study is not None else study_of(run), kind_of(spec),
         flatten(spec) | flatten({"env": env}), reached=reached, started=(run.path / "spec.json").stat().st_mtime,
     )  # fmt: skip
-    tracked.stored = Rows(path).new
+    tracked.stored = lambda: Rows(path).new()
     renew(tracked)
     return tracked
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class ProcessMirror(Mirror):
     """Copy of the run in folder `run` by a separate process, which is started here."""
 
     def __init__(self, tracker: str, run: Path) -> None:
-        self._run, self._name = run, Path(tracker).stem
+        self._run, self._tracker = run, tracker
         self._finished = self._stopped = False
         self._reported: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,7 +62,7 @@ class ProcessMirror(Mirror):
         self._listener.start()
 
     def news(self) -> None:
-        """Say that the run has new rows, without waiting; a full pipe says so already."""
+        """Tell the copy that there are new rows. This never waits: a full pipe holds the same message already."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # also of a process that has ended, which `_listen` reports
                 os.write(self._process.stdin.fileno(), b"\n")
@@ -72,11 +72,10 @@ class ProcessMirror(Mirror):
         process = self._process
         if process is None:
             return
-        end = time.monotonic() + PATIENCE
         with contextlib.suppress(OSError):
             process.stdin.close()  # type: ignore[union-attr]
         try:
-            process.wait(max(0.1, end - time.monotonic()))
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._warn(f"had not finished after {PATIENCE:g} seconds and was stopped")
             self._stopped = True
@@ -100,7 +99,8 @@ class ProcessMirror(Mirror):
             log.warning(
                 "%s copy of %s: %s; the run and its metrics.jsonl are unaffected, and `workbench track %s --runs %s "
                 "--to %s` copies it again",
-                self._name, self._run.name, problem, self._run.name, self._run.parent, self._name,
+                Path(self._tracker).stem, self._run.name, problem, self._run.name, shlex.quote(str(self._run.parent)),
+                shlex.quote(self._tracker),
             )  # fmt: skip
 
 
@@ -112,10 +112,9 @@ def mirror(tracker: Path | str | None, run: RunDir) -> Mirror:
 def copies(
     tracker: str, runs: Sequence[RunDir], study: str | None = None, artifacts: bool = False, report: Path | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Copy stored runs by one process, and yield what it says of each: its name, and its rows and scores or a problem.
+    """Copy stored runs in one process, and yield a message for each: counts of rows and scores, or a problem.
 
-    Notes on copies in general are yielded as well. If the process ends early, the runs that it has not copied have a
-    problem.
+    General notes are messages too. If the process ends early, the runs that it has not copied have a problem.
     """
     header = {
         "tracker": tracker, "runs": [str(run.path.absolute()) for run in runs], "live": False, "study": study,

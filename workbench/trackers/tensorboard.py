@@ -66,9 +66,11 @@ class Copy:
 
     def finish(self, scores: Sequence[Score], files: Mapping[str, Path]) -> None:
         """Add scores at the steps of their encoders, notes, tags and state. Files have no place in event files."""
-        for step in sorted({self._last if each.step is None else each.step for each in scores}):
-            at = [(each.name, each.value) for each in scores if (each.step or self._last) == step]
-            self._scalars(at, step, time.time())
+        at: dict[int, list[tuple[str, float]]] = {}
+        for each in scores:
+            at.setdefault(self._last if each.step is None else each.step, []).append((each.name, each.value))
+        for step in sorted(at):
+            self._scalars(at[step], step, time.time())
         run = self._run
         texts = {"study": run.study, "tags": ", ".join(run.tags), "notes": run.notes, "state": run.state}
         for name, text in texts.items():

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from workbench.errors import InputError, plural
 from workbench.store import tending
+from workbench.store.run_directory import RunDir
 from workbench.store.tending import Notes
-from workbench.view.watched import Watched
+from workbench.view.watched import Watched, each_once
 
 LONGEST_NOTE = 10_000  # characters
 
@@ -16,17 +17,18 @@ LONGEST_NOTE = 10_000  # characters
 def carry_out(watched: Watched, form: Mapping[str, Sequence[str]]) -> str:
     """Carry out one change of some runs, and return a sentence on it.
 
-    The fields of the form are `act`, `text`, and `run` with names of runs separated by commas. Raises InputError if the
-    change is none that there is, or if a run cannot be changed, and OSError; other runs are changed then.
+    The fields of the form are `act`, `text`, and `run` with names of runs separated by commas. Raises InputError for an
+    unknown change, or if some runs could not be changed; the other runs are changed all the same. Raises OSError if the
+    disk fails.
     """
     act, text = (" ".join(form.get(key, ())).strip() for key in ("act", "text"))
-    run_ids = list(dict.fromkeys(one for names in form.get("run", ()) for one in names.split(",") if one))
+    run_ids = each_once(form.get("run", ()))
     if not run_ids:
         raise InputError("no run is chosen; choose some")
     change, done = _change(act, text)
-    unknown = [run_id for run_id in run_ids if run_id not in watched.rows]
-    known = [watched.store.get(run_id) for run_id in run_ids if run_id not in unknown]
-    failed = dict.fromkeys(unknown, "there is no such run any more")
+    folders = [RunDir(watched.store.root / run_id) for run_id in run_ids if run_id in watched.rows]
+    known = [run for run in folders if run.path.is_dir()]
+    failed = dict.fromkeys(set(run_ids) - {run.run_id for run in known}, "there is no such run any more")
     try:
         failed |= tending.each_run(lambda run: tending.annotate(run, change), known)
     finally:

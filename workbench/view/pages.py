@@ -34,7 +34,7 @@ from workbench.store import tending
 from workbench.store.atomic import LONGEST_LINE, lines_of
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import ExperimentRecord
-from workbench.view.watched import Row, Watched, numbers
+from workbench.view.watched import Row, Watched, each_once, numbers
 
 TEMPLATES = Path(__file__).parent / "templates"
 AT_A_TIME = 200  # rows of the table of runs
@@ -42,7 +42,6 @@ MOST_COMPARED = 400  # runs
 CURVE_POINTS = 120
 TAIL = 20  # last rows of a log that the page of a run shows
 MOST_TEXT = 2**20  # bytes of a text that a page shows
-LARGEST = 2**31  # bytes of a file that is sent
 TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html", ".yaml")  # shown, never as a page
 MOST_SETTINGS = 4  # columns of settings that differ, unless columns are chosen
 RESULTS = ("spent.", "flops.", "final.", "score")
@@ -117,7 +116,7 @@ class Pages:
         page = Drawn(results, link(query, file=None) + "&file=" if (query := context.get("query")) else "")
         return self._render(
             template, drawing.colour_rules(page.looks), page=page, progress=self.watched.progress(record),
-            grid=self._grid(record, results), rows_of=self.watched.rows, **context,
+            grid=self._grid(record, results), **context,
         )  # fmt: skip
 
     def _grid(self, record: ExperimentRecord, results: Results) -> list[tuple[str, list[tuple[int, Row]]]]:
@@ -167,14 +166,14 @@ class Pages:
         number = min(last, max(1, int(wanted))) if wanted.isascii() and wanted.isdigit() else 1
         lines = [_line(group, columns) for group in groups[(number - 1) * AT_A_TIME : number * AT_A_TIME]]
         here = {run_id for line in lines for run_id in line["ids"]}
-        picked = set(run_ids_of(query))
+        picked = set(each_once(query.getlist("run")))
         return self._render(
             "runs.html.j2", lines=lines, total=len(groups), everything=len(everything), query=query, study=study,
             studies=[record.name for record in self.watched.records], where=where, sort=sort, columns=columns,
             by_seed=by_seed, error=error, number=number, last=last, archived=archived, picked=picked,
             elsewhere=sorted(row["run_id"] for row in rows if row["run_id"] in picked - here),
             hidden=sum(bool(row.get("archived")) for row in everything), most=MOST_COMPARED,
-            keys=sorted(dict.fromkeys(key for row in everything for key in row)),
+            keys=sorted(set().union(*everything)),
         )  # fmt: skip
 
     def _of_study(self, name: str) -> list[Row]:
@@ -184,7 +183,7 @@ class Pages:
 
     def compare(self, query: QueryParams) -> Page:
         """Return the report on chosen runs or studies, as if they were one study without a question."""
-        run_ids, names = run_ids_of(query), query.getlist("study")
+        run_ids, names = each_once(query.getlist("run")), query.getlist("study")
         groups = {"": run_ids} if run_ids else {}
         groups |= {name: [row["run_id"] for row in self._of_study(name)] for name in names if name}
         run_ids = list(dict.fromkeys(run_id for group in groups.values() for run_id in group))
@@ -220,11 +219,15 @@ class Pages:
         """Return the page of a run: settings, plan, curves, health, scores, log, files, and how to reproduce it."""
         row, run = self._row(run_id), self._run(run_id)
         page = Drawn(self.watched.results(chosen_record([row]))) if row["state"] not in ("damaged", "reading") else None
-        records = {name: optional(run.path / f"{name}.json") for name in ("plan", "env", "done", "error", "wanted")}
+        records = {name: optional(run.path / f"{name}.json") for name in ("plan", "env", "done", "error")}
         scores = page.frames.rows("scores") if page else []
         last, rows = _tail(run)
         studies = [each.name for each in self.watched.records if run_id in each.runs or run_id in each.untrained]
-        siblings = [other["run_id"] for other in list(self.watched.rows.values()) if _identity(other) == _identity(row)]
+        own = _identity(row)
+        siblings = [
+            other["run_id"] for other in list(self.watched.rows.values())
+            if all(other.get(key) == row.get(key) for key in ("objective", "budget")) and _identity(other) == own
+        ]  # fmt: skip
         health = [
             (key.removeprefix("final."), value)
             for key, value in row.items()
@@ -265,11 +268,6 @@ class Pages:
             if facts.st_size > (MOST_TEXT * 64):
                 raise InputError(f"a file of {formatting.count(facts.st_size)} bytes is not sent; copy it from {file}")
             return _download(Path(path).name, stream.read())
-
-
-def run_ids_of(query: QueryParams) -> list[str]:
-    """Return the names of the runs that an address chooses, each once."""
-    return list(dict.fromkeys(one for text in query.getlist("run") for one in text.split(",") if one))
 
 
 def usual_columns(rows: Sequence[Row]) -> list[str]:

@@ -130,7 +130,7 @@ class Guard:
         if headers.get("origin") is None or not secrets.compare_digest(
             headers.get(KEY, "").encode(), self.key.encode()
         ):
-            return "a change is taken from the pages of this server alone; load the page again"
+            return "only the pages of this server can change something; load the page again"
         return None
 
 

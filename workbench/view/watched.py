@@ -126,7 +126,7 @@ class Watched:
             if not later and not self.complete:
                 self.complete = True
                 self.version += 1
-                if self._unknown > AT_ONCE:  # the next start reads a few runs again in less time than writing takes
+                if self._unknown > AT_ONCE:  # for a few runs, reading them again is faster than writing the index
                     self._index.keep()
                 self._index.known = self._index.used
                 self._compact()
@@ -177,7 +177,7 @@ class Watched:
         return self._shared(runs_table.row_of(run))
 
     def _shared(self, row: Row) -> Row:
-        """Return a row with one copy of each key, text and number in memory, once all are read without None."""
+        """Return the row with keys and values that rows share in memory; None is left out after the first looks."""
         values = self._values
         return {
             sys.intern(key): values.setdefault((type(value), value), value) if type(value) in SHARED else value
@@ -193,7 +193,7 @@ class Watched:
                 self.rows[run_id] = entry["facts"]
 
     def _place(self, run_id: str, row: Row) -> None:
-        """Keep a row. It is that of the index as well, and never changed in its place."""
+        """Keep a row. The index may hold the same object, so it must never be changed."""
         if self.rows.get(run_id) == row:
             return
         self.rows[run_id] = row
@@ -253,21 +253,21 @@ class Watched:
     def answer(self, record: ExperimentRecord) -> str:
         """Return the answer so far in the sentence of the report, "" if none is known yet.
 
-        It is that of the last report if nothing has changed since; else it is computed, and a later look has it.
+        Once a run has changed, a newer answer is computed in the background, and until then the last one is returned.
         """
         from workbench.report import verdict_line
 
         known = self._answers.get(record.name)
         if known is not None and known[0] == self._key(record):
             return known[1]
-        stated = verdict_line(record.verdict) if record.verdict else ""
-        settled = self.progress(record).state == "done" and stated
+        stated = verdict_line(record.verdict)
+        settled = stated and self.progress(record).state == "done"
         if not settled and any(self.rows.get(run_id, {}).get("score") is not None for run_id in record.runs):
             self.wanted[record.name] = None
         return known[1] if known is not None else stated
 
     def _answer_on(self) -> None:
-        from workbench.report import data_files  # noqa: F401, which takes seconds: before a page needs it
+        from workbench.report import data_files, verdict_line  # noqa: F401, which takes seconds: before a page needs it
 
         while not self._stop.wait(0.5):
             if not self.complete:
@@ -275,12 +275,20 @@ class Watched:
             for name in list(self.wanted):
                 try:
                     record = self.record(name)
-                    key, results = self._key(record), self.results(record, curves=False)
-                    self._answers[name] = key, str(next(iter(results.verdicts), ""))
+                    key, answer = self._key(record), verdict_line(record.verdict)
+                    try:
+                        answer = str(next(iter(self.results(record, curves=False).verdicts), ""))
+                    finally:  # kept after a failure too, so that it is computed again only when a run has changed
+                        self._answers[name] = key, answer
                 except Exception as error:  # of files that change or are damaged; other studies still have an answer
                     log.warning("the answer of %s cannot be computed: %s", name, one_line(error))
                 self.wanted.pop(name, None)
                 self.version += 1
+
+
+def each_once(texts: Iterable[str]) -> list[str]:
+    """Return the names in texts that separate them by commas, each once."""
+    return list(dict.fromkeys(one for text in texts for one in text.split(",") if one))
 
 
 def numbers(rows: Sequence[Mapping[str, Any]], key: str) -> list[float]:

@@ -46,6 +46,12 @@ def test_rows_hold_what_the_files_hold(ledger_store: tuple[RunStore, str]) -> No
         assert row["state"] == run.state
 
 
+def test_a_run_that_cannot_be_read_has_no_tags() -> None:
+    unread = {"run_id": "a", "state": "damaged", "note": "it is gone"}
+    tagged = {"run_id": "b", "state": "done", "note": "", "tags": "best, for-paper"}
+    assert runs_table.filtered([unread, tagged], ["tags=best"], None) == [tagged]
+
+
 @pytest.mark.parametrize(
     ("where", "count"),
     [

@@ -123,7 +123,9 @@ def filtered(all_rows: Sequence[Row], where: Iterable[str], sort: str | None) ->
         _comparable(text, value, [row.get(key) for row in all_rows])
         selected = [  # a condition on tags is a condition on a single tag
             row for row in selected
-            if _meets(value if key == "tags" and value in row["tags"].split(", ") else row.get(key), sign, value)
+            if _meets(
+                value if key == "tags" and value in (row.get("tags") or "").split(", ") else row.get(key), sign, value
+            )
         ]  # fmt: skip
     if sort:
         key = sort.removeprefix("-")
@@ -162,9 +164,8 @@ def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str 
 
 def _known(key: str, all_rows: Sequence[Row], option: str) -> None:
     """Raise InputError if no run has the key."""
-    keys = {key for row in all_rows for key in row}
-    if all_rows and key not in keys:
-        raise InputError(f"{option} {key}: no run has this key{suggest(key, keys)}")
+    if all_rows and not any(key in row for row in all_rows):
+        raise InputError(f"{option} {key}: no run has this key{suggest(key, set().union(*all_rows))}")
 
 
 def _comparable(text: str, value: str, values: Sequence[Any]) -> None:
