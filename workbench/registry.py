@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from typing import Any
 
 from workbench.errors import InputError, suggest
 from workbench.spec.experiment import blaming
+from workbench.spec.parts import Part
+from workbench.spec.run_spec import parse_part
 from workbench.store.atomic import user_path
 
 LARGEST = 16 << 20  # bytes of the file of a plug-in
@@ -81,7 +84,7 @@ class Plugs:
 
         The hash is "" for a built-in one. Raises InputError for an unknown name or a missing file.
         """
-        if word.endswith(".py") or "/" in word:
+        if is_path(word):
             path, given = user_path(word, self.option), self.given(word)
             if not path.is_file():
                 raise InputError(f"{given}: there is no such file")
@@ -99,13 +102,15 @@ class Plugs:
         return word, hash_of(path_of) if path_of else word
 
     def file(self, source: str) -> Path | None:
-        """Return the file of a plug-in that was given by path, by its hash, whatever its name; None for any other."""
+        """Return the file with this hash that was given by path, whatever its name; None for other plug-ins."""
         return _files.get(source)
 
     def keep(self, source: str, path: Path) -> None:
-        """Use the copy at `path` as the file of a plug-in, unless one was given by path or its hash differs."""
-        if source and path.is_file() and path.stat().st_size <= LARGEST and hash_of(path) == source:
-            _files.setdefault(source, path.resolve())
+        """Use the copy at `path` as the file with the hash `source`, if none is known and the copy has this hash."""
+        if not source or source in _files or not path.is_file() or path.stat().st_size > LARGEST:
+            return
+        if hash_of(path) == source:
+            _files[source] = path.resolve()
 
     def load(self, name: str, source: str) -> ModuleType:
         """Return the module of a plug-in. Raises InputError if it cannot be loaded or lacks a required name."""
@@ -113,7 +118,7 @@ class Plugs:
         if path is None and source in _files and name not in self.installed():  # the same text under another name
             path = _files[f"{name}@{source}"] = _files[source]
         if path is not None:
-            module = _load_file(path, f"workbench_{self.kind}_{source}", self.kind)
+            module = _load_file(path, f"workbench_{self.kind}_{source}")
         elif source:
             point = self.installed().get(name)
             if point is None:
@@ -135,6 +140,27 @@ class Plugs:
         return module
 
 
+def is_path(word: str) -> bool:
+    """Return whether a word is the path of a plug-in's file, and not a plug-in's name."""
+    return word.endswith(".py") or "/" in word
+
+
+def check_options(options: Any, file: str) -> None:
+    """Raise InputError if what a plug-in's file defines as Options is no class of options."""
+    if not (isinstance(options, type) and issubclass(options, Part)):
+        raise InputError(
+            f"{file}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
+        )
+
+
+def options_of(options: type[Part], given: Mapping[str, Any], key: str, file: str, noun: str = "") -> dict[str, Any]:
+    """Return all options of a plug-in as spec.json holds them: the given ones, checked, and defaults for the others."""
+    with blaming(file, "Options raised", noun):
+        found = parse_part(options, given, key).model_dump(mode="json")
+        json.dumps(found)  # fails for integers of more than 4,300 digits
+    return found
+
+
 def hash_of(path: Path) -> str:
     """Return 16 hex digits of the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -153,7 +179,7 @@ class _SourceAlone(SourceFileLoader):
         raise OSError
 
 
-def _load_file(path: Path, name: str, kind: str) -> ModuleType:
+def _load_file(path: Path, name: str) -> ModuleType:
     """Return the module in a file, imported under `name`. Raises InputError if the import fails."""
     if name in sys.modules:
         return sys.modules[name]

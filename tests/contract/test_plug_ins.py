@@ -123,7 +123,7 @@ ENCODER_FAULTS = [
     ("if self.causal:", "if False:", r"with config.causal, a position sees a later one"),
     ("if self.causal:", "if True:", r'no position sees a later one, for which CAUSAL must be "always"'),
     ('CAUSAL = "optional"', 'CAUSAL = "maybe"', r"CAUSAL is 'maybe', not one of never, optional, always"),
-    ('LAYERS = "layers"', 'LAYERS = "blocks"', r"the module has no nn.ModuleList `blocks`; LAYERS names another"),
+    ('LAYERS = "layers"', 'LAYERS = "blocks"', r"the module has no nn.ModuleList `blocks`; set LAYERS to the path"),
     ("class Options(Part):", "class Options:", r"Options must be a subclass of workbench.spec.parts.Part"),
     ("config, length, gated=", "config, length + 1, gated=",
      r"torch counts [\d,]+ FLOPs .* says [\d,]+ under .* \(\+\d\.\d %\)"),

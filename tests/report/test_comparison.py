@@ -151,6 +151,13 @@ def test_a_comparison_declared_when_scores_were_there_does_not_narrow_the_correc
     assert mixed.family.pairs == ELECTRA[:1] and "exploratory" in warnings.declared_late(frames)[0].reason
 
 
+def test_a_late_comparison_of_a_report_that_does_not_name_its_arms_is_warned_of() -> None:
+    _, frames = declared_study(made.LEVELS, declare(ELECTRA, seen=2))
+    for row in frames.record["contrasts"]:
+        row.pop("a"), row.pop("b")
+    assert "unknown against unknown (2)" in warnings.declared_late(frames)[0].reason
+
+
 def test_runs_that_are_missing_leave_a_contrast_out() -> None:
     found, _ = declared_study({"rtd": 70.0, "bert-mlm": 65.0, "untrained": 60.0}, declare(ELECTRA))
     assert found.family.pairs == ELECTRA[:1]

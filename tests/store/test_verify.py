@@ -195,6 +195,13 @@ def test_scores_of_another_place_are_refused(store: RunStore) -> None:
     assert run.damage == f"scores/{first.name} is the score of another encoder"
 
 
+def test_a_stray_file_beside_the_points_of_a_run_ends_nothing(store: RunStore) -> None:
+    run = run_of(store, 0)
+    (run.path / "points").mkdir(exist_ok=True)
+    (run.path / "points" / "wanted.json").write_bytes(sealed({"format": 1, "run_id": run.run_id}))
+    assert verify(store).runs == 3
+
+
 def before_its_end(run: RunDir) -> None:
     """Let all files of a run seem older than its end, as if they changed on the disk by themselves."""
     time.sleep(0.02)  # the resolution of times is a few milliseconds

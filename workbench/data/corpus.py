@@ -63,7 +63,10 @@ class Corpus:
         self.rows = self.windows if self._pairs is None else len(self._pairs)
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
-        """Return training rows from `position` on: ids (rows, length), keys (rows,); pairs have segments too."""
+        """Return `rows` training rows from `position` on: ids (rows, length), keys (rows,).
+
+        Only rows of pairs have segments, labels and padding.
+        """
         import torch
 
         from workbench.tensors import Batch, to_device

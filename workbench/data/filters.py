@@ -80,7 +80,10 @@ MOST = 1 << 24  # characters of held-out text that are kept at most
 
 
 def without(document: str, share: float, aside: Aside | None = None) -> str:
-    """Return a document without its held-out parts, a `share` of all; `aside` is called with each of these parts."""
+    """Return a document without its held-out parts, "" if nothing is left.
+
+    A `share` (0 to 1) of all parts is held out; `aside` gets each of them.
+    """
     if not share:
         return document
     remaining = []

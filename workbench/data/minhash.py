@@ -32,7 +32,10 @@ FILES = ("hashes.bin", "places.bin")  # of each band in turn: its hashes in orde
 
 
 def bands_of(threshold: float) -> tuple[int, int]:
-    """Return the number of bands and of values in each for a threshold. Raises InputError without datasketch."""
+    """Return the number of bands, and of values in each, that separate best at this similarity (0 to 1).
+
+    Raises InputError if datasketch is not installed.
+    """
     try:
         from datasketch import MinHashLSH
     except ImportError:

@@ -221,7 +221,11 @@ def discard_damaged(plan: Plan) -> None:
 
 
 def encode_missing(plan: Plan, advance: Advance = ignore) -> None:
-    """Encode all slices that nobody else encodes, and wait until all are there. Raises InputError or OSError."""
+    """Encode all slices that no other process encodes, and wait until every slice is there.
+
+    `advance` gets the bytes read here or found encoded. Raises InputError for text that cannot be read, and OSError if
+    the disk fails.
+    """
     left = list(range(len(plan.slices)))
     while left:
         before = len(left)

@@ -105,7 +105,10 @@ def is_remote(name: str) -> bool:
 
 
 def listed(name: str) -> list[tuple[RemotePath, str]]:
-    """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
+    """Return the sorted files of a URL (file, folder or glob), each with its version.
+
+    Raises InputError if there is none, or if the server gives no size or nothing that changes with the content.
+    """
     refuse_secrets(name, "corpus")
     try:
         parts = urlsplit(name)

@@ -115,9 +115,11 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
         place = source.path if source.span is None else FilePart(source.path, *source.span, source.size)
         yield from formats.read(place, column, advance)
         return
-    is_docs = not isinstance(source, Hub) and source.name == "docs"
-    built_in = built_in_text.documents("train") if is_docs else built_in_text.code_documents()
-    for document in _read_hub(source, column) if isinstance(source, Hub) else built_in:
+    if isinstance(source, Hub):
+        documents = _read_hub(source, column)
+    else:
+        documents = built_in_text.documents("train") if source.name == "docs" else built_in_text.code_documents()
+    for document in documents:
         advance(len(document))
         yield document
 
@@ -362,14 +364,16 @@ def _commit(name: str, revision: str | None) -> str:
     if revision and COMMIT.match(revision):
         return revision
     record = cache_root() / "hub" / f"{digest([name, revision])}.json"
-    recorded = read_entry(record)
-    if not offline():
+    if offline():
+        recorded = read_entry(record)
+    else:
         from huggingface_hub import HfApi
 
         try:
             commit = str(HfApi().dataset_info(name, revision=revision, timeout=10).sha)
         except Exception as error:  # the hub's client raises many types, and those of its HTTP library
-            if recorded is None or getattr(error, "response", None) is not None:
+            recorded = read_entry(record) if getattr(error, "response", None) is None else None
+            if recorded is None:
                 raise _hub_error(name, error) from None
         else:
             write_entry(record, {"commit": commit})

@@ -12,6 +12,7 @@ import ast
 import functools
 import json
 import math
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.errors import InputError, Interrupted, plural, suggest
+from workbench.errors import InputError, plural, suggest
 from workbench.process import is_memory
+from workbench.registry import is_path
 from workbench.spec.experiment import blaming
 from workbench.spec.host import Host
 from workbench.spec.parts import EncoderSpec, TasksSpec
@@ -46,7 +48,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Wrong(Exception):
+class Wrong(InputError):
     """What is wrong with a plug-in, in one sentence."""
 
 
@@ -70,13 +72,10 @@ class Checks:
         try:
             with blaming(self.file, "raised"):
                 result = act()
-        except (KeyboardInterrupt, Interrupted):
-            raise
         except InputError as error:
-            wrong = error.__cause__
-            if wrong is not None and is_memory(wrong):
+            if error.__cause__ is not None and is_memory(error.__cause__):
                 raise
-            self.findings.append(Finding(promise, str(wrong) if isinstance(wrong, Wrong) else str(error)))
+            self.findings.append(Finding(promise, str(error)))
             return None
         self.findings.append(Finding(promise))
         return result
@@ -128,12 +127,12 @@ def check(word: str, kind: str | None = None) -> tuple[str, list[Finding]]:
     """
     if kind is not None and kind not in KINDS:
         raise InputError(f"--kind {kind}: there is no such kind of plug-in{suggest(kind, KINDS)}")
-    if kind is None or word.endswith(".py") or "/" in word:
+    if kind is None or is_path(word):
         path = user_path(word, "check")
         if not path.is_file():
             raise InputError(f"check {word}: there is no such file")
         kind = kind or kind_of(path)
-        word = str(path) if "/" in str(path) else f"./{path}"
+        word = _place(path)
     checks = Checks(word)
     KINDS[kind].check(word, checks)
     return kind, checks.findings
@@ -155,8 +154,7 @@ def new(kind: str, name: str) -> tuple[Path, list[str]]:
     path = path.with_name(f"{stem.lower()}.py")
     if not path.parent.is_dir():
         raise InputError(f"new {kind} {name}: there is no folder {path.parent}")
-    shown = path if path.is_absolute() or path.parent != Path() else Path(".") / path
-    place = str(shown) if "/" in str(shown) else f"./{shown}"
+    place = _place(path)
     text = (TEMPLATES / f"{kind}.py").read_text(encoding="utf-8")
     title = stem.replace("_", " ")
     text = text.replace("NAME_", stem.lower()).replace("NAME", title[:1].upper() + title[1:]).replace("FILE", place)
@@ -165,7 +163,12 @@ def new(kind: str, name: str) -> tuple[Path, list[str]]:
             file.write(text)
     except FileExistsError:
         raise InputError(f"new {kind} {name}: {path} exists and is not overwritten; choose another name") from None
-    return path, [f"workbench check {place}", KINDS[kind].tries.format(file=place)]
+    return path, [f"workbench check {shlex.quote(place)}", KINDS[kind].tries.format(file=shlex.quote(place))]
+
+
+def _place(path: Path) -> str:
+    """Return a path as commands take it: with a slash, so that it is not read as a name."""
+    return str(path) if "/" in str(path) else f"./{path}"
 
 
 # ---- parts of several checks ----

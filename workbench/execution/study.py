@@ -16,6 +16,7 @@ from workbench.data.prepare import Prepared, bind
 from workbench.errors import InputError, plural, suggest
 from workbench.models import families
 from workbench.progress import counted
+from workbench.registry import is_path
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
 from workbench.spec.experiment import EQUAL_WITHIN, Experiment
@@ -172,7 +173,7 @@ def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast,
 def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
     """Return the arm with the names of objective and encoder, as in run ids, if they are given as files."""
     plugs = {"objective": objectives.PLUGS, "encoder.family": families.PLUGS}
-    files = {key: plug.find(str(arm[key]))[0] for key, plug in plugs.items() if str(arm.get(key, "")).endswith(".py")}
+    files = {key: plug.find(str(arm[key]))[0] for key, plug in plugs.items() if is_path(str(arm.get(key, "")))}
     return {**arm, **files}
 
 

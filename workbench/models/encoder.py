@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,14 +60,12 @@ class Encoder(nn.Module):
         file, path, wanted = self.family.file, self.family.TABLE, (self.spec.vocab, self.spec.embedding_width)
         if not isinstance(self.model, nn.Module):
             raise InputError(f"{file}: build(config, special) returns {self.model!r:.40}, not a torch module")
-        table: Any = self.model
-        for name in path.split("."):
-            table = getattr(table, name, None)
+        table = own_layout.part_at(self.model, path)
         if not isinstance(table, nn.Embedding) or tuple(table.weight.shape) != wanted:
             shape = f"of shape {tuple(table.weight.shape)}" if isinstance(table, nn.Embedding) else "missing"
             raise InputError(
                 f"{file}: the token table `{path}` of the module is {shape}, and must be an nn.Embedding of shape "
-                f"{wanted}; TABLE names another attribute"
+                f"{wanted}; set TABLE to the path of that attribute"
             )
 
     def forward(

@@ -10,17 +10,16 @@ Planning reads this module without torch.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from workbench.errors import InputError
-from workbench.registry import Plugs, file_of
+from workbench.registry import Plugs, check_options, file_of, options_of
 from workbench.spec.experiment import blaming
 from workbench.spec.parts import EncoderSpec, Part, Special
-from workbench.spec.run_spec import RunSpec, parse_part
+from workbench.spec.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,10 +117,7 @@ def loaded(name: str, source: str) -> Family:
                              if hasattr(module, each.name)}  # fmt: skip
     for part, value in given.items():
         if part == "Options":
-            if not (isinstance(value, type) and issubclass(value, Part)):
-                raise InputError(
-                    f"{file}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
-                )
+            check_options(value, file)
         elif part == "CAUSAL":
             if value not in get_args(Causal):
                 raise InputError(f"{file}: CAUSAL is {value!r:.40}, not one of {', '.join(get_args(Causal))}")
@@ -154,12 +150,9 @@ def resolved(encoder: EncoderSpec) -> EncoderSpec:
 
     Raises InputError for a family that cannot be loaded, or an option that it does not have.
     """
-    name, source = (encoder.family, encoder.source) if encoder.source else PLUGS.find(encoder.family)
-    family = family_of(encoder.model_copy(update={"family": name, "source": source}))
-    with blaming(family.file, "Options raised", "encoder"):
-        options = parse_part(family.Options, encoder.options, "encoder.options").model_dump(mode="json")
-        json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits
-    return encoder.model_copy(update={"family": name, "source": source, "options": options})
+    family = family_of(encoder)
+    options = options_of(family.Options, encoder.options, "encoder.options", family.file, "encoder")
+    return encoder.model_copy(update={"family": family.name, "source": family.source, "options": options})
 
 
 def source_file(spec: RunSpec) -> Path | None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from workbench.data.hugging_face import OWN
 from workbench.errors import InputError, one_line
 from workbench.models.families import PLUGS, Family, family_of
 from workbench.spec.parts import EncoderSpec, Special
@@ -26,7 +27,6 @@ from workbench.store.atomic import read_object
 from workbench.store.checkpoint import save_copies
 
 ORIGIN = "workbench"  # key of config.json for what `workbench evaluate` reads
-OWN = "workbench"  # model_type of folders that Hugging Face cannot load
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 
 
@@ -164,16 +164,22 @@ class AsHuggingFace(nn.Module):
 
         Raises InputError if the layers are not where the family says.
         """
-        layers: Any = self.model
-        for name in self.family.LAYERS.split("."):
-            layers = getattr(layers, name, None)
+        layers = part_at(self.model, self.family.LAYERS)
         if not isinstance(layers, nn.ModuleList) or not len(layers):
             raise InputError(
                 f"{self.family.file}: a linear probe reads the states of all layers, and the module has no "
-                f"nn.ModuleList `{self.family.LAYERS}`; LAYERS names another attribute"
+                f"nn.ModuleList `{self.family.LAYERS}`; set LAYERS to the path of that attribute"
             )
         first: Any = layers[0].register_forward_pre_hook(lambda _, given: inner.append(given[0]))
         return [first, *(layer.register_forward_hook(lambda _, given, out: inner.append(out)) for layer in layers)]
+
+
+def part_at(model: nn.Module, path: str) -> nn.Module | None:
+    """Return the submodule at a dotted path; None if there is none."""
+    try:
+        return model.get_submodule(path) if path else None
+    except AttributeError:
+        return None
 
 
 def wrong_states(file: str, hidden: Any, ids: Tensor, width: int) -> str:

@@ -7,7 +7,6 @@ from Batch to StepLoss, whose losses are means (`tensors.Mean`), and whose attri
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Any, get_args
 from workbench.errors import InputError
 from workbench.models import families
 from workbench.models.flops import Flops
-from workbench.registry import Plugs
+from workbench.registry import Plugs, check_options, options_of
 from workbench.registry import file_of as file_of
 from workbench.spec.experiment import blaming
-from workbench.spec.parts import CONVENTIONS, Convention, PairKind, Part
-from workbench.spec.run_spec import RunSpec, flat, parse_part
+from workbench.spec.parts import CONVENTIONS, Convention, PairKind
+from workbench.spec.run_spec import RunSpec, flat
 from workbench.spec.stages import ResolvedSpec
 
 if TYPE_CHECKING:
@@ -67,10 +66,7 @@ def keep_sources(spec: RunSpec, folder: Path) -> None:
 def load(spec: RunSpec) -> ModuleType:
     """Return the module of the spec's objective. Raises InputError if it cannot be loaded or lacks a required name."""
     module = PLUGS.load(spec.objective, spec.source)
-    if not (isinstance(module.Options, type) and issubclass(module.Options, Part)):
-        raise InputError(
-            f"{file_of(module)}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
-        )
+    check_options(module.Options, file_of(module))
     causal, pairs = getattr(module, "CAUSAL", False), getattr(module, "PAIRS", None)
     with blaming(file_of(module), "CAUSAL or PAIRS raised"):  # when they are shown
         if not isinstance(causal, bool):
@@ -142,10 +138,7 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     """
     module = load(spec)
     spec = spec.model_copy(update={"encoder": families.resolved(spec.encoder)})
-    with blaming(file_of(module), "Options raised"):
-        options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
-        json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits
-    spec = spec.replace(options=options)
+    spec = spec.replace(options=options_of(module.Options, spec.options, "options", file_of(module)))
     if is_causal(spec):
         if spec.encoder.causal is False:
             raise InputError(f"encoder.causal=false: {spec.objective} needs positions that see no later one")

@@ -249,9 +249,10 @@ def checked(values: dict[str, Any], where: str) -> dict[str, Any]:
         pattern, example = OPTIONS[key]
         if isinstance(value, bool) or not isinstance(value, str | int) or not re.fullmatch(pattern, str(value)):
             raise InputError(f"{where}: {KEY}{key}={value!r:.80} cannot be used; a usable value is {example!r}")
-        try:
-            shlex.split(str(value) if key == "options" else "")
-        except ValueError:
-            raise InputError(f"{where}: {KEY}{key}={value!r:.80} has a quotation mark that is not closed") from None
+        if key == "options":
+            try:
+                shlex.split(str(value))
+            except ValueError:
+                raise InputError(f"{where}: {KEY}{key}={value!r:.80} has a quotation mark that is not closed") from None
         result[key] = int(value) if pattern == COUNT else str(value)
     return result

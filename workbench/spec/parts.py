@@ -152,7 +152,7 @@ class DataSpec(Part):
     """The text of a run, and how it is split into tokens and rows.
 
     Text is held out by its hash; of the corpus `docs` a fixed part is always held out, and `held_out` does not apply. A
-    `tokenizer` that is named or is a folder keeps its own rules, whatever `lowercase` says; `bpe` is of bytes. Accents
+    `tokenizer` that is named or is a folder keeps its own rules, whatever `lowercase` says; `bpe` merges bytes. Accents
     are stripped, as by BERT, if the text is put into lower case, unless `strip_accents` says otherwise: "på" would
     become "pa". A document's language is the most probable one (`workbench.data.filters`), and `near_duplicates` is a
     Jaccard similarity of sets of five words in a row (`workbench.data.near_duplicates`).

@@ -327,7 +327,7 @@ def own_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk, so that renames and new files in it survive a power failure; or a file."""
+    """Flush a file, or the entries of a folder, to disk, so that new files and renames survive a power failure."""
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -402,7 +402,7 @@ def place(draft: Path, path: Path, check: Callable[[], None] | None = None, tras
 
 
 def place_first(draft: Path, path: Path) -> bool:
-    """Rename a flushed draft of a folder to `path` unless a folder with files is there; return whether it was."""
+    """Rename the flushed draft of a folder to `path`; return False if a file or a folder with files is there."""
     try:
         os.rename(draft, path)
     except OSError:
@@ -414,7 +414,10 @@ def place_first(draft: Path, path: Path) -> bool:
 
 
 def discard(path: Path, into: Path | None = None) -> None:
-    """Rename a file or folder, so that no reader finds a part of it, and delete it; `sweep` deletes the rest."""
+    """Rename a file or folder, so that no reader finds a part of it, and delete it.
+
+    Raises OSError if it cannot be renamed; `sweep` deletes later what cannot be deleted now.
+    """
     trash = (into or path.parent) / f"{TRASH}{uuid.uuid4().hex}"
     os.rename(path, trash)
     if trash.is_dir() and not trash.is_symlink():

@@ -251,7 +251,7 @@ class RunDir:
         return validation.points(self.path)
 
     def scores(self, place: str = "") -> dict[str, dict[str, Any]]:
-        """Return name and content of every score, of the end or of the point at `place`. Raises InputError."""
+        """Return every score by name, at the end or at the point `place`. Raises InputError for a damaged file."""
         return {
             name: self.read_json(f"{place}scores/{name}") for name in validation.json_names(self.path / place, "scores")
         }

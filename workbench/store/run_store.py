@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -423,7 +424,7 @@ def refuse_other_report(folder: Path, store: RunStore) -> None:
     """Raise InputError if the folder has a report on runs of another store, which a report without --out replaces."""
     trained: list[str] = []
     with contextlib.suppress(OSError, ValueError, csv.Error):  # there is no table, or it is no report's
-        rows = csv.DictReader((folder / "runs.csv").read_text(encoding="utf-8").splitlines(keepends=True))
+        rows = csv.DictReader(io.StringIO((folder / "runs.csv").read_text(encoding="utf-8")))
         listed = [str(row["run_id"]) for row in rows if row.get("run_id") and row.get("arm")]
         trained = [run_id for run_id in listed if not run_id.startswith("untrained-")]
     if trained and not any((store.root / run_id).is_dir() for run_id in trained):

@@ -62,7 +62,8 @@ class Contents:
         if name != "spec.json" and (owner := value.pop("run_id", None)) != self.folder.name:
             raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
         parts = name.split("/")  # the kind of a file is its name, or the name of its folder, also within a point
-        check_fields(name, value, _KINDS.get(parts[2] if parts[0] == "points" else parts[0], {}))
+        inner = parts[2:] if parts[0] == "points" else parts
+        check_fields(name, value, _KINDS.get(inner[0] if inner else "", {}))
         self.records[name] = value
         return value
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 from workbench.errors import InputError, suggest
-from workbench.registry import Plugs, file_of
+from workbench.registry import Plugs, file_of, is_path
 from workbench.spec.experiment import blaming
 
 Row = Mapping[str, float]
@@ -102,7 +102,7 @@ def find(word: str, option: str = "--track") -> str:
     """
     plugs = replace(PLUGS, option=option)
     known = [*plugs.built_in, *plugs.installed()]
-    if word not in known and "/" not in word and not word.endswith(".py"):
+    if word not in known and not is_path(word):
         raise InputError(f"{option} {word}: there is no such tracker{suggest(word, known)}")
     name, source = plugs.find(word)
     module = plugs.load(name, source)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from workbench.data.hugging_face.checks import (
     CAUSAL,
     LAST,
+    OWN,
     EncoderFiles,
     check_configuration,
     check_encoder_folder,
@@ -25,7 +26,7 @@ from workbench.data.hugging_face.weights import with_safetensors
 MODEL_FILES = ("config.json", SINGLE, INDEX, "model-*.safetensors", *TOKENIZER_FILES)
 
 __all__ = [
-    "CAUSAL", "LAST", "MODEL_FILES", "PICKLED_FILE", "TOKENIZER_FILES", "EncoderFiles", "check_configuration",
+    "CAUSAL", "LAST", "MODEL_FILES", "OWN", "PICKLED_FILE", "TOKENIZER_FILES", "EncoderFiles", "check_configuration",
     "check_encoder_folder", "check_tokenizer_folder", "in_time", "kind_in", "kind_of_tokenizer", "longest_text",
     "refusing", "view", "with_safetensors",
 ]  # fmt: skip

@@ -30,9 +30,9 @@ CAUSAL = frozenset({
     "gpt_neox", "gptj", "granite", "llama", "mistral", "modernbert-decoder", "mpt", "nemotron", "olmo", "olmo2",
     "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2", "xglm",
 })  # fmt: skip
-OWN = frozenset({"workbench"})  # our own layout, of families that are defined in a file
+OWN = "workbench"  # our own layout, of families that are defined in a file
 LAST = frozenset({"xlnet"})  # attends to both sides; the last position of a row is read
-KINDS = FIRST | CAUSAL | LAST | OWN
+KINDS = FIRST | CAUSAL | LAST | {OWN}
 
 ATTENTION = ("eager", "sdpa")
 HOW = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
@@ -236,7 +236,7 @@ def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
 
 
 WIDTHS = ("embedding_size", "hidden_size", "n_embd", "d_model", "dim", "word_embed_proj_dim")
-SHARED_LAYERS = ("albert", *OWN)  # all layers may share the weights of one
+SHARED_LAYERS = ("albert", OWN)  # all layers may share the weights of one
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,10 @@ OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in checkp
 
 
 def with_safetensors(folder: Path) -> Path:
-    """Return the folder, or a cached copy with pytorch_model.bin as safetensors. Raises InputError if it is no dict."""
+    """Return the folder, or a cached copy with pytorch_model.bin as safetensors if it has no other weights.
+
+    Raises InputError if that file holds anything but tensors by name.
+    """
     files = folders.regular_files(folder)
     if PICKLED_FILE not in files or SINGLE in files or INDEX in files:
         return folder

@@ -83,7 +83,8 @@ def warn_of_replaced(results: Results, out: Path, store: RunStore) -> None:
     page, prefix = place_of_files(out)
     before: set[Any] = set()
     # Nothing is read if there is no table, or if it is not one of a report.
-    with suppress(OSError, ValueError, csv.Error), (page.parent / f"{prefix}runs.csv").open(encoding="utf-8") as file:
+    table = page.parent / f"{prefix}runs.csv"
+    with suppress(OSError, ValueError, csv.Error), table.open(newline="", encoding="utf-8") as file:
         before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
     if before - {run["run_id"] for run in results.frames.rows("runs")}:
         log.warning(

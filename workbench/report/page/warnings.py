@@ -128,7 +128,8 @@ def declared_late(frames: Frames) -> list[Caution]:
             f"would be a fair test.",
         ))  # fmt: skip
     if rows := contrasts(frames, late=True):
-        pairs = listing([f"{arm_text(row['a'])} against {arm_text(row['b'])} ({row['seen']})" for row in rows])
+        sides = [[arm_text(row[side]) if side in row else "unknown" for side in ("a", "b")] for row in rows]
+        pairs = listing([f"{a} against {b} ({row['seen']})" for (a, b), row in zip(sides, rows, strict=True)])
         narrow = "do not narrow the correction, which covers all pairs"
         are = "are treated as exploratory" if contrasts(frames) else narrow
         listed.append(Caution(
@@ -341,10 +342,12 @@ def collapsed(frames: Frames) -> list[Caution]:
     """Return warnings of trained runs whose losses or metrics show nothing learned, by the last tenth of their logs."""
     texts = [_at_the_floor(arm, budget, checks) for (arm, budget), checks in loss_checks(frames).items()]
     finished = [row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED]
-    logs = {run_id: log for run_id in finished if (log := frames.logged(run_id))}
+    ends: dict[str, dict[str, float | None]] = {}
+    for run_id in finished:  # one log at a time: as rows, a log takes eight times its memory
+        log = frames.logged(run_id)
+        ends[run_id] = {metric: at_end(log, metric) for metric, _, _ in COLLAPSES}
     for metric, bad, sentence in COLLAPSES:
-        ends = {run_id: at_end(log, metric) for run_id, log in logs.items()}
-        runs = [run_id for run_id, end in ends.items() if end is not None and bad(end)]
+        runs = [run_id for run_id, end in ends.items() if (value := end[metric]) is not None and bad(value)]
         texts += [f"At the end of training, {sentence} in {listing(runs)}."] if runs else []
     return [by_first_clause(text) for text in texts if text]
 

@@ -60,7 +60,10 @@ class PairNoise:
 
 
 def pair_noise(variances: Array, seeds: Array, arms: int, residual_df: int) -> PairNoise:
-    """Return both kinds of noise from the variances (draws, pairs); NaN for a pair with fewer than two `seeds`."""
+    """Return both kinds of noise from the sample variances of every pair's differences (draws, pairs).
+
+    `seeds` (pairs,) are the seeds that both arms of a pair have; a pair with fewer than two has NaN.
+    """
     weights = np.maximum(seeds - 1, 0)
     shared = np.nansum(variances * weights, axis=1, keepdims=True) / max(1, weights.sum())
     own, own_df = _own(variances, weights, arms)

@@ -132,7 +132,7 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
 def configured(files: hugging_face.EncoderFiles) -> Any:
     """Return the transformers configuration of a checked folder. Raises InputError if its settings are refused."""
     kind = files.config["model_type"]
-    if kind == own_layout.OWN:
+    if kind == hugging_face.OWN:
         return SimpleNamespace(**files.config)
     from transformers import AutoConfig
 
