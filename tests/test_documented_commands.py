@@ -76,7 +76,8 @@ def typed(page: Path) -> Iterator[Typed]:
     lines += re.findall(rf"`{PREFIX}workbench ([^`]+)`", text.replace("\n", " "))
     for line in lines:
         words = re.split(r" {2,}| # | \(| > ", line.strip())[0]
-        if words not in NEED_WORDS and not words.startswith("view"):  # which serves until Ctrl-C: tests/view
+        # `view` serves until Ctrl-C, and completion is for the shell that asks: tests/view and tests/cli.
+        if words not in NEED_WORDS and not words.startswith(("view", "--install-completion")):
             yield Typed(page, tuple(shlex.split(words)))
 
 

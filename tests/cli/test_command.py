@@ -247,6 +247,14 @@ def test_help_and_completion_end_well(
     assert ("Usage: workbench" in printed.out or "workbench" in printed.out) and not printed.err
 
 
+def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ended(["--install-completion"], monkeypatch) == 0
+    (script,) = (tmp_path / ".bash_completions").iterdir()
+    assert "COMP_WORDS" in script.read_text() and str(script) in (tmp_path / ".bashrc").read_text()
+
+
 def test_a_report_on_runs_of_another_store_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
     (tmp_path / "runs" / "rtd-nano-s0-000000000001").mkdir(parents=True)

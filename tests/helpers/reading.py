@@ -204,7 +204,9 @@ def read_mlflow(run: RunDir) -> Read:
     for name, history in metrics.items():
         for each in history:
             if is_score(name):
-                found.scores[name if each.step == last else (name, each.step)] = each.value
+                # An untrained encoder's score stays at the step of the copy that a killed run began with.
+                is_point = name.startswith("score") and each.step != last
+                found.scores[(name, each.step) if is_point else name] = each.value
                 continue
             row = found.rows.setdefault(each.step, {})
             assert name not in row, "a row is there twice"

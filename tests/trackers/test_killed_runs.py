@@ -61,7 +61,7 @@ def test_a_run_killed_twice_is_one_run_equal_to_the_stored_one(
         live = read(name, run)
         assert live.rows == {step: {k: float(v) for k, v in row.items()} for step, row in stored_rows(run).items()}
         assert (live.runs, live.state, live.study) == (1, "done", study) and live.config
-        assert any(key.startswith("untrained/") for key in live.scores), "untrained encoders are in the summary"
+        assert any("untrained/" in str(key) for key in live.scores), "untrained encoders are in the summary"
     assert not [path for path in store.glob("untrained-*/*") if path.name in ("wandb", "tensorboard", "mirrors")]
 
     track = [sys.executable, "-m", "workbench", "track", study, "--to", name]

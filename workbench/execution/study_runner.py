@@ -182,7 +182,7 @@ def execute(
         if session.workers > 1 or session.host.launch is not None:
             _share(session, runs, plans)
         else:
-            one_run.carry_out_all(session.store, todo, session.wanted, session.host, now(), plans)
+            one_run.carry_out_all(session.store, todo, session.wanted, session.host, now("microseconds"), plans)
     return conclude(session, todo, page) if report else Outcome(session.record, {}, None, session.store.root)
 
 
@@ -196,7 +196,7 @@ def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]
             files |= {(name, str(path)): None for name, path in objectives.source_files(run.spec).items()}
             run = run.parent()
     assignment = Assignment(
-        session.store.root, session.record, session.base.model_dump(mode="json"), todo, tuple(files), host, now(),
+        session.store.root, session.record, session.base.model_dump(mode="json"), todo, tuple(files), host, now("microseconds"),
         os.getpid(), {run_id: plan.to_json() for run_id, plan in plans.items()},
     )  # fmt: skip
     if host.launch is not None:

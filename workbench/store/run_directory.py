@@ -24,9 +24,9 @@ State = Literal["new", "running", "interrupted", "trained", "done", "failed", "d
 _RUNNING_TOTALS = ("step", "tokens", "flops", "seconds")
 
 
-def now() -> str:
-    """Return the present time in UTC, to the second, in ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def now(timespec: Literal["seconds", "microseconds"] = "seconds") -> str:
+    """Return the present time in UTC, in ISO 8601; to the microsecond where a failure is before or after a command."""
+    return datetime.now(UTC).isoformat(timespec=timespec)
 
 
 class Examined(NamedTuple):
@@ -221,7 +221,9 @@ class RunDir:
             with self._guarded() as stage:
                 write_atomic(self.file("error.log"), redact(trace).encode(errors="replace"), stage, self.check)
         log = "error.log" if trace else None
-        record = {"kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": now()}
+        record = {
+            "kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": now("microseconds"),
+        }  # fmt: skip
         self.write_json("error.json", {"format": FORMAT, **record})
 
     def error(self) -> dict[str, Any] | None:
@@ -289,7 +291,8 @@ class RunDir:
         """Write to a file why an evaluation gave no score, and a traceback to a file beside it."""
         if trace:
             self.write(self.failure_log(name), redact(trace).encode(errors="replace"))
-        record = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": now(), "act": act}
+        at = now("microseconds")
+        record = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": at, "act": act}
         self.write_json(validation.inside("failures", name), {"format": FORMAT, **record})
 
     @staticmethod
