@@ -28,6 +28,7 @@ log = logging.getLogger("workbench")
 S = TypeVar("S")
 T = TypeVar("T")
 PR_SET_PDEATHSIG = 1  # see prctl(2)
+M_ARENA_MAX = -8  # see mallopt(3)
 REPEATS = 10.0  # seconds in which another SIGTERM means the same request to stop
 _raised: list[tuple[int, float]] = []  # the signals that stop `interrupting`'s block, and their monotonic times in s
 _inside: list[None] = []  # one element for each block of `interrupting` that is being carried out
@@ -286,3 +287,17 @@ def forget_peak(device: str) -> None:
         Path("/proc/self/clear_refs").write_text(
             "5", encoding="utf-8"
         )  # proc_pid_clear_refs(5): the peak becomes the present size
+
+
+def release_memory() -> None:
+    """Return freed memory to the system, after work that needs much more than what follows it; with glibc alone."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(ctypes.c_size_t(0))
+
+
+def share_memory() -> None:
+    """Let all threads of this process use the memory that others have freed; with glibc alone, which does not else."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_ARENA_MAX, 1)

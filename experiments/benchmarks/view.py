@@ -39,6 +39,7 @@ from workbench.store import tending
 from workbench.store.atomic import sealed
 from workbench.store.environment import environment
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
+from workbench.view.watched import LEAST
 
 OBJECTIVES = ("rtd", "bert-mlm", "electra-15", "replace-mlm", "all-tokens-mlm")
 TASKS = ("package", "order", "next", "signature")
@@ -180,7 +181,7 @@ def delays(root: Path, repeats: int = 5) -> list[float]:
 def slowdown(root: Path, seconds: float) -> dict[str, Any]:
     """Return the steps a second of a run beside the server, while it answers and while it is stopped, in turns."""
     words = [sys.executable, "-m", "workbench", "run", "ablation", "--objective", "rtd", "--tasks", "none"]
-    words += ["--budget", "steps=1000000", "--runs", str(root)]
+    words += ["--budget", "steps=1000000", "--set", f"optim.lr={5e-4 + 1e-11 * os.getpid()}", "--runs", str(root)]
     before = {run.run_id for run in RunStore.existing(root).runs()}
     with serving(root) as server, subprocess.Popen(words, stderr=subprocess.DEVNULL) as training:
         server.wait()
@@ -204,9 +205,11 @@ def slowdown(root: Path, seconds: float) -> dict[str, Any]:
             def follow() -> None:
                 while not over.is_set():
                     answering.wait()
+                    begun = time.perf_counter()
                     with suppress(OSError, http.client.HTTPException):
                         server.get(f"/study/{name}/")
-                    time.sleep(1)
+                    # As a browser: after each look of the server, or later if a page takes long.
+                    time.sleep(max(LEAST, 20 * (time.perf_counter() - begun)))
 
             threading.Thread(target=follow, daemon=True).start()
             rates: dict[bool, list[float]] = {True: [], False: []}

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 import torch
 from workbench import cpu
+from workbench.process import release_memory
 
 def used():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10  # MiB
@@ -23,7 +24,7 @@ blocks = [torch.ones(1 << 18) for _ in range(300)]
 held = used()
 del blocks
 kept = used()
-cpu.release_memory()
+release_memory()
 print(held - before, kept - before, used() - before)
 """
 

@@ -148,7 +148,7 @@ def view(
     """
     from workbench.view import view as serve
 
-    os.nice(10)  # runs on this machine go first
+    os.nice(19)  # runs on this machine go first
     serve(RunStore.existing(options.runs), host, port, open_, allow_edit, say)
 
 

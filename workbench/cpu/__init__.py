@@ -72,16 +72,6 @@ def _keep_memory() -> None:
         libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_HUGEPAGE)
 
 
-def release_memory() -> None:
-    """Return freed memory to the system, after work that needs much more than what follows it.
-
-    After `prepare`, glibc would keep it. Does nothing with other C libraries.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(ctypes.c_size_t(0))
-
-
 def kernels_for(x: Tensor) -> ModuleType:
     """Return the module that computes with tensors like x: `compiled` or `portable`, which have the same functions."""
     return compiled if x.device.type == "cpu" and compiled.available(x.dtype) else portable

@@ -34,7 +34,7 @@ from workbench.errors import (
 )
 from workbench.execution.devices import host_of_each, refuse, scoring_together, together
 from workbench.models.frequencies import frequencies
-from workbench.process import heed
+from workbench.process import heed, release_memory
 from workbench.spec import loss_floors
 from workbench.spec.host import Host, instructions
 from workbench.spec.parts import TasksSpec
@@ -137,7 +137,6 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
     the run nor its other scores. Weights are saved at points with wanted scores.
     """
-    from workbench import cpu
     from workbench.training import loop
     from workbench.training.snapshots import Snapshots
 
@@ -158,7 +157,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
         if run.trained:
             copied.news()
             measure(run, wanted, host, since)
-            cpu.release_memory()  # scores may need several times the memory of training
+            release_memory()  # scores may need several times the memory of training
 
 
 @contextlib.contextmanager

@@ -196,8 +196,8 @@ def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]
             files |= {(name, str(path)): None for name, path in objectives.source_files(run.spec).items()}
             run = run.parent()
     assignment = Assignment(
-        session.store.root, session.record, session.base.model_dump(mode="json"), todo, tuple(files), host, now("microseconds"),
-        os.getpid(), {run_id: plan.to_json() for run_id, plan in plans.items()},
+        session.store.root, session.record, session.base.model_dump(mode="json"), todo, tuple(files), host,
+        now("microseconds"), os.getpid(), {run_id: plan.to_json() for run_id, plan in plans.items()},
     )  # fmt: skip
     if host.launch is not None:
         left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]

@@ -221,9 +221,8 @@ class RunDir:
             with self._guarded() as stage:
                 write_atomic(self.file("error.log"), redact(trace).encode(errors="replace"), stage, self.check)
         log = "error.log" if trace else None
-        record = {
-            "kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": now("microseconds"),
-        }  # fmt: skip
+        at = now("microseconds")
+        record = {"kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": at}
         self.write_json("error.json", {"format": FORMAT, **record})
 
     def error(self) -> dict[str, Any] | None:

@@ -34,6 +34,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workbench.errors import InputError, Interrupted, one_line
+from workbench.process import share_memory
 from workbench.store.run_store import RunStore
 from workbench.view import editing
 from workbench.view.pages import Page, Pages
@@ -277,6 +278,7 @@ def has_screen() -> bool:
 
 def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
     """Answer requests until Ctrl-C or SIGTERM. It can be called from a notebook, which has an event loop of its own."""
+    share_memory()
     watched = Watched(store)
     config = uvicorn.Config(
         application(store, guard, watched), log_level="error", access_log=False, timeout_graceful_shutdown=1,

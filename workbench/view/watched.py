@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import InputError, Interrupted, one_line
 from workbench.execution import workers
 from workbench.execution.workers import OF_TRAINING, StudyProgress
+from workbench.process import release_memory
 from workbench.report.load import runs_table
 from workbench.report.load.run_files import number
 from workbench.store.index import Index
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 log = logging.getLogger("workbench")
 
-LEAST, MOST = 1.0, 1.2  # seconds between two looks, which is longer where a look takes long
-IN_TURN = 50  # settled runs of which all files are compared at one look
+LEAST, MOST = 1.0, 1.5  # seconds between two looks, which is longer where a look takes long
+IN_TURN = 20  # settled runs of which all files are compared at one look
+YOUNG = 2 * 10**9  # nanoseconds after which a folder that has changed again has another time
+RELISTED = 20  # looks after which the runs are listed in any case
 AT_ONCE = 400  # runs read for the first time at one look
 KEPT = 3  # studies whose results are kept in memory
-REDRAWN = 2.0, 20.0  # seconds, and times the work, after which curves are drawn again while runs train
+REDRAWN = 2.0, 60.0  # seconds, and times the work, after which curves are drawn again while runs train
 SHARED = (str, int, float)
 READING = "reading"  # the state of a run that was not read yet
 
@@ -49,7 +52,10 @@ class Watched:
         self.store, self.version, self.complete = store, 0, False
         self.rows: dict[str, Row] = {}
         self.records: list[ExperimentRecord] = []
+        self._names: dict[str, None] = {}  # of the runs in the store, in order
+        self._busy: dict[str, None] = {}  # runs that are trained now
         self._times: dict[str, int] = {}  # run id -> the time of its folder, or of its notes
+        self._listed = self._looks = 0
         self._noted: set[str] = set()  # runs with a folder of notes, in which a change does not change the run's folder
         self._stamps: dict[str, str] = {}  # run id -> a hash over its row, without what changes at every step
         self._record_times: Any = None
@@ -104,24 +110,18 @@ class Watched:
     def look(self) -> None:
         """Read again what has changed since the last look, and at the first ones some of the runs."""
         with self._lock:
-            present = self._present()
             before = self.version
-            for run_id in self.rows.keys() - present.keys():
-                del self.rows[run_id]
-                self._stamps.pop(run_id, None)
-                self.version += 1
-            new = [run_id for run_id, at in present.items() if self._times.get(run_id) != at]
-            first = [run_id for run_id in new if run_id not in self._times]
+            self._list()
+            present = self._changed()
+            first = [run_id for run_id in present if run_id not in self._times]
             later = set(first[AT_ONCE:])
             for run_id in later:
                 if run_id not in self.rows:
                     self._place(run_id, {"run_id": run_id, "state": READING, "note": ""})
-            busy = [run_id for run_id, row in self.rows.items() if row["state"] == "running"]
-            for run_id in dict.fromkeys([*(one for one in new if one not in later), *busy, *self._some(present)]):
-                if run_id in present:
+            for run_id in dict.fromkeys([*(one for one in present if one not in later), *self._busy, *self._some()]):
+                if run_id in self._names:
                     self._read(run_id)
-                    self._times[run_id] = present[run_id]
-            self._times = {run_id: at for run_id, at in self._times.items() if run_id in present}
+                    self._times[run_id] = present.get(run_id, self._times.get(run_id, 0))
             self._read_records()
             if not later and not self.complete:
                 self.complete = True
@@ -130,24 +130,51 @@ class Watched:
                     self._index.keep()
                 self._index.known = self._index.used
                 self._compact()
+                release_memory()
             elif later and self.version == before:
                 self.version += 1
 
-    def _present(self) -> dict[str, int]:
-        """Return the time of the folder of each run in the store, or of its notes if that is later."""
-        present = {}
-        for entry in self.store.folders():
-            with contextlib.suppress(OSError):  # removed meanwhile
-                present[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
-                if entry.name in self._noted:
-                    present[entry.name] = max(present[entry.name], os.stat(f"{entry.path}/notes").st_mtime_ns)
-        return present if self.complete else dict(sorted(present.items()))
+    def _list(self) -> None:
+        """List the runs again if one may have been added or removed, and forget those that are gone.
 
-    def _some(self, present: Mapping[str, int]) -> list[str]:
+        Both change the time of the store's folder. A change in the instant of the last listing leaves the same time, so
+        a young time says nothing, nor may one of a network disk, so the runs are listed now and then in any case.
+        """
+        at, self._looks = os.stat(self.store.root).st_mtime_ns, self._looks + 1
+        if at == self._listed and abs(time.time_ns() - at) > YOUNG and self._looks % RELISTED:
+            return
+        self._listed, names = at, sorted(entry.name for entry in self.store.folders())
+        self._names = dict.fromkeys(names)
+        for run_id in self.rows.keys() - self._names.keys():
+            del self.rows[run_id]
+            self._stamps.pop(run_id, None)
+            self._times.pop(run_id, None)
+            self._busy.pop(run_id, None)
+            self.version += 1
+
+    def _changed(self) -> dict[str, int]:
+        """Return the runs whose folder, or whose notes, have another time than when they were read, with that time."""
+        changed = {}
+        store = os.open(self.store.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for name in self._names:  # ten thousand at every look, so each costs one call
+                try:
+                    at = os.stat(name, dir_fd=store, follow_symlinks=False).st_mtime_ns
+                    if name in self._noted:
+                        at = max(at, os.stat(f"{name}/notes", dir_fd=store).st_mtime_ns)
+                except OSError:  # removed meanwhile
+                    continue
+                if self._times.get(name) != at:
+                    changed[name] = at
+        finally:
+            os.close(store)
+        return changed
+
+    def _some(self) -> list[str]:
         """Return a few runs in turn, so that a file changed in its place is noticed as well."""
         if not self.complete:
             return []
-        self._turn = self._turn or list(present)
+        self._turn = self._turn or list(self._names)
         some, self._turn = self._turn[:IN_TURN], self._turn[IN_TURN:]
         return some
 
@@ -197,6 +224,7 @@ class Watched:
         if self.rows.get(run_id) == row:
             return
         self.rows[run_id] = row
+        (self._busy.setdefault if row["state"] == "running" else self._busy.pop)(run_id, None)
         settled = repr([(key, value) for key, value in row.items() if key not in OF_TRAINING])
         self._stamps[run_id] = hashlib.sha256(settled.encode(errors="replace")).hexdigest()[:16]
         self.version += 1
@@ -229,7 +257,7 @@ class Watched:
     def results(self, record: ExperimentRecord, curves: bool = True) -> Results:
         """Return the results of a record, which need not be in the store, computed again only if a run has changed.
 
-        With `curves`, they are also computed again while a run trains, at most a twentieth of the time.
+        With `curves`, they are also computed again while a run trains, at most a sixtieth of the time.
         """
         from workbench.report import data_files  # pandas is loaded only now
         from workbench.report.load import study_tables
@@ -244,6 +272,7 @@ class Watched:
                 frames = study_tables.read_record(self.store, record, verify=False)
                 notes = tuple(note for note in frames.notes if "--no-verify" not in note)
                 results = data_files.results_of(replace(frames, notes=notes), {}, ReportOptions())
+                release_memory()
                 kept = key, results, begun, time.monotonic() - begun
             self._results[name] = kept
             while len(self._results) > KEPT:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores
+from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores, t_above
 from workbench.report.statistics.paired_comparison import Compared, pairwise, reach_of
 
 FIRST = 4  # seeds of the first look; fewer leave hardly any degrees of freedom
@@ -136,15 +136,15 @@ def still_shown(
     The effect is the upper end of a one-sided interval of 90 % for the size of the difference, `noise` the standard
     deviation of paired differences, and `reach` the correction for a comparison that alone is still open.
     """
-    from scipy import stats
+    from scipy.special import ndtr, stdtrit
 
     now, most = plan.seeds[index], plan.most
-    effect = np.abs(mean) + stats.t.ppf(OPTIMISTIC, df) * noise / math.sqrt(now)
+    effect = np.abs(mean) + stdtrit(df, OPTIMISTIC) * noise / math.sqrt(now)
     level = ALPHA * plan.shares[-1] / reach
-    least = stats.t.isf(level / 2, (arms - 1) * (most - 1)) * noise / math.sqrt(most)
+    least = t_above(level / 2, (arms - 1) * (most - 1)) * noise / math.sqrt(most)
     expected = (now * np.abs(mean) + (most - now) * effect) / most
     scatter = noise * math.sqrt(most - now) / most
-    return np.asarray(stats.norm.sf((least - expected) / scatter))
+    return np.asarray(ndtr((expected - least) / scatter))
 
 
 def results_of(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -> dict[Pair, Compared]:

@@ -36,7 +36,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores, mean_and_sd
+from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores, mean_and_sd, t_above
 
 # The part of a run's variance, beside arm and seed, that rounding alone makes: 1.10, 1.07 and 1.03 by three measures of
 # two studies that were run twice with the same seeds and other rounding (docs/log.md, 2026-11-28).
@@ -153,20 +153,18 @@ def holm(p: Array) -> Array:
 
 def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> Array:
     """Return the two-sided p of Student's t test. Without any noise, p is 0 for a difference and 1 for none."""
-    from scipy import stats
+    from scipy.special import stdtr
 
     error = np.sqrt(variances / seeds)
     ratio = np.divide(np.abs(means), error, out=np.where(means == 0, 0.0, np.inf), where=error > 0)
-    p: Array = np.multiply(2, stats.t.sf(ratio, df))
+    p: Array = np.multiply(2, stdtr(df, -ratio))
     return p
 
 
 def wider(shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array, alpha: float) -> tuple[Array, Array]:
     """Return half the width and the df, (pairs,) each, of the wider of the intervals by shared and by own noise."""
-    from scipy import stats
-
     halves = [
-        stats.t.isf(alpha / 2, df) * np.sqrt(variance[0] / seeds)
+        t_above(alpha / 2, df) * np.sqrt(variance[0] / seeds)
         for variance, df in ((shared, float(shared_df)), (own, own_df[0]))
     ]
     return np.maximum(*halves), np.where(halves[0] >= halves[1], float(shared_df), own_df[0])
@@ -342,7 +340,7 @@ def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, dr
     `draws` samples, so that the bound has the confidence `level`. Scores are not paired. Returns None if either side
     has fewer than two values, and if all values of both are the same number.
     """
-    from scipy import stats
+    from scipy.special import ndtri
 
     x, y = np.sort(a), np.sort(b)
     if min(len(x), len(y)) < 2:
@@ -354,7 +352,7 @@ def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, dr
     resampled = _violation(np.sort(random.choice(x, (draws, len(x)))), np.sort(random.choice(y, (draws, len(y)))))
     ratios = resampled[np.isfinite(resampled)]  # two equal samples have no ratio
     scatter = float(ratios.std()) if len(ratios) else 0.0  # the factor sqrt(nm/(n+m)) of the theory cancels
-    return float(min(1.0, max(0.0, violated - scatter * stats.norm.ppf(1 - level))))
+    return float(min(1.0, max(0.0, violated - scatter * ndtri(1 - level))))
 
 
 def _violation(x: Array, y: Array) -> Array:

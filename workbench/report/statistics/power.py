@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from workbench.report.statistics.group_sequential import NEGLIGIBLE, Plan, still_shown
-from workbench.report.statistics.intervals import ALPHA, Array, Scores, Tuned, example_sd, pooled_sd, score_of
+from workbench.report.statistics.intervals import ALPHA, Array, Scores, Tuned, example_sd, pooled_sd, score_of, t_above
 from workbench.report.statistics.paired_comparison import (
     FEWEST_PAIRS,
     LEAST_DF,
@@ -89,12 +89,14 @@ def gap_by_own_noise(own: OwnNoise, seeds: int, reach: int, share: float = 1.0) 
     It is the power of Student's t test, averaged over the distribution of the estimated noise. `reach` is the factor
     of the correction (`reach_of`), and `share` the share of the error rate that a look may spend.
     """
-    from scipy import optimize, stats
+    from scipy.optimize import brentq
+    from scipy.special import gammaincinv, ndtr
 
     df = own.df_of_seed * (seeds - 1)
-    estimated = np.sqrt(stats.chi2.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES, df) / df)  # as a share of the true sd
-    least = stats.t.isf(ALPHA * share / reach / 2, df) * estimated  # in standard errors
-    ratio = optimize.brentq(lambda gap: stats.norm.cdf(gap - least).mean() - POWER, 0.0, float(least.max()) + 10)
+    middles = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    estimated = np.sqrt(2 * gammaincinv(df / 2, middles) / df)  # quantiles of chi squared; as shares of the true sd
+    least = t_above(ALPHA * share / reach / 2, df) * estimated  # in standard errors
+    ratio = brentq(lambda gap: ndtr(gap - least).mean() - POWER, 0.0, float(least.max()) + 10)
     return float(ratio * own.sd / math.sqrt(seeds))
 
 
@@ -159,8 +161,6 @@ class _Draws:
     """Simulated experiments without any gap, to which a gap between arm 0 and all others can be added."""
 
     def __init__(self, arms: int, seeds: int, family: ArmPairs) -> None:
-        from scipy import stats
-
         first, second, columns = _pairs_of(arms, family)
         draws = min(4000, max(1000, NUMBERS // (arms * seeds)))
         residuals = np.random.default_rng(0).standard_normal((draws, arms, seeds))
@@ -173,8 +173,8 @@ class _Draws:
         self.means = (means[:, first] - means[:, second])[:, columns]
         self.moved = 1.0 * (first[columns] == 0)
         self.error = np.sqrt(noise.shared / seeds)
-        self.steps = stats.t.isf(ALPHA / 2 / np.arange(len(family), 0, -1), noise.shared_df)  # Holm's, largest first
-        own = stats.t.isf(ALPHA / 2 / reach_of(family), noise.own_df[:, 0]) * np.sqrt(noise.own[:, 0] / seeds)
+        self.steps = t_above(ALPHA / 2 / np.arange(len(family), 0, -1), noise.shared_df)  # Holm's, largest first
+        own = t_above(ALPHA / 2 / reach_of(family), noise.own_df[:, 0]) * np.sqrt(noise.own[:, 0] / seeds)
         self.least = own - self.means[:, 0]
         if FEWEST_PAIRS <= seeds <= FLIPPED:
             self.least = np.maximum(self.least, flip_bounds(residuals[:, 0] - residuals[:, 1]))
