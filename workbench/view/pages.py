@@ -6,6 +6,7 @@ The page of a study and a comparison are drawn as the report is (`workbench.repo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mimetypes
 import os
@@ -139,11 +140,8 @@ class Pages:
 
     def runs(self, query: QueryParams) -> Page:
         """Return the table of runs: filtered, sorted, with chosen columns, or as means over seeds."""
-        everything, archived, study = (
-            list(self.watched.rows.values()),
-            query.get("archived") == "yes",
-            query.get("study", ""),
-        )
+        everything = list(self.watched.rows.values())
+        archived, study = query.get("archived") == "yes", query.get("study", "")
         where, sort, error = [text for text in query.getlist("where") if text.strip()], query.get("sort", ""), ""
         rows: list[Row] = []
         try:
@@ -205,15 +203,11 @@ class Pages:
 
     def _run(self, run_id: str) -> RunDir:
         """Return the folder of a run. Raises InputError if there is none."""
-        run = self.store.get(run_id)
-        if run_id not in self.watched.rows and not run.path.is_dir():
-            raise InputError(f"no run {run_id!r} in {self.store.root}")
-        return run
+        return self.store.get(run_id)
 
     def _row(self, run_id: str) -> Row:
         """Return the row of a run. Raises InputError if there is none."""
-        run = self._run(run_id)
-        return self.watched.rows.get(run_id) or runs_table.row_of(run)
+        return self.watched.rows.get(run_id) or runs_table.row_of(self._run(run_id))
 
     def run(self, query: QueryParams, run_id: str) -> Page:
         """Return the page of a run: settings, plan, curves, health, scores, log, files, and how to reproduce it."""
@@ -273,39 +267,33 @@ class Pages:
 def usual_columns(rows: Sequence[Row]) -> list[str]:
     """Return the columns of a table of runs if none are chosen: state, objective, settings that differ, and score."""
     trained = [row for row in rows if row.get("kind") == "pre-training"] or rows
-    keys = dict.fromkeys(key for row in trained[:1] for key in row if _is_setting(key) and key != "objective")
-    differ = [key for key in keys if not key.startswith("tasks.") and _differs(key, trained)]
-    return [
-        "state",
-        "objective",
-        *differ[:MOST_SETTINGS],
-        "seed",
-        *(["budget"] if _differs("budget", trained) else ()),
-        "score",
+    differ = [key for key in _differing(trained, "budget") if key != "objective"]
+    settings, budget = [key for key in differ if key != "budget"], [key for key in differ if key == "budget"]
+    return ["state", "objective", *settings[:MOST_SETTINGS], "seed", *budget, "score"]
+
+
+def _differing(rows: Sequence[Row], *more: str) -> list[str]:
+    """Return the settings, but for tasks, and `more` keys, of which rows have several values."""
+    first = rows[0] if rows else {}
+    settings = [
+        k for k in dict.fromkeys([*first, *sorted(set().union(*rows))]) if _is_setting(k) and not k.startswith("tasks.")
     ]
-
-
-def _differs(key: str, rows: Sequence[Row]) -> bool:
-    first = rows[0].get(key) if rows else None
-    return any(row.get(key) != first for row in rows)
+    return [key for key in [*settings, *more] if any(row.get(key) != first.get(key) for row in rows)]
 
 
 def differences(groups: Mapping[str, Sequence[Row]]) -> list[tuple[str, list[str]]]:
     """Return the settings in which runs differ, each with the values that it has in each group of runs."""
     rows = [row for group in groups.values() for row in group if row.get("kind") != "untrained"]
-    keys = dict.fromkeys(key for row in rows for key in row if _is_setting(key) or key in ("seed", "budget"))
-    differ = [key for key in keys if not key.startswith("tasks.") and _differs(key, rows)]
     return [
         (key, [", ".join(dict.fromkeys(shown(row.get(key)) for row in group)) or "–" for group in groups.values()])
-        for key in differ
+        for key in _differing(rows, "seed", "budget")
     ]
 
 
 def chosen_record(rows: Sequence[Row]) -> ExperimentRecord:
     """Return a record of chosen runs, which is in no store: its axis are the settings in which they differ."""
     trained = [row for row in rows if row.get("kind") != "untrained"] or list(rows)
-    keys = dict.fromkeys(key for row in trained for key in row if _is_setting(key) and not key.startswith("tasks."))
-    differ = [key for key in keys if _differs(key, trained)]
+    differ = _differing(trained)
     first = [key for key in ("objective", "scale") if key in differ] or differ[:1] or ["objective"]
     ids = [row["run_id"] for row in trained]
     others = [row["run_id"] for row in rows if row["run_id"] not in ids]
@@ -342,13 +330,10 @@ def _is_setting(key: str) -> bool:
     return key not in NO_SETTINGS and not key.startswith((*RESULTS, "budget."))
 
 
-def _identity(row: Row) -> tuple[Any, ...]:
-    """Return all settings but the seed, and the budget, which the runs of one arm share."""
-    return (
-        row.get("kind"),
-        row.get("budget"),
-        tuple(sorted((k, str(v)) for k, v in row.items() if v is not None and _is_setting(k))),
-    )
+def _identity(row: Row) -> bytes:
+    """Return a hash over all settings but the seed, and the budget, which the runs of one arm share."""
+    settings = sorted((k, str(v)) for k, v in row.items() if v is not None and _is_setting(k))
+    return hashlib.sha256(repr((row.get("kind"), row.get("budget"), settings)).encode(errors="replace")).digest()
 
 
 def _groups(rows: Sequence[Row], sort: str) -> list[list[Row]]:

@@ -12,6 +12,7 @@ from declared_pairs import PAPER
 from scipy import stats
 from test_rule import FAR, Judged, noise_of, spreads
 
+from workbench.report.statistics import power
 from workbench.report.statistics.group_sequential import Plan, looks, schedule
 from workbench.report.statistics.intervals import ALPHA
 from workbench.report.statistics.paired_comparison import OwnNoise, flip_tests, own_noises, pairwise
@@ -39,7 +40,7 @@ def every_pair(arms: int) -> tuple[tuple[int, int], ...]:
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 5), (2, 6), (2, 10), (3, 4), (5, 3), (5, 12)])
 def test_a_draw_counts_if_the_rule_claims_its_first_comparison(arms: int, seeds: int) -> None:
     draws = _Draws(arms, seeds, every_pair(arms))
-    scores = np.random.default_rng(0).standard_normal((len(draws.means), arms, seeds))
+    scores = np.random.default_rng(0).standard_normal((draws.count, arms, seeds))
     for gap in (0.5, 2.0):
         moved = scores.copy()
         moved[:, 0] += gap
@@ -51,7 +52,15 @@ def test_a_draw_counts_if_the_rule_claims_its_first_comparison(arms: int, seeds:
 
 @pytest.mark.parametrize(("arms", "seeds", "count"), [(2, 5, 4000), (5, 10, 2000), (8, 30, 1000)])
 def test_small_designs_are_simulated_more_often(arms: int, seeds: int, count: int) -> None:
-    assert len(_Draws(arms, seeds, every_pair(arms)).means) == count
+    assert _Draws(arms, seeds, every_pair(arms)).count == count
+
+
+def test_the_draws_may_be_in_memory_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _Draws(4, 5, every_pair(4))
+    monkeypatch.setattr(power, "DIFFERENCES", 500)
+    some = _Draws(4, 5, every_pair(4))
+    assert len(some.parts) > 40 > len(whole.parts)
+    assert [some.power(gap) for gap in (0.0, 0.7, 1.5)] == [whole.power(gap) for gap in (0.0, 0.7, 1.5)]
 
 
 @pytest.mark.parametrize("seeds", [6, 7, 8, 9])

@@ -43,6 +43,7 @@ SIMULATED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30)  # numbers of s
 FLIPPED = 10  # seeds; with more, the permutation test agrees with the t test and is left out
 QUANTILES = 400  # of the distribution of an estimated standard deviation
 NUMBERS = 100_000  # the most random numbers that one simulation draws
+DIFFERENCES = 1_000_000  # between two arms that are in memory at once, in several arrays of as many numbers
 
 ArmPairs = tuple[tuple[int, int], ...]  # pairs of arms, each arm given by its number
 
@@ -162,29 +163,34 @@ class _Draws:
 
     def __init__(self, arms: int, seeds: int, family: ArmPairs) -> None:
         first, second, columns = _pairs_of(arms, family)
-        draws = min(4000, max(1000, NUMBERS // (arms * seeds)))
-        residuals = np.random.default_rng(0).standard_normal((draws, arms, seeds))
-        centred = residuals - residuals.mean(axis=2, keepdims=True)
-        products = centred @ centred.transpose(0, 2, 1) / (seeds - 1)  # (draws, arms, arms)
-        each = np.diagonal(products, axis1=1, axis2=2)
-        variances = each[:, first] + each[:, second] - 2 * products[:, first, second]
-        noise = pair_noise(variances, np.full(len(first), float(seeds)), arms, (arms - 1) * (seeds - 1))
-        means = residuals.mean(axis=2)
-        self.means = (means[:, first] - means[:, second])[:, columns]
+        self.count = min(4000, max(1000, NUMBERS // (arms * seeds)))
+        residuals = np.random.default_rng(0).standard_normal((self.count, arms, seeds))
         self.moved = 1.0 * (first[columns] == 0)
-        self.error = np.sqrt(noise.shared / seeds)
+        self.parts: list[tuple[Array, Array, Array]] = []  # differences of means, standard errors, least gaps
+        for some in np.array_split(residuals, math.ceil(self.count * len(first) / DIFFERENCES)):
+            centred = some - some.mean(axis=2, keepdims=True)
+            products = centred @ centred.transpose(0, 2, 1) / (seeds - 1)  # (draws, arms, arms)
+            each = np.diagonal(products, axis1=1, axis2=2)
+            variances = each[:, first] + each[:, second] - 2 * products[:, first, second]
+            noise = pair_noise(variances, np.full(len(first), float(seeds)), arms, (arms - 1) * (seeds - 1))
+            means = some.mean(axis=2)
+            differences = (means[:, first] - means[:, second])[:, columns]
+            own = t_above(ALPHA / 2 / reach_of(family), noise.own_df[:, 0]) * np.sqrt(noise.own[:, 0] / seeds)
+            least = own - differences[:, 0]
+            if FEWEST_PAIRS <= seeds <= FLIPPED:
+                least = np.maximum(least, flip_bounds(some[:, 0] - some[:, 1]))
+            self.parts.append((differences, np.sqrt(noise.shared / seeds), least))
         self.steps = t_above(ALPHA / 2 / np.arange(len(family), 0, -1), noise.shared_df)  # Holm's, largest first
-        own = t_above(ALPHA / 2 / reach_of(family), noise.own_df[:, 0]) * np.sqrt(noise.own[:, 0] / seeds)
-        self.least = own - self.means[:, 0]
-        if FEWEST_PAIRS <= seeds <= FLIPPED:
-            self.least = np.maximum(self.least, flip_bounds(residuals[:, 0] - residuals[:, 1]))
 
     def power(self, gap: float) -> float:
         """Return the share of draws in which the first comparison claims arm 0 to be ahead, at this true gap."""
-        ratios = np.abs(self.means + gap * self.moved) / self.error
-        passed = np.logical_and.accumulate(-np.sort(-ratios) > self.steps, axis=1).sum(axis=1)
-        place = (ratios > ratios[:, :1]).sum(axis=1)
-        return float(((place < passed) & (gap > self.least)).mean())
+        claims: list[Array] = []
+        for differences, error, least in self.parts:
+            ratios = np.abs(differences + gap * self.moved) / error
+            passed = np.logical_and.accumulate(-np.sort(-ratios) > self.steps, axis=1).sum(axis=1)
+            place = (ratios > ratios[:, :1]).sum(axis=1)
+            claims.append((place < passed) & (gap > least))
+        return float(np.concatenate(claims).mean())
 
 
 def flip_bounds(differences: Array) -> Array:
