@@ -203,7 +203,10 @@ class Pages:
 
     def _run(self, run_id: str) -> RunDir:
         """Return the folder of a run. Raises InputError if there is none."""
-        return self.store.get(run_id)
+        run = self.store.get(run_id)
+        if run_id not in self.watched.rows and not run.path.is_dir():
+            raise InputError(f"no run {run_id!r} in {self.store.root}")
+        return run
 
     def _row(self, run_id: str) -> Row:
         """Return the row of a run. Raises InputError if there is none."""
