@@ -278,9 +278,8 @@ def usual_columns(rows: Sequence[Row]) -> list[str]:
 def _differing(rows: Sequence[Row], *more: str) -> list[str]:
     """Return the settings, but for tasks, and `more` keys, of which rows have several values."""
     first = rows[0] if rows else {}
-    settings = [
-        k for k in dict.fromkeys([*first, *sorted(set().union(*rows))]) if _is_setting(k) and not k.startswith("tasks.")
-    ]
+    keys = dict.fromkeys([*first, *sorted(set().union(*rows))])
+    settings = [key for key in keys if _is_setting(key) and not key.startswith("tasks.")]
     return [key for key in [*settings, *more] if any(row.get(key) != first.get(key) for row in rows)]
 
 
