@@ -18,6 +18,8 @@ from scipy import stats
 
 from workbench.cpu import functions
 from workbench.models.corruption import (
+    _sums_by_comparison,
+    _sums_by_scatter,
     mask_tokens,
     pick_counts,
     pick_positions,
@@ -265,11 +267,23 @@ def test_duplicates_are_averaged(data: st.DataObject) -> None:
     actives = st.lists(st.booleans(), min_size=slots, max_size=slots)
     batch = data.draw(st.lists(st.tuples(rows, places, words, actives), min_size=1, max_size=3))
     ids, positions, tokens, active = (torch.tensor(column) for column in zip(*batch, strict=True))
+    given = positions, tokens, active, length
+    for one, other in zip(_sums_by_scatter(*given), _sums_by_comparison(*given), strict=True):
+        assert torch.equal(one, other) and one.dtype == other.dtype
     written = write_tokens(ids, positions, tokens, active).tolist()
     for row, (old, where, what, on) in enumerate(batch):
         for place in range(length):
             here = [word for word, at, is_on in zip(what, where, on, strict=True) if is_on and at == place]
             assert written[row][place] == (sum(here) // len(here) if here else old[place])
+
+
+@pytest.mark.gpu
+def test_a_gpu_writes_the_same_tokens() -> None:
+    draw = torch.Generator().manual_seed(0)
+    ids, positions, tokens = (torch.randint(high, size, generator=draw) for high, size in
+                              ((30522, (64, 128)), (128, (64, 40)), (30522, (64, 40))))  # fmt: skip
+    given = ids, positions, tokens, tokens % 3 > 0
+    assert torch.equal(write_tokens(*(each.cuda() for each in given)).cpu(), write_tokens(*given))
 
 
 def test_samples_are_written_only_at_picks_that_count() -> None:

@@ -61,11 +61,23 @@ def write_tokens(ids: Tensor, positions: Tensor, tokens: Tensor, active: Tensor)
     A position that is written more than once gets the integer mean of its tokens, as in the released code
     (docs/electra.md 1.1). This cannot happen if picks are distinct.
     """
-    rows, length = ids.shape
-    where = torch.where(active, positions, length)  # tokens that are not written go to a column past the end
-    total = ids.new_zeros(rows, length + 1).scatter_add(1, where, tokens)[:, :length]
-    count = ids.new_zeros(rows, length + 1).scatter_add(1, where, torch.ones_like(tokens))[:, :length]
+    sums = _sums_by_comparison if ids.is_cuda else _sums_by_scatter
+    total, count = sums(positions, tokens, active, ids.shape[1])
     return torch.where(count > 0, total // count.clamp(min=1), ids)
+
+
+def _sums_by_scatter(positions: Tensor, tokens: Tensor, active: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Return for each place (B, L) the sum of the active tokens (B, K) at it, and their number."""
+    where = torch.where(active, positions, length)  # tokens that are not written go to a column past the end
+    empty = tokens.new_zeros(len(tokens), length + 1)
+    total, count = (empty.scatter_add(1, where, values) for values in (tokens, torch.ones_like(tokens)))
+    return total[:, :length], count[:, :length]
+
+
+def _sums_by_comparison(positions: Tensor, tokens: Tensor, active: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Return the same as `_sums_by_scatter`, which on a GPU is deterministic only by sorting, in many kernels."""
+    there = (positions[:, :, None] == torch.arange(length, device=tokens.device)) & active[:, :, None]  # (B, K, L)
+    return (there * tokens[:, :, None]).sum(1), there.sum(1)
 
 
 def mask_tokens(
