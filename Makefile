@@ -3,7 +3,9 @@
 # PYTHON     the interpreter the environment is made from, 3.11 or newer
 # DEMO_ARGS  what the demo is given besides, as in  make demo DEMO_ARGS="--seeds 3 --budget tokens=2e7"
 # MUTANTS    what `make mutants` is given besides, as in  make mutants MUTANTS="--seed other workbench/models/losses.py"
-# GPU_ARGS   what the two scripts of `make gpu-check` are given; GPU_ARGS="--device cpu --tiny" rehearses it without a GPU
+# GPU_ARGS   what the scripts of `make gpu-check` and `make gpu-job` are given; GPU_ARGS="--device cpu --tiny" rehearses them
+#            without a GPU
+# NAME       the study of `make gpu-job`: small-pair, small-rtd, generator-width or five-objectives
 # TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: two processes)
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
@@ -23,7 +25,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null && $(VENV)/bin/python -c '' 2>/dev/null 
 $(shell [ ! -e $(READY) ] || mv $(READY) $(UNFINISHED))
 endif
 
-.PHONY: help demo setup test test-slow gpu-check mutants lint format docs clean
+.PHONY: help demo setup test test-slow gpu-check gpu-job mutants lint format docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -32,6 +34,7 @@ help:
 	@echo "make test       the tests that take minutes at most"
 	@echo "make test-slow  the tests that train for longer"
 	@echo "make gpu-check  the tests that need a GPU, then the speed of training on it"
+	@echo "make gpu-job    a study of 13 minutes on one GPU, NAME=small-pair or another of gpu_job.py"
 	@echo "make mutants    change the code in 200 places and look whether tests notice"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite what it can"
@@ -54,6 +57,9 @@ gpu-check: $(DEV_READY)
 	mkdir -p build
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/gpu.py build/gpu.json $(GPU_ARGS)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/scaling.py build/scaling.json $(GPU_ARGS)
+
+gpu-job: $(READY)
+	$(VENV)/bin/python experiments/benchmarks/gpu_job.py $(NAME) build/gpu-job/$(NAME)/back $(GPU_ARGS)
 
 mutants: $(DEV_READY)
 	$(VENV)/bin/python -m tests.mutation $(MUTANTS)
