@@ -263,3 +263,10 @@ def test_a_target_that_shares_the_largest_logit_counts_as_most_probable(compiled
     else:
         right = token_log_likelihood(features, table, bias, targets)[1]
     assert right.flatten().tolist() == [True, True, False]
+
+
+def test_scores_that_are_not_numbers_have_no_roc_area() -> None:
+    labels, weights = torch.tensor([[True, False, True, False]]), torch.ones(1, 4)
+    for logits, known in (([0.3, math.nan, 1.0, 0.2], False), ([0.3, 0.1, 1.0, 0.2], True)):
+        wins, pairs = binary_ratios("d", torch.tensor([logits]), labels, weights)["d_auc"]
+        assert bool(torch.isfinite(wins / pairs)) == known

@@ -27,7 +27,7 @@ from workbench.report import data_files
 from workbench.report.load import runs_table
 from workbench.store import tending
 from workbench.store.run_store import RunStore
-from workbench.view import server
+from workbench.view import pages, server
 from workbench.view.watched import Watched
 
 STUDY = "ablation-nano-1a2b3c4d"
@@ -135,7 +135,7 @@ def test_a_run_has_all_that_its_folder_says(client: TestClient) -> None:
     ):
         assert words in page, words
     broken = text_of(client.get(f"/run/{run_id('bert-mlm', 3)}").text)
-    assert "loss is nan at step 7 (step 7)" in broken and "Traceback: it went up" in broken and "diverged" in broken
+    assert "loss is nan at step 7" in broken and "Traceback: it went up" in broken and "diverged" in broken
     assert client.get("/run/none").status_code == 404
 
 
@@ -211,3 +211,27 @@ def test_an_address_that_cannot_be_used_is_one_sentence() -> None:
                 server.listening(host, number)
         with server.listening("127.0.0.1", None) as other:
             assert other.getsockname()[1] != port
+
+
+def test_columns_hold_what_is_compared_and_what_conditions_name_and_stay_as_rows_are_sorted() -> None:
+    shared = {"objective": "rtd", "source": "x", "encoder.layers": 2, "optim.lr": 1e-3}
+    rows = [
+        {"run_id": str(n), "source": str(n), "a": n, "b": n, "c": n, "d": n, "optim.lr": 10.0**-n, "encoder.layers": 2}
+        for n in range(3)
+    ]
+    columns = pages.usual_columns([shared | row for row in rows], ["optim.lr"], ["encoder.layers=2", "state=done"])
+    assert columns == ["state", "objective", "score", "encoder.layers", "optim.lr", "a", "b", "c", "seed"]
+    assert pages.exact(1e6) == "1e+06" and float(pages.exact(0.1 + 0.2)) == 0.1 + 0.2 and pages.exact(12_000) == "12000"
+
+
+def test_what_is_the_same_in_each_study_does_not_differ() -> None:
+    groups = {name: [{"seed": seed, "batch.size": size} for seed in (0, 1)] for name, size in (("a", 32), ("b", 64))}
+    assert pages.differences(groups) == [("batch.size", ["32", "64"])]
+    assert pages.differences({"": groups["a"]}) == [("seed", ["0, 1"])]
+
+
+def test_several_conditions_may_stand_in_one_line() -> None:
+    given = "optim.lr=0.005 objective=rtd, seed<3"
+    assert pages.CONDITIONS.split(given) == ["optim.lr=0.005", "objective=rtd", "seed<3"]
+    assert pages.CONDITIONS.split("two words") == ["two words"]
+    assert pages.typed(["workbench", "run", "a b"]) == "workbench run 'a b'" and pages.typed(None) == ""

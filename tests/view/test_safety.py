@@ -38,7 +38,14 @@ def test_nothing_is_shown_without_the_cookie(path: str, watched: Watched, finish
 def test_the_token_is_exchanged_for_a_cookie_that_no_script_and_no_other_site_gets(watched: Watched) -> None:
     client = client_of(watched, let_in=False)
     assert client.get("/?token=wrong").status_code == 403 and client.get("/").status_code == 403
-    assert client.get(f"/runs?token={TOKEN}").status_code == 403  # one address takes it
+    elsewhere = client_of(watched, let_in=False)
+    let_in = elsewhere.get(f"/runs?where=state=failed&token={TOKEN}&sort=%22>")  # a link that was sent with the token
+    assert (
+        'url=/runs?where=state%3Dfailed&amp;sort=%22%3E"' in let_in.text and elsewhere.get("/runs").status_code == 200
+    )
+    beside = elsewhere.get(f"{str(elsewhere.base_url).rstrip('/')}//evil.example/x?token={TOKEN}")
+    assert 'url=/evil.example/x"' in beside.text, "a place of this server"
+    assert client.post(f"/edit?token={TOKEN}").status_code == 403 and client.get("/").status_code == 403
     cookie = client.get(f"/?token={TOKEN}").headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie and TOKEN not in cookie
     assert client.get("/").status_code == 200

@@ -11,6 +11,7 @@ import json
 import mimetypes
 import os
 import re
+import shlex
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,8 @@ TAIL = 20  # last rows of a log that the page of a run shows
 MOST_TEXT = 2**20  # bytes of a text that a page shows
 TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html", ".yaml")  # shown, never as a page
 MOST_SETTINGS = 4  # columns of settings that differ, unless columns are chosen
+FOLLOWING = ("source", "options.", "data.fingerprint", "data.words", "data.tokens")  # from the objective or the text
+CONDITIONS = re.compile(r"[\s,]+(?=[\w.-]+ *[!=<>])")  # what separates two conditions on runs
 RESULTS = ("spent.", "flops.", "final.", "score")
 WRITTEN = ("tags", "notes", "archived")  # by people, about a run
 NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *WRITTEN, *OF_TRAINING}
@@ -142,7 +145,8 @@ class Pages:
         """Return the table of runs: filtered, sorted, with chosen columns, or as means over seeds."""
         everything = list(self.watched.rows.values())
         archived, study = query.get("archived") == "yes", query.get("study", "")
-        where, sort, error = [text for text in query.getlist("where") if text.strip()], query.get("sort", ""), ""
+        where = [one for text in query.getlist("where") for one in CONDITIONS.split(text.strip()) if one]
+        sort, error = query.get("sort", ""), ""
         rows: list[Row] = []
         try:
             rows = [
@@ -154,9 +158,8 @@ class Pages:
             chosen = runs_table.filtered(chosen, conditions, sort or None) if chosen else []
         except InputError as wrong:
             chosen, error = rows, str(wrong).removeprefix("--where ").removeprefix("--sort ")
-        columns = [name.strip() for name in query.get("columns", "").split(",") if name.strip()] or usual_columns(
-            chosen
-        )
+        columns = [name.strip() for name in query.get("columns", "").split(",") if name.strip()]
+        columns = columns or usual_columns(rows, [self.watched.record(study).axis] if study and rows else [], where)
         by_seed = query.get("group") == "seeds"
         groups = _groups(chosen, sort) if by_seed else [[row] for row in chosen]
         last = max(1, -(-len(groups) // AT_A_TIME))
@@ -169,7 +172,7 @@ class Pages:
             "runs.html.j2", lines=lines, total=len(groups), everything=len(everything), query=query, study=study,
             studies=[record.name for record in self.watched.records], where=where, sort=sort, columns=columns,
             by_seed=by_seed, error=error, number=number, last=last, archived=archived, picked=picked,
-            elsewhere=sorted(row["run_id"] for row in rows if row["run_id"] in picked - here),
+            elsewhere=sorted(picked.intersection(row["run_id"] for row in (rows if lines else everything)) - here),
             hidden=sum(bool(row.get("archived")) for row in everything), most=MOST_COMPARED,
             keys=sorted(set().union(*everything)),
         )  # fmt: skip
@@ -231,7 +234,7 @@ class Pages:
             if key.startswith("final.") and value is not None
         ]
         settings = [
-            (key, value)
+            (key, exact(value))
             for key, value in row.items()
             if value is not None and (_is_setting(key) or key in ("seed", "budget"))
         ]
@@ -241,7 +244,7 @@ class Pages:
             drawn=page, settings=settings,
             plan=[(key, value) for key, value in flatten(records["plan"]).items() if key not in ("run_id", "format")],
             environment=[(k, v) for k, v in flatten(records["env"]).items() if k not in ("run_id", "command")],
-            command=str(records["env"].get("command") or ""), scores=scores, last=last, log_rows=rows,
+            command=typed(records["env"].get("command")), scores=scores, last=last, log_rows=rows,
             trace=_text(run, "error.log"), written=tending.notes_of(run), health=health,
             failure=str(records["error"].get("message") or ""),
             warnings=[str(each) for each in records["done"].get("warnings") or ()], files=_files(run), studies=studies,
@@ -267,12 +270,18 @@ class Pages:
             return _download(Path(path).name, stream.read())
 
 
-def usual_columns(rows: Sequence[Row]) -> list[str]:
-    """Return the columns of a table of runs if none are chosen: state, objective, settings that differ, and score."""
+def usual_columns(rows: Sequence[Row], axes: Sequence[str], where: Sequence[str]) -> list[str]:
+    """Return the columns of a table of runs if none are chosen: state, objective, score, and settings that differ.
+
+    Settings that conditions name come first, then the `axes` of studies, and last those that follow from others.
+    """
     trained = [row for row in rows if row.get("kind") == "pre-training"] or rows
     differ = [key for key in _differing(trained, "budget") if key != "objective"]
-    settings, budget = [key for key in differ if key != "budget"], [key for key in differ if key == "budget"]
-    return ["state", "objective", *settings[:MOST_SETTINGS], "seed", *budget, "score"]
+    named = [key for text in where if _is_setting(key := re.split("[!=<>]", text)[0])]
+    first = dict.fromkeys(key for key in (*named, *axes) if key != "objective" and any(key in row for row in rows))
+    settings = sorted((key for key in differ if key != "budget"), key=lambda key: key.startswith(FOLLOWING))
+    kept = dict.fromkeys([*first, *settings[:MOST_SETTINGS]])
+    return ["state", "objective", "score", *kept, "seed", *(key for key in differ if key == "budget")]
 
 
 def _differing(rows: Sequence[Row], *more: str) -> list[str]:
@@ -286,10 +295,11 @@ def _differing(rows: Sequence[Row], *more: str) -> list[str]:
 def differences(groups: Mapping[str, Sequence[Row]]) -> list[tuple[str, list[str]]]:
     """Return the settings in which runs differ, each with the values that it has in each group of runs."""
     rows = [row for group in groups.values() for row in group if row.get("kind") != "untrained"]
-    return [
-        (key, [", ".join(dict.fromkeys(shown(row.get(key)) for row in group)) or "–" for group in groups.values()])
+    found = [
+        (key, [", ".join(dict.fromkeys(exact(row.get(key)) for row in group)) or "–" for group in groups.values()])
         for key in _differing(rows, "seed", "budget")
     ]
+    return [(key, texts) for key, texts in found if len(groups) == 1 or len(set(texts)) > 1]
 
 
 def chosen_record(rows: Sequence[Row]) -> ExperimentRecord:
@@ -314,6 +324,18 @@ def link(query: Any, /, **changes: Any) -> str:
         several = value if isinstance(value, list) else [value]
         pairs += [(key, str(one)) for one in several if one not in (None, "")]
     return "?" + urlencode(pairs)
+
+
+def typed(command: Any) -> str:
+    """Return a command, words or a text, as a line for a shell."""
+    return shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
+
+
+def exact(value: Any) -> str:
+    """Return a setting as text that a condition on runs may hold."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value) if isinstance(value, int) else shown(value)
 
 
 def shown(value: Any) -> str:
@@ -369,7 +391,8 @@ def _line(group: Sequence[Row], columns: Sequence[str]) -> Row:
         elif key.startswith("score") and len(numbers(group, key)) == 1:
             cells.append(formatting.points(numbers(group, key)[0], 2))
         else:
-            texts = dict.fromkeys(shown(row.get(key)) for row in group if len(group) == 1 or row.get(key) is not None)
+            text = exact if _is_setting(key) else shown
+            texts = dict.fromkeys(text(row.get(key)) for row in group if len(group) == 1 or row.get(key) is not None)
             cells.append(" or ".join([*texts][:4]) or shown(None))
     return {"ids": [row["run_id"] for row in group], "row": present(group[0]), "cells": cells}
 

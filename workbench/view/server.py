@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import html
 import ipaddress
 import logging
 import os
@@ -23,7 +24,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -58,8 +59,8 @@ NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-act
 REFUSED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>workbench view</title>
 <h1>Open the address that <code>workbench view</code> printed</h1>
 <p>It holds a token, without which nothing is shown. It changes whenever the command is started.</p></html>"""
-LET_IN = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">
-<title>workbench view</title><p><a href="/">Studies</a></p></html>"""
+LET_IN = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={place}">
+<title>workbench view</title><p><a href="{place}">The page</a></p></html>"""
 
 
 class Guard:
@@ -165,11 +166,13 @@ class Guarded:
         refusal = self.guard.refusal(request.headers, request.cookies)
         if refusal:
             return Response(refusal, 403, media_type="text/plain")
-        if token is not None and request.url.path == "/":
+        if token is not None and request.method == "GET":
             if not secrets.compare_digest(token.encode(), self.guard.token.encode()):
                 return HTMLResponse(REFUSED, 403)
             # A page that leads on, since a browser sends a strict cookie only to where a page of this server leads.
-            let_in = HTMLResponse(LET_IN)
+            rest = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
+            place = quote("/" + request.url.path.lstrip("/")) + (f"?{rest}" if rest else "")  # never another machine's
+            let_in = HTMLResponse(LET_IN.format(place=html.escape(place)))
             let_in.set_cookie(self.guard.cookie, self.guard.session, httponly=True, samesite="strict", path="/")
             return let_in
         return HTMLResponse(REFUSED, 403) if refusal is not None else None

@@ -36,7 +36,7 @@ const all = () => {
   if (box) box.onchange = () => { boxes().forEach(each => { each.checked = box.checked; }); choose(); };
   boxes().forEach(each => { each.onchange = choose; });
   if (study) study.onchange = () => study.form.requestSubmit();
-  if (boxes().length) choose();
+  choose();
 };
 // -- changes of notes, tags and the archive
 document.addEventListener("submit", async event => {
@@ -69,7 +69,7 @@ const keep = () => {
     for (const each of document.querySelectorAll("details")) { const key = each.id || each.querySelector("summary").textContent; if (states.has(key)) each.open = states.get(key); }
     for (const [id, value] of values) { const field = document.getElementById(id); if (field) field.value = value; }
     for (const each of boxes()) each.checked = picked.includes(each.value);
-    if (boxes().length) choose();
+    choose();
     scrollTo(0, at);
     if (left) main().querySelector(".scroll:has(.list)")?.scrollTo(left, 0);
     if (path) main().querySelector(path)?.focus({preventScroll: true});
