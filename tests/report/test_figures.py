@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import re
 import shutil
 import statistics
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -62,6 +64,16 @@ def test_a_training_curve_is_the_mean_over_seeds_between_logged_rows(mini: Resul
         (a, y), (b, z) = next(pair for pair in itertools.pairwise(own) if pair[0][0] <= place <= pair[1][0])
         ends.append(y + (z - y) * (place - a) / (b - a))
     assert one.y[10] == pytest.approx(statistics.fmean(ends)) and len(one.seeds) == len(runs) == 4
+
+
+def test_a_curve_ends_at_the_last_loss_of_a_run_that_diverged(mini: Results) -> None:
+    table = mini.frames.curves.copy()
+    late = table["run_id"].str.startswith("rtd-") & (table["step"] > table["step"].median())
+    table.loc[late, [name for name in table.columns if "loss" in name]] = math.nan
+    last = table[table["run_id"].str.startswith("rtd-") & table["loss"].notna()]["step"].max()
+    made = charts.curves(replace(mini, frames=replace(mini.frames, curves=table)))
+    ends = {one.arm: one.x["steps"][-1] for chart in made if chart.name == "curve-loss" for one in chart.series}
+    assert ends["rtd"] == last and min(end for arm, end in ends.items() if arm != "rtd") > last
 
 
 def test_one_amount_gives_a_forest_in_the_order_of_an_ordered_axis() -> None:

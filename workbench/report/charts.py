@@ -238,7 +238,7 @@ def curves(results: Results, every_budget: bool = False, points: int = GRID) -> 
             continue
         own = [places[run["run_id"]] for run in arm_runs]
         start = max(float(columns["step"][at].min()) for at in own)
-        end = min(float(columns["step"][at].max()) for at in own)
+        end = min(_last_step(columns, at) for at in own)
         steps = np.unique(np.linspace(start, max(start, end), grid))
         x = {"steps": tuple(steps.tolist())}
         for column, axis in _amount_columns(table).items():
@@ -272,6 +272,12 @@ def _amount_columns(table: Any) -> dict[str, str]:
     """Return the columns of amounts in a table of curves, and the axis that each is."""
     names = ("tokens", "seconds", *(name for name in map(str, table.columns) if name.startswith("flops.")))
     return {name: name.replace("flops.", "flops_", 1) for name in names if name in table.columns}
+
+
+def _last_step(columns: Mapping[str, Any], at: Any) -> float:
+    """Return the last step of a run, the rows `at` of the table, at which it had a loss: one that diverged had more."""
+    known = at[np.isfinite(columns["loss"][at])] if "loss" in columns else at
+    return float(columns["step"][known if len(known) else at].max())
 
 
 def _on(grid: Any, steps: Any, values: Any) -> Any:
