@@ -101,6 +101,19 @@ def test_scales_are_arms_and_those_of_the_paper_are_named_with_their_objective()
     ]  # fmt: skip
 
 
+def test_options_that_follow_from_the_objective_are_not_in_the_name_of_an_arm() -> None:
+    rtd, clm = {"objective": "rtd", "options.weight": 50.0}, {"objective": "all-tokens-mlm", "options.copy": True}
+    specs = [one | {"optim.lr": lr} for one in (rtd, clm) for lr in (0.1, 0.2)]
+    assert names_of("optim.lr", specs) == [
+        "0.1, objective=rtd", "0.2, objective=rtd", "0.1, objective=all-tokens-mlm", "0.2, objective=all-tokens-mlm"
+    ]  # fmt: skip
+    varied = names_of("optim.lr", [*specs[:3], specs[0] | {"options.weight": 20.0}])
+    assert (
+        varied[0] == "0.1, objective=rtd, options.weight=50.0"
+        and varied[3] == "0.1, objective=rtd, options.weight=20.0"
+    )
+
+
 def test_arms_whose_names_agree_after_forty_characters_are_numbered() -> None:
     long = "x" * 40
     specs = [{"objective": "rtd", "data.corpus": long + end} for end in ("a", "b")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ def arm_names(
         name = short[arm]
         same = [dict(other) for other in arms if short[other] == name]
         keys = sorted(key for key in {k for one in same for k in one} if len({one.get(key) for one in same}) > 1)
+        keys = [key for key in keys if not _follows(key, same)]
         details = [
             f"{key}={dict(arm)[key][:40]}"
             for key in keys
@@ -124,6 +125,13 @@ def _identifies(key: str, spec: Mapping[str, Any]) -> bool:
     """Return whether runs of one arm share a setting; a branch describes its trunk, whose length may differ."""
     trunk = key.startswith("start.parent.") and key != ROWS_BEFORE and spec.get("start.take") == "all"
     return not trunk and key not in ("seed", "scale") and not key.startswith(("budget.", "tasks."))
+
+
+def _follows(key: str, specs: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether a key only says again which objective an arm has, as an option with one value for each does."""
+    several = len({spec.get("objective") for spec in specs}) > 1
+    pairs = {(spec.get("objective"), spec.get(key)) for spec in specs}
+    return several and key.startswith(("options.", "source")) and len(pairs) == len({one for one, _ in pairs})
 
 
 def begun(spec: Mapping[str, Any]) -> str:
