@@ -301,7 +301,7 @@ def _forest(chart: Chart, styles: Mapping[str, Look], width: int) -> tuple[str, 
     """Return the rows of means with intervals and single seeds, and the height."""
     small = width < 480
     rows, pitch = len(chart.series), 19.0 if len(chart.series) > 16 else 22.0 if small else 26.0
-    titles = [cut(one.title, width * (0.48 if small else 0.3)) for one in chart.series]
+    titles = [cut(one.title, width * (0.48 if small else 0.38)) for one in chart.series]
     left = 12 + max(map(width_of, titles), default=0.0)
     values = [interval(one.y[0], one.half[0]) for one in chart.series]
     right = 14.0 if small else 14 + max(map(width_of, values), default=0.0)

@@ -199,7 +199,7 @@ const drawLines = (plot, chart, width, height) => {
 
 const drawForest = (plot, chart, width) => {
   const visible = chart.series.filter(s => !state.off.has(s.a)), small = width < 480, pitch = visible.length > 16 ? 19 : small ? 22 : 26;
-  const titles = visible.map(s => cut(s.t, width * (small ? .48 : .3))), values = visible.map(s => estimate(s.y[0], s.h[0]));
+  const titles = visible.map(s => cut(s.t, width * (small ? .48 : .38))), values = visible.map(s => estimate(s.y[0], s.h[0]));
   const left = 12 + Math.max(0, ...titles.map(widthOf)), right = small ? 14 : 14 + Math.max(0, ...values.map(widthOf)), w = width - left - right;
   const [low, high] = limits(chart, visible), px = v => left + w * (Math.min(Math.max(v, low), high) - low) / (high - low);
   const taken = [], heads = [];
