@@ -248,7 +248,7 @@ def test_help_and_completion_end_well(
 
 
 def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")
+    monkeypatch.setattr("typer._completion_shared._get_shell_name", lambda: "bash")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ended(["--install-completion"], monkeypatch) == 0
     (script,) = (tmp_path / ".bash_completions").iterdir()

@@ -20,6 +20,9 @@ TEAM, WATCH = "workbench-team", "workbench-cores"
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
+    with monkeypatch.context() as context:  # an earlier test of this process may have left a watch, which ends so
+        context.setattr(sharing, "waited", lambda: None)
+        assert within_seconds(lambda: not running(WATCH))
     torch.set_num_threads(2)
     monkeypatch.setattr(sharing, "_watched", None)
     monkeypatch.setattr(sharing, "INTERVAL", 0.01)
