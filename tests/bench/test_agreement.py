@@ -92,3 +92,26 @@ def test_a_kept_report_gives_a_row_for_each_encoder_and_a_figure(agreement: Modu
     runs = pd.read_csv(kept / "runs.csv").set_index("run_id")["score_glue"]
     assert encoders.set_index("run_id")["mean"].sub(runs).abs().max() < 1e-3
     assert "<svg" in (tmp_path / "agreement.svg").read_text()
+
+
+KEPT = BENCHMARKS.parents[1] / "reports/kept/yardstick"
+TASKS = ["SST-2", "STS-B", "CoLA", "MRPC", "RTE"]
+
+
+def test_the_kept_agreement_follows_from_the_kept_encoders(agreement: ModuleType) -> None:
+    encoders, kept = pd.read_csv(KEPT / "encoders.csv"), pd.read_csv(KEPT / "agreement.csv")
+    assert encoders[TASKS].mean(axis=1).tolist() == pytest.approx(encoders["mean"].tolist(), abs=1e-4)
+    measures = [name for name in encoders.columns if name not in agreement.KEYS]
+    again = agreement.agreement(encoders, measures, ["mean", *TASKS])
+    pd.testing.assert_frame_equal(again.round(4), kept, atol=2e-4)
+
+
+def test_the_page_has_the_numbers_of_the_kept_agreement() -> None:
+    page = (BENCHMARKS.parents[1] / "docs/explanation/budgets.md").read_text(encoding="utf-8")
+    table = pd.read_csv(KEPT / "agreement.csv").query("stands_for == 'mean'").set_index(["measure", "question"])
+    for measure in table.index.unique("measure"):
+        line = next((line for line in page.splitlines() if line.startswith(f"| `{measure}`") and "to" in line), None)
+        if line is not None:
+            rows = [table.loc[(measure, question)] for question in ("pooled", "within", "across")]
+            shown = [f"{row.spearman:.2f} ({row.spearman_low:.2f} to {row.spearman_high:.2f})" for row in rows]
+            assert line.split(" | ", 1)[1].rstrip(" |") == " | ".join(shown)
