@@ -14,7 +14,7 @@ from test_rule import FAR, Judged, noise_of, spreads
 
 from workbench.report.statistics import power
 from workbench.report.statistics.group_sequential import Plan, looks, schedule
-from workbench.report.statistics.intervals import ALPHA
+from workbench.report.statistics.intervals import ALPHA, t_above, t_quantile
 from workbench.report.statistics.paired_comparison import OwnNoise, flip_tests, own_noises, pairwise
 from workbench.report.statistics.power import (
     SIMULATED,
@@ -283,3 +283,9 @@ def test_the_permutation_test_counts_up_to_ten_seeds() -> None:
     by_t = np.flatnonzero(stats.ttest_1samp(gaps, 0, axis=1).pvalue < ALPHA)
     objected = [i for i in by_t if (flip_p(gaps[i].tolist()) or 0) >= ALPHA]
     assert objected and (decided[objected] == 0).all() and (decided != 0).sum() == len(by_t) - len(objected)
+
+
+def test_quantiles_of_t_are_scipys_to_the_last_bit() -> None:
+    degrees, shares = np.array([[1.0], [2.5], [4.0], [30.0], [1e4]]), np.array([0.0, 1e-9, 0.0025, 0.025, 0.3])
+    assert np.array_equal(t_above(shares, degrees), stats.t.isf(shares, degrees))
+    assert t_quantile(0.95, 5) == stats.t.ppf(0.975, 4) and t_quantile(0.9, 2) == stats.t.ppf(0.95, 1)
