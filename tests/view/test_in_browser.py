@@ -44,14 +44,17 @@ def served(root: Path, *words: str) -> Iterator[str]:
     """Serve a store by the command, and yield the address with the token."""
     command = [sys.executable, "-m", "workbench", "view", "--runs", str(root), "--no-open", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        line = server.stderr.readline().strip()
-        assert line.startswith("http://127.0.0.1:"), line
-        assert "ssh -L" in server.stderr.readline()
-        yield line
-        server.send_signal(signal.SIGINT)
-        assert server.wait(60) == 0, server.stderr.read()
-        assert "Traceback" not in server.stderr.read()
+        try:
+            assert server.stderr is not None
+            line = server.stderr.readline().strip()
+            assert line.startswith("http://127.0.0.1:"), line
+            assert "ssh -L" in server.stderr.readline()
+            yield line
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 0, server.stderr.read()
+            assert "Traceback" not in server.stderr.read()
+        finally:
+            server.kill()  # else a test that fails would wait for its server
 
 
 @pytest.fixture(scope="module")
