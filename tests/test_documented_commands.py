@@ -242,6 +242,10 @@ def test_a_documented_command_works_as_typed(
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
     if words[0] == "new":
         (folder / f"{words[2]}.py").unlink(missing_ok=True)  # an earlier page may have it
+    store = words[words.index("--runs") + 1] if "--runs" in words else ""
+    if store and words[0] == "diff" and not (folder / store).exists():  # the page's command before makes it
+        before = [each for each in COMMANDS[: COMMANDS.index(given)] if each.page == given.page and store in each.words]
+        assert workbench(*filled_in(before[-1].words, folder, real_data), cwd=folder).returncode == 0
     # Its smallest budget is a 16th of a run, which four steps cannot give; the plan of the whole takes half a minute.
     whole = {"WORKBENCH_REHEARSAL": ""} if "efficiency" in words and is_planned else {}
     done = workbench(*words, cwd=folder, **cluster, **whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -216,12 +217,14 @@ def test_many_runs_are_shown_while_a_sweep_writes(
     made.unfinish(late)
     rows = (late.path / "metrics.jsonl").read_text().splitlines(keepends=True)
 
+    draw = random.Random(0)
+
     def sweep() -> None:
         with late.lease():
             while not over.is_set():
                 for end in range(1, len(rows) + 1):
                     (late.path / "metrics.jsonl").write_text("".join(rows[:end]))
-                    over.wait(0.3)
+                    over.wait(draw.uniform(0.2, 1.8))  # not in the rhythm of the server's looks
 
     writing = threading.Thread(target=sweep)
     writing.start()
