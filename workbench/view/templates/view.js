@@ -102,7 +102,7 @@ const renew = async () => {
   } catch { pulse.textContent = "the server does not answer"; }
   finally {
     took = performance.now() - begun;
-    setTimeout(() => { busy = false; if (waiting) renew(); }, Math.min(1e4, Math.max(500, 20 * took)));
+    setTimeout(() => { busy = false; if (waiting) renew(); }, Math.min(1500, Math.max(500, 20 * took)));
   }
 };
 const listen = () => {
