@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from html import unescape
 from http.client import HTTPException
 from http.cookiejar import CookieJar
@@ -222,6 +223,15 @@ def test_columns_hold_what_is_compared_and_what_conditions_name_and_stay_as_rows
     columns = pages.usual_columns([shared | row for row in rows], ["optim.lr"], ["encoder.layers=2", "state=done"])
     assert columns == ["state", "objective", "score", "encoder.layers", "optim.lr", "a", "b", "c", "seed"]
     assert pages.exact(1e6) == "1e+06" and float(pages.exact(0.1 + 0.2)) == 0.1 + 0.2 and pages.exact(12_000) == "12000"
+
+
+def test_each_key_of_a_studys_axis_is_a_column(
+    watched: Watched, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = replace(watched.record(STUDY), axis="encoder.layers,optim.lr,objective")
+    monkeypatch.setattr(watched, "record", lambda name: record)
+    heads = re.findall(r'<th scope="col"[^>]*><a [^>]*>([\w.]+)</a>', client.get(f"/runs?study={STUDY}").text)
+    assert heads[:6] == ["run", "state", "objective", "score", "encoder.layers", "optim.lr"]
 
 
 def test_what_is_the_same_in_each_study_does_not_differ() -> None:

@@ -159,7 +159,8 @@ class Pages:
         except InputError as wrong:
             chosen, error = rows, str(wrong).removeprefix("--where ").removeprefix("--sort ")
         columns = [name.strip() for name in query.get("columns", "").split(",") if name.strip()]
-        columns = columns or usual_columns(rows, [self.watched.record(study).axis] if study and rows else [], where)
+        axes = self.watched.record(study).axis.split(",") if study and rows else []
+        columns = columns or usual_columns(rows, axes, where)
         by_seed = query.get("group") == "seeds"
         groups = _groups(chosen, sort) if by_seed else [[row] for row in chosen]
         last = max(1, -(-len(groups) // AT_A_TIME))
@@ -276,12 +277,13 @@ def usual_columns(rows: Sequence[Row], axes: Sequence[str], where: Sequence[str]
     Settings that conditions name come first, then the `axes` of studies, and last those that follow from others.
     """
     trained = [row for row in rows if row.get("kind") == "pre-training"] or rows
-    differ = [key for key in _differing(trained, "budget") if key != "objective"]
+    differ = _differing(trained, "budget")
     named = [key for text in where if _is_setting(key := re.split("[!=<>]", text)[0])]
     first = dict.fromkeys(key for key in (*named, *axes) if key != "objective" and any(key in row for row in rows))
-    settings = sorted((key for key in differ if key != "budget"), key=lambda key: key.startswith(FOLLOWING))
+    settings = [key for key in differ if key not in ("objective", "budget")]
+    settings.sort(key=lambda key: key.startswith(FOLLOWING))
     kept = dict.fromkeys([*first, *settings[:MOST_SETTINGS]])
-    return ["state", "objective", "score", *kept, "seed", *(key for key in differ if key == "budget")]
+    return ["state", "objective", "score", *kept, "seed", *(["budget"] if "budget" in differ else ())]
 
 
 def _differing(rows: Sequence[Row], *more: str) -> list[str]:
