@@ -46,7 +46,6 @@ JOBS: dict[str, list[str]] = {  # workbench's words; amounts of text are those o
     ],
 }  # fmt: skip
 TINY = {"--scale": "nano", "--budget": "steps=4", "--seeds": "1", "--workers": "1", "--tasks": "none"}
-RETURNED = ("small-pair", "small-rtd")  # jobs whose encoders come back; the others are scored there
 
 
 def words_of(name: str, chosen: argparse.Namespace) -> list[str]:
@@ -126,7 +125,9 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--unpack", action="store_true")
     chosen = parser.parse_args()
-    if chosen.unpack or chosen.name is None:
+    if chosen.unpack == (chosen.name is not None):
+        parser.error("give the name of a job and a folder, or --unpack and a folder")
+    if chosen.unpack:
         print(*unpack(chosen.out), sep="\n")
         return
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -135,7 +136,7 @@ def main() -> None:
     facts = here(chosen.device) | {"job": chosen.name, "words": words, "code": code}
     (chosen.out / "job.json").write_text(json.dumps(facts | {"seconds": time.monotonic() - begun}, indent=1) + "\n")
     if (runs := store_of(chosen.name, chosen)).is_dir():
-        pack(runs, chosen.out, chosen.name in RETURNED)
+        pack(runs, chosen.out, encoders=FINE_TUNED not in JOBS[chosen.name])  # the others are scored there
     sys.exit(code)
 
 

@@ -24,7 +24,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -38,7 +38,7 @@ from workbench.errors import InputError, Interrupted, one_line
 from workbench.process import share_memory
 from workbench.store.run_store import RunStore
 from workbench.view import editing
-from workbench.view.pages import Page, Pages
+from workbench.view.pages import Page, Pages, link
 from workbench.view.watched import Watched
 
 T = TypeVar("T")
@@ -170,8 +170,8 @@ class Guarded:
             if not secrets.compare_digest(token.encode(), self.guard.token.encode()):
                 return HTMLResponse(REFUSED, 403)
             # A page that leads on, since a browser sends a strict cookie only to where a page of this server leads.
-            rest = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
-            place = quote("/" + request.url.path.lstrip("/")) + (f"?{rest}" if rest else "")  # never another machine's
+            path = quote("/" + request.url.path.lstrip("/"))  # one slash, since two begin the address of a machine
+            place = path + link(request.query_params, token=None).rstrip("?")
             let_in = HTMLResponse(LET_IN.format(place=html.escape(place)))
             let_in.set_cookie(self.guard.cookie, self.guard.session, httponly=True, samesite="strict", path="/")
             return let_in

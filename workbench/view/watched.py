@@ -53,7 +53,6 @@ class Watched:
         self.rows: dict[str, Row] = {}
         self.records: list[ExperimentRecord] = []
         self._names: dict[str, None] = {}  # of the runs in the store, in order
-        self._busy: dict[str, None] = {}  # runs that are trained now
         self._times: dict[str, int] = {}  # run id -> the time of its folder, or of its notes
         self._listed = self._looks = 0
         self._noted: set[str] = set()  # runs with a folder of notes, in which a change does not change the run's folder
@@ -118,7 +117,8 @@ class Watched:
             for run_id in later:
                 if run_id not in self.rows:
                     self._place(run_id, {"run_id": run_id, "state": READING, "note": ""})
-            for run_id in dict.fromkeys([*(one for one in present if one not in later), *self._busy, *self._some()]):
+            busy = [run_id for run_id, row in self.rows.items() if row["state"] == "running"]
+            for run_id in dict.fromkeys([*(one for one in present if one not in later), *busy, *self._some()]):
                 if run_id in self._names:
                     self._read(run_id)
                     self._times[run_id] = present.get(run_id, self._times.get(run_id, 0))
@@ -149,7 +149,6 @@ class Watched:
             del self.rows[run_id]
             self._stamps.pop(run_id, None)
             self._times.pop(run_id, None)
-            self._busy.pop(run_id, None)
             self.version += 1
 
     def _changed(self) -> dict[str, int]:
@@ -224,7 +223,6 @@ class Watched:
         if self.rows.get(run_id) == row:
             return
         self.rows[run_id] = row
-        (self._busy.setdefault if row["state"] == "running" else self._busy.pop)(run_id, None)
         settled = repr([(key, value) for key, value in row.items() if key not in OF_TRAINING])
         self._stamps[run_id] = hashlib.sha256(settled.encode(errors="replace")).hexdigest()[:16]
         self.version += 1

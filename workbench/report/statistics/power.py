@@ -163,11 +163,11 @@ class _Draws:
 
     def __init__(self, arms: int, seeds: int, family: ArmPairs) -> None:
         first, second, columns = _pairs_of(arms, family)
-        self.count = min(4000, max(1000, NUMBERS // (arms * seeds)))
-        residuals = np.random.default_rng(0).standard_normal((self.count, arms, seeds))
+        draws = min(4000, max(1000, NUMBERS // (arms * seeds)))
+        residuals = np.random.default_rng(0).standard_normal((draws, arms, seeds))
         self.moved = 1.0 * (first[columns] == 0)
         self.parts: list[tuple[Array, Array, Array]] = []  # differences of means, standard errors, least gaps
-        for some in np.array_split(residuals, math.ceil(self.count * len(first) / DIFFERENCES)):
+        for some in np.array_split(residuals, math.ceil(draws * len(first) / DIFFERENCES)):
             centred = some - some.mean(axis=2, keepdims=True)
             products = centred @ centred.transpose(0, 2, 1) / (seeds - 1)  # (draws, arms, arms)
             each = np.diagonal(products, axis1=1, axis2=2)
