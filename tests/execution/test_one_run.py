@@ -98,11 +98,11 @@ def test_a_fine_tuning_that_diverges_is_no_fault_of_the_run(run: RunDir, tuning:
 
 
 def test_it_is_tried_again_when_asked_for_and_only_then(run: RunDir, tuning: Tuning) -> None:
-    tuning.errors = {"bad": ValueError("no")}
-    command(run, BAD)
+    tuning.errors, begun = {"bad": ValueError("no")}, now("microseconds")
+    command(run, BAD, since=begun)
     assert "fine-tuning on bad (seed 0) failed: ValueError: no" in run.note
     assert "Traceback" in next(run.path.glob("failures/*.log")).read_text()
-    command(run, BAD)  # whose beginning is before that failure: as another worker of the same command
+    command(run, BAD, since=begun)  # before that failure, if in the same second: as another worker of the same command
     assert len(tuning.done) == 2
     tuning.errors = {}
     assert command(run, BAD, since=now("microseconds")) == ("done", ""), "a command of the same second"

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class Machine:
     truth: Truth
     left: int = 10_000
     trained: list[str] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)  # failures from before these times are tried again
 
     def begin(self, job: Job, root: Path, host: Host, workers: int) -> Session:
         special = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -52,7 +54,10 @@ class Machine:
         store = RunStore(self.root)
         return Session(job, store, study_runner.bind(job.base, prepared), prepared, Suite((TASK,)), host, workers)
 
-    def carry_out_all(self, store: RunStore, todo: Sequence[str], wanted: one_run.Wanted, *_: Any) -> None:
+    def carry_out_all(
+        self, store: RunStore, todo: Sequence[str], wanted: one_run.Wanted, host: Host, since: str, *_: Any
+    ) -> None:
+        self.begun.append(since)
         for run_id in todo:
             run = store.get(run_id)
             if run.trained:
@@ -103,6 +108,14 @@ def go(one: Machine, limit: Limit = Limit(), job: Job | None = None) -> Experime
     job = job or globals()["job"](limit.seeds)
     outcome = sequential_seeds.execute(job, limit, one.root, Host())
     return RunStore(one.root).experiment(outcome.record)
+
+
+def test_the_begin_of_a_command_is_not_rounded_to_before_a_failure_that_it_tries_again(
+    machine: Callable[..., Machine],
+) -> None:
+    one = machine(scattered({}))
+    go(one, Limit(seeds=4))
+    assert one.begun and all(datetime.fromisoformat(begun).microsecond for begun in one.begun)
 
 
 def stands(record: ExperimentRecord) -> list[tuple[int, list[tuple[str, str, str]]]]:
