@@ -290,14 +290,20 @@ def forget_peak(device: str) -> None:
 
 
 def release_memory() -> None:
-    """Return freed memory to the system, after work that needs much more than what follows it; with glibc alone."""
+    """Return freed memory to the system, after work that needs much more than what follows it.
+
+    Does nothing with C libraries other than glibc.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def share_memory() -> None:
-    """Let all threads of this process use the memory that others have freed; with glibc alone, which does not else."""
+    """Let each thread use memory that another thread has freed, which glibc does not allow by default.
+
+    Does nothing with C libraries other than glibc.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_ARENA_MAX, 1)

@@ -61,7 +61,7 @@ def words_of(name: str, chosen: argparse.Namespace) -> list[str]:
 
 
 def store_of(name: str, chosen: argparse.Namespace) -> Path:
-    """Return the folder of a job's runs, which do not come back whole."""
+    """Return the folder of a job's runs, which stays on the machine, since it is too large to come back."""
     return Path("build/gpu-job") / name / ("rehearsal" if chosen.tiny else "runs")
 
 

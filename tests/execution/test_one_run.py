@@ -102,7 +102,7 @@ def test_it_is_tried_again_when_asked_for_and_only_then(run: RunDir, tuning: Tun
     command(run, BAD, since=begun)
     assert "fine-tuning on bad (seed 0) failed: ValueError: no" in run.note
     assert "Traceback" in next(run.path.glob("failures/*.log")).read_text()
-    command(run, BAD, since=begun)  # before that failure, if in the same second: as another worker of the same command
+    command(run, BAD, since=begun)  # another worker of the same command, begun in the second of the failure
     assert len(tuning.done) == 2
     tuning.errors = {}
     assert command(run, BAD, since=now("microseconds")) == ("done", ""), "a command of the same second"

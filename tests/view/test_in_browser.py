@@ -224,7 +224,7 @@ def test_many_runs_are_shown_while_a_sweep_writes(
             while not over.is_set():
                 for end in range(1, len(rows) + 1):
                     (late.path / "metrics.jsonl").write_text("".join(rows[:end]))
-                    over.wait(draw.uniform(0.2, 1.8))  # not in the rhythm of the server's looks
+                    over.wait(draw.uniform(0.2, 1.8))  # at random, so that looks do not always meet the same step
 
     writing = threading.Thread(target=sweep)
     writing.start()

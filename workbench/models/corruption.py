@@ -75,7 +75,7 @@ def _sums_by_scatter(positions: Tensor, tokens: Tensor, active: Tensor, length: 
 
 
 def _sums_by_comparison(positions: Tensor, tokens: Tensor, active: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Return the same as `_sums_by_scatter`, which on a GPU is deterministic only by sorting, in many kernels."""
+    """Return the same as `_sums_by_scatter`, in fewer kernels: on a GPU a deterministic scatter sorts first."""
     there = (positions[:, :, None] == torch.arange(length, device=tokens.device)) & active[:, :, None]  # (B, K, L)
     return (there * tokens[:, :, None]).sum(1), there.sum(1)
 

@@ -128,5 +128,5 @@ def _auc(scores: Tensor, labels: Tensor, counted: Tensor) -> Ratio:
     below = torch.where(negative, scores, infinity).sort().values
     left, right = torch.searchsorted(below, scores), torch.searchsorted(below, scores, right=True)
     wins = torch.where(positive, (left + right).float() / 2, 0.0).sum()
-    wins = wins + 0 * torch.where(positive | negative, scores, 0.0).sum()  # NaN if a score is, since it has no rank
+    wins = wins + 0 * torch.where(positive | negative, scores, 0.0).sum()  # NaN if a score is NaN, which has no rank
     return wins, positive.float().sum() * negative.float().sum()

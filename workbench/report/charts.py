@@ -275,7 +275,7 @@ def _amount_columns(table: Any) -> dict[str, str]:
 
 
 def _last_step(columns: Mapping[str, Any], at: Any) -> float:
-    """Return the last step of a run, the rows `at` of the table, at which it had a loss: one that diverged had more."""
+    """Return the last step at which a run, the rows `at`, had a loss: one that diverged has later rows without."""
     known = at[np.isfinite(columns["loss"][at])] if "loss" in columns else at
     return float(columns["step"][known if len(known) else at].max())
 

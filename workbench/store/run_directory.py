@@ -25,7 +25,10 @@ _RUNNING_TOTALS = ("step", "tokens", "flops", "seconds")
 
 
 def now(timespec: Literal["seconds", "microseconds"] = "seconds") -> str:
-    """Return the present time in UTC, in ISO 8601; to the microsecond where a failure is before or after a command."""
+    """Return the present time in UTC, in ISO 8601.
+
+    Times of failures and of the start of commands are compared with each other, and so need microseconds.
+    """
     return datetime.now(UTC).isoformat(timespec=timespec)
 
 

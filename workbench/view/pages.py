@@ -46,7 +46,7 @@ TAIL = 20  # last rows of a log that the page of a run shows
 MOST_TEXT = 2**20  # bytes of a text that a page shows
 TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html", ".yaml")  # shown, never as a page
 MOST_SETTINGS = 4  # columns of settings that differ, unless columns are chosen
-FOLLOWING = ("source", "options.", "data.fingerprint", "data.words", "data.tokens")  # from the objective or the text
+FOLLOWING = ("source", "options.", "data.fingerprint", "data.words", "data.tokens")  # set by the objective or the text
 CONDITIONS = re.compile(r"[\s,]+(?=[\w.-]+ *[!=<>])")  # what separates two conditions on runs
 RESULTS = ("spent.", "flops.", "final.", "score")
 WRITTEN = ("tags", "notes", "archived")  # by people, about a run

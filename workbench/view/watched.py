@@ -36,11 +36,11 @@ log = logging.getLogger("workbench")
 
 LEAST, MOST = 1.0, 1.5  # seconds between two looks, which is longer where a look takes long
 IN_TURN = 20  # settled runs of which all files are compared at one look
-YOUNG = 2 * 10**9  # nanoseconds after which a folder that has changed again has another time
-RELISTED = 20  # looks after which the runs are listed in any case
+YOUNG = 2 * 10**9  # nanoseconds for which the time of a folder is recent: another change may leave it as it was
+RELISTED = 20  # looks between two listings of a store whose folder has not changed
 AT_ONCE = 400  # runs read for the first time at one look
 KEPT = 3  # studies whose results are kept in memory
-REDRAWN = 2.0, 60.0  # seconds, and times the work, after which curves are drawn again while runs train
+REDRAWN = 2.0, 60.0  # curves of running runs wait so many seconds, or times as long as they took, to be redrawn
 SHARED = (str, int, float)
 READING = "reading"  # the state of a run that was not read yet
 
@@ -137,8 +137,9 @@ class Watched:
     def _list(self) -> None:
         """List the runs again if one may have been added or removed, and forget those that are gone.
 
-        Both change the time of the store's folder. A change in the instant of the last listing leaves the same time, so
-        a young time says nothing, nor may one of a network disk, so the runs are listed now and then in any case.
+        Adding or removing a run changes the time of the store's folder. A change in the same instant as the last
+        listing leaves that time as it was, so the runs are listed again while the time is recent. Some network disks
+        report an old time, so the runs are also listed at every RELISTED-th look.
         """
         at, self._looks = os.stat(self.store.root).st_mtime_ns, self._looks + 1
         if at == self._listed and abs(time.time_ns() - at) > YOUNG and self._looks % RELISTED:
@@ -152,7 +153,7 @@ class Watched:
             self.version += 1
 
     def _changed(self) -> dict[str, int]:
-        """Return the runs whose folder, or whose notes, have another time than when they were read, with that time."""
+        """Return the runs whose folder or notes have changed since they were read, each with the new time."""
         changed = {}
         store = os.open(self.store.root, os.O_RDONLY | os.O_DIRECTORY)
         try:

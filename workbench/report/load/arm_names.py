@@ -128,7 +128,7 @@ def _identifies(key: str, spec: Mapping[str, Any]) -> bool:
 
 
 def _follows(key: str, specs: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether a key only says again which objective an arm has, as an option with one value for each does."""
+    """Return whether a key is an option, or the source, with one value for each objective: it tells nothing new."""
     several = len({spec.get("objective") for spec in specs}) > 1
     pairs = {(spec.get("objective"), spec.get(key)) for spec in specs}
     return several and key.startswith(("options.", "source")) and len(pairs) == len({one for one, _ in pairs})

@@ -71,7 +71,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def t_above(share: float | Array, df: float | Array) -> Array:
-    """Return what Student's t with `df` degrees of freedom is above in this share of draws; infinite for none."""
+    """Return the value that Student's t with `df` degrees of freedom exceeds with probability `share`; inf for 0."""
     from scipy.special import stdtrit  # scipy.stats has the same, and needs 60 MB more
 
     return np.where(np.asarray(share) > 0, -stdtrit(df, share), np.inf)

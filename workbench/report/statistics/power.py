@@ -43,7 +43,7 @@ SIMULATED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30)  # numbers of s
 FLIPPED = 10  # seeds; with more, the permutation test agrees with the t test and is left out
 QUANTILES = 400  # of the distribution of an estimated standard deviation
 NUMBERS = 100_000  # the most random numbers that one simulation draws
-DIFFERENCES = 1_000_000  # between two arms that are in memory at once, in several arrays of as many numbers
+DIFFERENCES = 1_000_000  # numbers of an array (draws, pairs of arms); several such arrays are in memory at once
 
 ArmPairs = tuple[tuple[int, int], ...]  # pairs of arms, each arm given by its number
 
