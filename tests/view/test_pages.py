@@ -225,13 +225,15 @@ def test_columns_hold_what_is_compared_and_what_conditions_name_and_stay_as_rows
     assert pages.exact(1e6) == "1e+06" and float(pages.exact(0.1 + 0.2)) == 0.1 + 0.2 and pages.exact(12_000) == "12000"
 
 
-def test_each_key_of_a_studys_axis_is_a_column(
-    watched: Watched, client: TestClient, monkeypatch: pytest.MonkeyPatch
+def test_each_key_of_the_axes_of_studies_is_a_column_before_other_settings(
+    watched: Watched, client: TestClient
 ) -> None:
-    record = replace(watched.record(STUDY), axis="encoder.layers,optim.lr,objective")
-    monkeypatch.setattr(watched, "record", lambda name: record)
-    heads = re.findall(r'<th scope="col"[^>]*><a [^>]*>([\w.]+)</a>', client.get(f"/runs?study={STUDY}").text)
-    assert heads[:6] == ["run", "state", "objective", "score", "encoder.layers", "optim.lr"]
+    for row in watched.rows.values():
+        row |= {"batch.size": len(row["objective"]), "tying": row["objective"]}
+    watched.records = [replace(record, axis="objective,tying") for record in watched.records]
+    for query in ("", f"?study={STUDY}"):
+        heads = re.findall(r'<th scope="col"[^>]*><a [^>]*>([\w.]+)</a>', client.get(f"/runs{query}").text)
+        assert heads[:6] == ["run", "state", "objective", "score", "tying", "batch.size"]
 
 
 def test_what_is_the_same_in_each_study_does_not_differ() -> None:

@@ -46,7 +46,8 @@ TAIL = 20  # last rows of a log that the page of a run shows
 MOST_TEXT = 2**20  # bytes of a text that a page shows
 TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html", ".yaml")  # shown, never as a page
 MOST_SETTINGS = 4  # columns of settings that differ, unless columns are chosen
-FOLLOWING = ("source", "options.", "data.fingerprint", "data.words", "data.tokens")  # set by the objective or the text
+# Settings that follow from the objective or the text.
+FOLLOWING = ("source", "options.", "data.fingerprint", "data.special.", "data.tokens", "data.words")
 CONDITIONS = re.compile(r"[\s,]+(?=[\w.-]+ *[!=<>])")  # what separates two conditions on runs
 RESULTS = ("spent.", "flops.", "final.", "score")
 WRITTEN = ("tags", "notes", "archived")  # by people, about a run
@@ -159,7 +160,8 @@ class Pages:
         except InputError as wrong:
             chosen, error = rows, str(wrong).removeprefix("--where ").removeprefix("--sort ")
         columns = [name.strip() for name in query.get("columns", "").split(",") if name.strip()]
-        axes = self.watched.record(study).axis.split(",") if study and rows else []
+        records = [record for record in self.watched.records if study in ("", record.name)]
+        axes = [key for record in records for key in record.axis.split(",")]
         columns = columns or usual_columns(rows, axes, where)
         by_seed = query.get("group") == "seeds"
         groups = _groups(chosen, sort) if by_seed else [[row] for row in chosen]
@@ -274,15 +276,15 @@ class Pages:
 def usual_columns(rows: Sequence[Row], axes: Sequence[str], where: Sequence[str]) -> list[str]:
     """Return the columns of a table of runs if none are chosen: state, objective, score, and settings that differ.
 
-    Settings that conditions name come first, then the `axes` of studies, and last those that follow from others.
+    Settings that conditions name come first, then the `axes` of studies, and last those that others determine.
     """
     trained = [row for row in rows if row.get("kind") == "pre-training"] or rows
-    differ = _differing(trained, "budget")
-    named = [key for text in where if _is_setting(key := re.split("[!=<>]", text)[0])]
-    first = dict.fromkeys(key for key in (*named, *axes) if key != "objective" and any(key in row for row in rows))
-    settings = [key for key in differ if key not in ("objective", "budget")]
-    settings.sort(key=lambda key: key.startswith(FOLLOWING))
-    kept = dict.fromkeys([*first, *settings[:MOST_SETTINGS]])
+    differ, always = _differing(trained, "budget"), ("objective", "budget")
+    conditions = {re.split("[!=<>]", text)[0] for text in where}
+    named = [key for key in sorted(conditions) if _is_setting(key) and any(key in row for row in rows)]
+    settings = [key for key in differ if key not in (*always, *named)]
+    settings.sort(key=lambda key: (key not in axes, key.startswith(FOLLOWING)))
+    kept = [key for key in named if key not in always] + settings[:MOST_SETTINGS]
     return ["state", "objective", "score", *kept, "seed", *(["budget"] if "budget" in differ else ())]
 
 
