@@ -49,6 +49,7 @@ REPEATED = (
 OTHERS = {  # lines of code that are no command of ours begin so
     *("make", "du", "rsync", "export", "unset", "mkdir", "cd"),
     *("torchrun", ".ci/run"),  # tests of several devices have them
+    "python experiments/benchmarks/agreement.py",  # tests/bench/test_agreement.py runs it
     *("--set", "D_t", "p(v", "loss_t"),
 }
 FIRST = ["run", "ablation", "--objective", "bert-mlm", "--seeds", "2"]  # something for `status` and `diff` to read

@@ -45,7 +45,7 @@ def _watch() -> None:
         time.sleep(INTERVAL)
         now = waited()
         if now is None:
-            return
+            break
         running, waiting = now[0] - before[0], now[1] - before[1]
         before = now
         if running + waiting < INTERVAL / 10:  # nothing is computed at present
@@ -57,6 +57,8 @@ def _watch() -> None:
         elif not busy and release is not None:
             release.set()
             release = None
+    if release is not None:
+        release.set()
 
 
 def waited() -> tuple[float, float] | None:
