@@ -101,7 +101,8 @@ def unpack(out: Path) -> list[Path]:
     from safetensors.torch import load_file, save_file
 
     with tarfile.open(out / "study.tar.xz") as archive:
-        archive.extractall(out / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        archive.extractall(out / "unpacked")
     folders = []
     for first in sorted(out.glob("*-1.safetensors")):
         run = first.name.removesuffix("-1.safetensors")
