@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measured import CPU, SMALL
+from tiny_runs import CPU, SMALL
 
 from workbench import bench, objectives
 from workbench.bench.step_parts import NAMES

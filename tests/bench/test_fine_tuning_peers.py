@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import squad_tasks
+import squad_files
 
 from workbench.data import subwords, tokenizer
 from workbench.tasks._squad_answers import answerable_metrics
@@ -22,7 +22,7 @@ def test_the_labels_of_windows_are_the_answers(tmp_path: Path, monkeypatch: pyte
     import squad
     from transformers import AutoTokenizer
 
-    task, spec = squad_tasks.task_of(tmp_path / "squad", longest=60, squad_length=48, squad_stride=10)
+    task, spec = squad_files.task_of(tmp_path / "squad", longest=60, squad_length=48, squad_stride=10)
     (tmp_path / "words").mkdir()
     tokenizer.save(subwords.train(task.train.paragraphs, 200), tmp_path / "words", True)
     windows, places = squad.encoded(AutoTokenizer.from_pretrained(tmp_path / "words"), task.train, spec, dynamic)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measured import CPU, small
+from tiny_runs import CPU, small
 
 import workbench.models.corruption
 from workbench import objectives

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measured import CPU, small
+from tiny_runs import CPU, small
 
 from workbench.bench import turns
 from workbench.data.corpus import Corpus

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import squad_made
+import squad_files
 
 from workbench.spec import presets
 
@@ -43,7 +43,7 @@ def study(text: Path, workbench: Command, tmp_path_factory: pytest.TempPathFacto
         for _ in range(40)
     ]
     (folder / "words.conll").write_text("\n\n".join(tagged) + "\n")
-    squad_made.write(folder, train=4, dev=2)
+    squad_files.write(folder, train=4, dev=2)
     words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", ",".join(TASKS)]
     words += ["--budget", "steps=20", *(part for each in SIZES for part in ("--set", each))]
     words += ["--set", "tasks.epochs=1", "--set", "tasks.seeds=1", "--set", "tasks.squad=."]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from drills.small import curve, weights
 from helpers import slurm
-from helpers.slurm_commands import LIMIT, asked, begun, submitted, wait_for
+from helpers.slurm import LIMIT, asked, begun, submitted, wait_for
 
 from .conftest import SETS
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import glue_folder
+from helpers import glue_files
 
 from workbench.errors import Interrupted
 from workbench.execution.glue_submission import repeat, task_of
@@ -32,7 +32,7 @@ FAST = ("tasks.epochs=8", "tasks.seeds=2", "tasks.length=16", "tasks.batch=8")
 def home(text: Path, workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a run that was fine-tuned on some tasks of a made-up GLUE."""
     place = tmp_path_factory.mktemp("submit")
-    glue_folder.write_glue(place / "glue", PARTS)
+    glue_files.write_glue(place / "glue", PARTS)
     words = ["run", "ablation", "--objective", "rtd", "--corpus", text]
     words += ["--budget", "steps=3", "--tasks", ",".join(PARTS), "--set", f"tasks.glue={place / 'glue'}", *SETS]
     done = workbench(*words, *[word for each in FAST for word in ("--set", each)], cwd=place)
@@ -60,10 +60,10 @@ def test_a_partial_zip_holds_what_a_server_takes_and_the_card_names_the_best_see
     done = workbench("submit", run, "--out", "best/glue.zip", "--partial", "--json", cwd=home)
     assert done.returncode == 0, done.stderr
     files = read(home / "best/glue.zip")
-    assert glue_folder.faults(files, PARTS) == []
+    assert glue_files.faults(files, PARTS) == []
     card = json.loads((home / "best/glue.json").read_text())
     assert json.loads(done.stdout) == card and not card["complete"] and card["run"] == run
-    assert set(card["missing"]) == {f"{name}.tsv" for name in set(glue_folder.ROWS) - set(PARTS)}
+    assert set(card["missing"]) == {f"{name}.tsv" for name in set(glue_files.ROWS) - set(PARTS)}
     assert card["missing"]["AX.tsv"] == "no score on MNLI" and card["missing"]["QQP.tsv"] == "no score on QQP"
     scores = scores_of(home, run)
     for entry in card["entries"]:
@@ -71,7 +71,7 @@ def test_a_partial_zip_holds_what_a_server_takes_and_the_card_names_the_best_see
         best = max(same, key=lambda score: (score["value"], -score["seed"]))
         assert entry["dev"] == [{"seed": best["seed"], "recorded": best["value"], "repeated": best["value"]}]
         assert (entry["rows"], entry["data"], entry["code"]) == (
-            glue_folder.ROWS[entry["file"][:-4]], best["data"], best["code"]
+            glue_files.ROWS[entry["file"][:-4]], best["data"], best["code"]
         )  # fmt: skip
         assert entry["chosen"] == "the best on dev of 2 fine-tuning seeds" and entry["settings"] == best["finetune"]
     page = (home / "best/glue.md").read_text()
@@ -109,7 +109,7 @@ def test_a_given_seed_and_an_ensemble_are_named_and_the_mean_of_their_members(
     done = workbench("submit", run, "--ensemble", 2, "--out", "both.zip", "--partial", cwd=home)
     assert done.returncode == 0, done.stderr
     files, card = read(home / "both.zip"), json.loads((home / "both.json").read_text())
-    assert glue_folder.faults(files, PARTS) == []
+    assert glue_files.faults(files, PARTS) == []
     mean = np.array(files["STS-B.tsv"].decode().split()[3::2], dtype=float)
     inside = (np.minimum(*outputs) > 0) & (np.maximum(*outputs) < 5)  # where neither member is clipped
     assert inside.any()
@@ -121,12 +121,12 @@ def test_a_given_seed_and_an_ensemble_are_named_and_the_mean_of_their_members(
 
 def test_wnli_is_predicted_by_its_majority_only_if_asked(home: Path, workbench: Command) -> None:
     words = ("submit", run_of(home), "--partial", "--wnli-majority", "--out", "w.zip")
-    lines = glue_folder.labelled("WNLI", 40, 0)
-    glue_folder.write(home / "glue/WNLI/train.tsv", [lines[0], *(line[:-1] + "1" for line in lines[1:])])
+    lines = glue_files.labelled("WNLI", 40, 0)
+    glue_files.write(home / "glue/WNLI/train.tsv", lines[0], *(line[:-1] + "1" for line in lines[1:]))
     try:
         done = workbench(*words, cwd=home)
     finally:
-        glue_folder.write(home / "glue/WNLI/train.tsv", lines)
+        glue_files.write(home / "glue/WNLI/train.tsv", *lines)
     assert done.returncode == 0, done.stderr
     assert set(read(home / "w.zip")["WNLI.tsv"].decode().split()[3::2]) == {"1"}
     entry = next(each for each in json.loads((home / "w.json").read_text())["entries"] if each["file"] == "WNLI.tsv")
@@ -168,7 +168,7 @@ def test_other_data_or_a_score_that_is_not_reproduced_are_refused(
 ) -> None:
     run = run_of(home)
     other = Path(shutil.copytree(home / "glue", tmp_path / "glue"))
-    glue_folder.write(other / "CoLA/dev.tsv", glue_folder.labelled("CoLA", 30, 9))
+    glue_files.write(other / "CoLA/dev.tsv", *glue_files.labelled("CoLA", 30, 9))
     said = refused(home, workbench, run, "--out", "x.zip", "--partial", "--glue", other)
     assert "CoLA: the rows in" in said and "are not those of the recorded score" in said
     (other / "WNLI/test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
@@ -240,7 +240,7 @@ def test_a_model_that_others_trained_is_found_again_by_its_name(home: Path, work
     words = ["submit", run, "--runs", "others", "--partial", "--out", "other.zip", "--glue", home / "glue"]
     done = workbench(*words, cwd=home)
     assert done.returncode == 0, done.stderr
-    assert glue_folder.faults(read(home / "other.zip"), ("WNLI",)) == []
+    assert glue_files.faults(read(home / "other.zip"), ("WNLI",)) == []
     (home / "model/tokenizer_config.json").write_text((home / "model/tokenizer_config.json").read_text() + " ")
     done = workbench(*words, cwd=home)
     assert done.returncode == 2 and "model holds other files than those of model that were measured" in done.stderr
@@ -295,7 +295,7 @@ def test_a_repetition_that_was_interrupted_goes_on_where_it_was(
 
 @pytest.mark.slow
 def test_a_whole_submission_of_eleven_files(text: Path, workbench: Command, tmp_path: Path) -> None:
-    glue_folder.write_glue(tmp_path / "glue", glue_folder.ROWS)
+    glue_files.write_glue(tmp_path / "glue", glue_files.ROWS)
     words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--budget", "steps=3", "--tasks", "glue", *SETS]
     words += ["--set", f"tasks.glue={tmp_path / 'glue'}", "--set", "tasks.epochs=1", "--set", "tasks.seeds=1"]
     done = workbench(*words, cwd=tmp_path)
@@ -303,7 +303,7 @@ def test_a_whole_submission_of_eleven_files(text: Path, workbench: Command, tmp_
     done = workbench("submit", "ablation", "--out", "glue.zip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     files = read(tmp_path / "glue.zip")
-    assert glue_folder.faults(files, glue_folder.ROWS) == [] and len(files) == 11
+    assert glue_files.faults(files, glue_files.ROWS) == [] and len(files) == 11
     card = json.loads((tmp_path / "glue.json").read_text())
     by_file = {entry["file"]: entry for entry in card["entries"]}
     assert card["complete"] and len(by_file) == 11
@@ -318,4 +318,4 @@ def test_the_real_test_files_that_are_here(real_data: Path, text: Path, workbenc
     assert done.returncode == 0, done.stderr
     done = workbench("submit", "ablation", "--out", "glue.zip", "--partial", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert glue_folder.faults(read(tmp_path / "glue.zip"), ("RTE", "WNLI", "STS-B")) == []
+    assert glue_files.faults(read(tmp_path / "glue.zip"), ("RTE", "WNLI", "STS-B")) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_runs import branch
+from tiny_runs import branch
 from written_runs import SPEC, finished
 
 from workbench import objectives

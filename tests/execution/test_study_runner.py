@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from short_runs import finish
+from written_runs import finish
 
 from workbench.execution.study import bound_runs, job_of
 from workbench.execution.study_runner import Outcome, prepare, trained_already, untrained

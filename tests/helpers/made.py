@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -10,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.spec.parts import PublishedSpec
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
-from workbench.store import manifest
+from workbench.store import manifest, validation
 from workbench.store.atomic import read_object, sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 
@@ -113,8 +115,7 @@ def edit(path: Path, **changes: Any) -> None:
 def relist(run: RunDir) -> None:
     """Let the manifest of a finished run say what its files are now, as if they had been written so."""
     edit(run.path / "done.json", metrics_bytes=(run.path / "metrics.jsonl").stat().st_size)
-    files = manifest.entries(run.path)
-    (run.path / manifest.NAME).write_bytes(sealed(manifest.content(run.run_id, files)))
+    (run.path / manifest.NAME).write_bytes(sealed(manifest.content(run.run_id, manifest.entries(run.path))))
 
 
 def unfinish(run: RunDir) -> None:
@@ -217,3 +218,76 @@ def in_memory(
 LEVELS = {
     "rtd": 70.0, "electra-15": 66.0, "replace-mlm": 66.2, "all-tokens-mlm": 69.0, "bert-mlm": 65.0, "untrained": 60.0,
 }  # fmt: skip
+
+
+STEPS = 200
+SHARES = {"1 %": 0.01, "4.64 %": 0.0464, "10 %": 0.1, "21.5 %": 0.215, "46.4 %": 0.464}
+Truth = Callable[[str, float, int], float]  # arm, share of its budget, seed
+
+
+def pointed(run: RunDir, mark: str, step: int, value: float) -> None:
+    """Add a point with one score to a finished run, as its training would have left it."""
+    place = run.path / "points" / f"{step:08d}"
+    for part in ("encoder", "heads"):
+        (place / part).mkdir(parents=True)
+        (place / part / "model.safetensors").write_text(f"{part} {mark}")
+    done = run.read_json("done.json")
+    facts = {"step": step, "mark": mark, "tokens": step * 4096, "seconds": 0.1 * step}
+    facts["flops"] = {name: total * step / done["steps"] for name, total in done["flops"].items()}
+    facts |= {part: validation.hashes(place / part) for part in ("encoder", "heads")}
+    (place / "point.json").write_bytes(sealed({"format": 1, **facts, "run_id": run.run_id}))
+    end = scored(run, "pairs", 0, value, suite="pairs", baselines={"chance": 50.0})
+    (place / "scores").mkdir()
+    sealing = {"encoder": validation.weights_digest(facts, "encoder"), "run_id": run.run_id}
+    score = {key: raw for key, raw in run.read_json(f"scores/{end.name}").items() if key != "encoder"}
+    (place / "scores" / end.name).write_bytes(sealed(score | sealing))
+
+
+def store_of(
+    root: Path, truth: Truth, seeds: int = 4, arms: Sequence[str] = ("rtd", "bert-mlm"), **changes: Any
+) -> tuple[RunStore, str]:
+    store, specs = RunStore(root / "runs"), []
+    for seed in range(seeds):
+        for arm in arms:
+            spec = spec_of(arm, seed, {"steps": STEPS}, **{"tasks.names": "pairs"}, **changes)
+            run = trained(store, spec, STEPS, cost=1.0)
+            for mark, share in SHARES.items():
+                pointed(run, mark, round(share * STEPS), truth(arm, share, seed))
+            scored(run, "pairs", 0, truth(arm, 1.0, seed), suite="pairs", baselines={"chance": 50.0})
+            relist(run)
+            specs.append(spec)
+    return store, recorded(store, specs)
+
+
+def overtaking(arm: str, share: float, seed: int) -> float:
+    """Return a score: BERT MLM leads early and RTD late; they cross at a share of 0.15, between 10 % and 21.5 %."""
+    rise = {"rtd": 24.0, "bert-mlm": 8.0}[arm]
+    noise = random.Random(f"{arm}/{seed}/{share}").gauss(0, 0.4) + random.Random(f"{seed}").gauss(0, 1.0)
+    return 70 + rise * math.log10(share / 0.15) + noise
+
+
+LEVEL = {0.125: 66.0, 0.25: 70.0, 0.5: 69.0, 1.0: 67.0, "unigram": 63.0, "uniform": 61.0}
+
+
+def sweep(root: Path, cells: list[dict[str, Any]], seeds: int = 3, axis: str = "generator.width") -> tuple[Any, str]:
+    """A store of one run for each cell and seed, with scores around the level of the generator's size."""
+    store = RunStore(root / "runs")
+    specs = [spec_of("rtd", seed, {"steps": 8}, **cell) for seed, cell in itertools.product(range(seeds), cells)]
+    for spec in specs:
+        kind = spec.generator.kind
+        level = LEVEL[spec.generator.width if kind == "transformer" else kind] + (spec.encoder.hidden - 64) / 16
+        scored(trained(store, spec, 8), "order", 0, level + 0.1 * spec.seed + 0.1 * random.Random(spec.name).random())
+    return store, recorded(store, specs, axis=axis, experiment="generator-size")
+
+
+TASKS = ("package", "order")
+
+
+def published(store: RunStore, name: str, flops: float | None, source: str = "a paper") -> RunDir:
+    """Write a published run as `workbench evaluate` leaves it, without scores."""
+    from workbench.execution.published_runs import _bound
+
+    run = store.open(_bound(PublishedSpec(name=name, files=name * 3)))
+    stated = {"flops": {} if flops is None else {"paper": flops}, "flops_source": source}
+    run.finish({"steps": 0, "tokens": 0, "encoder": {"model.safetensors": "a" * 64}, **stated})
+    return run

@@ -1,16 +1,21 @@
-"""A real SLURM cluster of one node on this machine, for tests (Debian's packages slurm-wlm and munge)."""
+"""A real SLURM cluster of one node on this machine (Debian: slurm-wlm and munge), and commands that use it."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from drills.small import environment
 
 Tool = Callable[[str, bytes], None]  # writes a program that stands for a command of SLURM
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
@@ -62,15 +67,16 @@ def cluster(folder: Path) -> Iterator[str]:
     cpus = len(os.sched_getaffinity(0))
     path.write_text(CONFIGURATION.format(host=host, port=ports[0], other=ports[1], folder=folder, cpus=cpus))
     munge()
-    environment = {**os.environ, "SLURM_CONF": str(path)}
+    cluster = {"SLURM_CONF": str(path)}
+    surroundings = os.environ | cluster
     try:
-        subprocess.run(["slurmctld", "-f", str(path)], check=True, env=environment, timeout=60)
-        wait_for(lambda: "Slurmctld(primary) at" in asked(environment, "scontrol", "ping"), 30)
-        subprocess.run(["slurmd", "-f", str(path), "-N", host], check=True, env=environment, timeout=60)
-        wait_for(lambda: "idle" in asked(environment, "sinfo", "--noheader"), 60)
+        subprocess.run(["slurmctld", "-f", str(path)], check=True, env=surroundings, timeout=60)
+        until(lambda: "Slurmctld(primary) at" in asked(cluster, "scontrol", "ping"), 30)
+        subprocess.run(["slurmd", "-f", str(path), "-N", host], check=True, env=surroundings, timeout=60)
+        until(lambda: "idle" in asked(cluster, "sinfo", "--noheader"), 60)
         yield str(path)
     finally:
-        asked(environment, "scancel", "--user=root")
+        asked(cluster, "scancel", "--user=root")
         for name in ("d.pid", "ctld.pid"):
             with suppress(OSError, ValueError):
                 os.kill(int((folder / name).read_text()), signal.SIGTERM)
@@ -83,16 +89,16 @@ def munge() -> None:
     Path("/run/munge").mkdir(exist_ok=True)
     shutil.chown("/run/munge", "munge", "munge")
     subprocess.run(["su", "munge", "-s", "/bin/sh", "-c", "munged --force"], check=True, timeout=60)
-    wait_for(lambda: subprocess.run(["munge", "-n"], capture_output=True, check=False).returncode == 0, 10)
+    until(lambda: subprocess.run(["munge", "-n"], capture_output=True, check=False).returncode == 0, 10)
 
 
-def asked(environment: dict[str, str], *command: str) -> str:
+def asked(cluster: dict[str, str], *command: str) -> str:
     """Return what a command of SLURM printed."""
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | cluster, check=False, timeout=60)
     return done.stdout + done.stderr
 
 
-def wait_for(condition, seconds: float) -> None:  # type: ignore[no-untyped-def]
+def until(condition: Callable[[], Any], seconds: float) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "SLURM did not get ready"
@@ -103,3 +109,27 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+LIMIT = 400.0
+
+
+def begun(given: list[str], folder: Path, cache: Path, cluster: dict[str, str]) -> subprocess.Popen[str]:
+    with (folder / "said").open("a") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "workbench", *given, "--launcher", "slurm"], cwd=folder,
+            env=environment(cache) | cluster, stderr=said, stdout=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+
+def wait_for(found: Callable[[], Any], process: subprocess.Popen[str], folder: Path) -> Any:
+    until = time.monotonic() + LIMIT
+    while not (value := found()):
+        assert process.poll() is None and time.monotonic() < until, (folder / "said").read_text()
+        time.sleep(0.1)
+    return value
+
+
+def submitted(folder: Path) -> str:
+    match = re.search(r"submitted to SLURM as (\d+)", (folder / "said").read_text())
+    return match[1] if match else ""

@@ -7,7 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
+from workbench.tasks import table
 
 OWN = Path(__file__).parents[2] / "examples/own_task.py"
 SPEC = TasksSpec(length=32, batch=8, epochs=0.1, seeds=2)
@@ -80,3 +84,18 @@ def options(*names: str, **more: Any) -> TasksSpec:
 ENCODED = (
     "glue", "superglue", "babylm_glue", "table", "tagging", "squad", "linear_probe", "embeddings", "stranger",
 )  # fmt: skip
+
+
+def refused(path: Path) -> str:
+    """Return the message with which a table is refused: one line that names its file."""
+    with pytest.raises(InputError) as caught:
+        table.read(path, TasksSpec())
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def labelled(path: Path, count: int) -> Path:
+    """Write a table with two training rows and one test row for each label."""
+    lines = [f"text {n} of {part},L{n},{part}" for n in range(count) for part in ("train", "train", "dev")]
+    path.write_text("\n".join(["text,label,split", *lines]))
+    return path

@@ -1,14 +1,16 @@
-"""Files of every format and packing, and how they are read or refused."""
+"""Files of every format and packing, how they are read or refused, and texts that are prepared in slices."""
 
 from __future__ import annotations
 
 import bz2
 import csv
 import gzip
+import hashlib
 import io
 import json
 import lzma
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from workbench.data import sources
+from workbench.data import prepare, sources
+from workbench.data.prepare import Prepared
 from workbench.errors import InputError
+from workbench.progress import silent
 from workbench.spec.parts import DataSpec
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 
 DOCUMENTS = ["Once upon a time,\nthere was a “naïve” façade.", 'He said: "a, b"; and\tleft.', "Ünïcödé 🤗 日本", "last"]
 
@@ -65,3 +71,21 @@ def refused(*names: Any, **options: Any) -> str:
         read(*names, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+Small = Callable[[int], None]
+
+
+def spec_of(path: Path, **changes: object) -> RunSpec:
+    base = {"data.corpus": (str(path),), "encoder.vocab": 800, "batch.size": 4, "data.length": 32}
+    return resolve("nano", base | {key.replace("__", "."): value for key, value in changes.items()})
+
+
+def make(spec: RunSpec, cache: Path, workers: int = 1) -> Prepared:
+    return prepare.prepare(spec, silent, cache, workers)
+
+
+def content(cache: Path) -> dict[str, str]:
+    """The hash of every file of a cache, without those of processes that were killed."""
+    kept = [path for path in cache.rglob("*") if path.is_file() and "/." not in str(path.relative_to(cache.parent))]
+    return {str(path.relative_to(cache)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}

@@ -7,8 +7,7 @@ from pathlib import Path
 import made
 import pytest
 from helpers.made import LEVELS, noisy, scored, study
-from pointed_runs import overtaking, store_of
-from published_runs import TASKS, published
+from made import TASKS, overtaking, published, store_of
 
 from workbench.report import write
 from workbench.store.run_store import RunStore

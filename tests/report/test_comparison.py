@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 import parsed
 import pytest
-from declared_pairs import ELECTRA, PAPER, contrast, declare, declared_study
-from pointed_runs import SHARES, board_with_points, overtaking, store_of
+from boards import ELECTRA, PAPER, board_with_points, contrast, declare, declared_study
+from made import SHARES, overtaking, store_of
 
 from workbench.report import data_files, recommendation, write
 from workbench.report.comparison import leaderboard, leaderboards, points_by_budget

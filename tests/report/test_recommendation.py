@@ -13,10 +13,9 @@ from typing import Any
 import made
 import parsed
 import pytest
-from compute_studies import law, study
+from boards import Law, law, scored_by_laws, study
 from hypothesis import given
 from hypothesis import strategies as st
-from scored_laws import Law, scored_by_laws
 
 from workbench.report import data_files, recommendation, write
 from workbench.report.load import study_tables

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import by_hand
+import boards
 import made
 import pandas as pd
 import pytest
-from by_hand import BUDGET, cell, gain
+from boards import BUDGET, cell, gain
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -223,7 +223,7 @@ SURE, UNSURE = gain(9.0), gain(0.2, 0.5)
 def board(bag: float | None, **arms: tuple[float, Any]) -> Leaderboard:
     """Arms with these scores in each of three seeds, and these gains."""
     cells = [cell(arm, [score] * 3, gain=gained) for arm, (score, gained) in arms.items()]
-    return by_hand.board(cells, baselines={} if bag is None else {"bag-of-words": {"order": bag}})
+    return boards.board(cells, baselines={} if bag is None else {"bag-of-words": {"order": bag}})
 
 
 def said(found: Leaderboard, *arms: str) -> str:
@@ -283,8 +283,8 @@ def test_a_bag_of_words_beats_an_arm_by_a_higher_mean(bag: float | None, lost: b
 )  # fmt: skip
 def test_a_baseline_on_words_counts_where_it_was_measured_on_every_task(baseline: str, told: str) -> None:
     baselines, cells = {baseline: {"order": 60.0}}, [cell("a", [59.0], gain=SURE), cell("b", [61.0], gain=SURE)]
-    assert said(by_hand.board(cells, baselines=baselines)).startswith(f"{told}, without any encoder, has 60.0 on ")
-    assert said(by_hand.board(cells, tasks=("order", "next"), baselines=baselines)) == ""
+    assert said(boards.board(cells, baselines=baselines)).startswith(f"{told}, without any encoder, has 60.0 on ")
+    assert said(boards.board(cells, tasks=("order", "next"), baselines=baselines)) == ""
 
 
 def test_a_gain_larger_than_its_interval_is_said_to_fall_to_the_number_of_arms() -> None:

@@ -13,9 +13,8 @@ from typing import Any
 import made
 import parsed
 import pytest
-from declared_pairs import declare
+from boards import declare, judged, noise_of
 from made import GLUE, PROBES, recorded, spec_of, trained
-from planted_studies import judged, noise_of
 from scipy import stats
 
 from workbench.report import data_files, recommendation, write

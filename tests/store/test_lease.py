@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from drills.cells import BEAT, GRACE, take
-from pretended_lease import pretend
 
 from workbench.errors import LeaseHeld, LeaseLost
 from workbench.store import owner
@@ -36,6 +35,14 @@ def from_elsewhere(lease: Lease) -> None:
     """Make others judge this process's lease as if it were another machine's."""
     content = json.loads((lease.folder / "lease").read_text())
     os.pwrite(lease._file, dumps(content | {"machine": "x" * len(machine())}).encode(), 0)
+
+
+def pretend(folder: Path, stage: bool = True, **changes: Any) -> None:
+    """The lease of an owner that this process knows nothing good about: another machine's, unless changed."""
+    content = {"format": 1, "owner": "abc123", "host": "far", "pid": 1, "started": "1", "machine": "x", "beat": BEAT}
+    (folder / "lease").write_text(dumps(content | changes))
+    if stage:
+        (folder / ".tmp-abc123").mkdir()
 
 
 # -- one owner

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 from limits import files_of_at_most
-from short_runs import SPEC, finish, one_line, rows, score
-from written_runs import begun
+from written_runs import SPEC, begun, finish, one_line, rows, score
 
 from workbench.errors import InputError, LeaseHeld, LeaseLost
 from workbench.spec.stages import BoundRun

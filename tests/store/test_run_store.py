@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from short_runs import SPEC, one_line, whole
+from written_runs import SPEC, one_line, whole
 
 from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec, digest

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from child_runs import two_stage
+from tiny_runs import two_stage
 from written_runs import SPEC, begun, finished
 
 from workbench.errors import InputError, LeaseHeld

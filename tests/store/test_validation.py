@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from short_runs import SPEC, rows, whole
+from written_runs import SPEC, rows, whole
 
 from workbench.errors import InputError
 from workbench.execution.workers import last_row

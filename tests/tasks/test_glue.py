@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from glue_lines import HEADERS, load, rte, write, write_both
-from helpers import glue_folder
+from glue_files import HEADERS, load, rte, write, write_both
+from helpers import glue_files
 
 from workbench import tasks
 from workbench.errors import InputError
@@ -296,19 +296,19 @@ def test_listing_tasks_loads_nothing_heavy() -> None:
 
 
 def test_the_parts_are_the_eleven_files_of_the_server() -> None:
-    assert {part.name: part.rows for part in PARTS.values()} == glue_folder.ROWS
+    assert {part.name: part.rows for part in PARTS.values()} == glue_files.ROWS
     assert [part.task for part in PARTS.values() if part.name in ("AX", "MNLI-m", "MNLI-mm")] == ["MNLI"] * 3
     assert all(part.task in glue.ROWS and part.file == f"{name}.tsv" for name, part in PARTS.items())
 
 
 @pytest.mark.parametrize("name", [name for name in PARTS if name != "QQP"])
 def test_a_test_file_is_read_row_by_row(name: str, tmp_path: Path) -> None:
-    lines = glue_folder.unlabelled(name)
-    glue_folder.write(tmp_path / PARTS[name].path, lines)
+    lines = glue_files.unlabelled(name)
+    write(tmp_path / PARTS[name].path, *lines)
     found = glue.read_part(tmp_path, PARTS[name])
-    assert found is not None and len(found) == glue_folder.ROWS[name] == len(found.targets) and not any(found.targets)
+    assert found is not None and len(found) == glue_files.ROWS[name] == len(found.targets) and not any(found.targets)
     head = lines[0].split("\t")
-    texts = [i for i, column in enumerate(head) if column in glue_folder.TEXTS]
+    texts = [i for i, column in enumerate(head) if column in glue_files.TEXTS]
     assert found.first == [line.split("\t")[texts[0]] for line in lines[1:]]
     second = [line.split("\t")[texts[1]] for line in lines[1:]] if len(texts) > 1 else None
     assert found.second == second
@@ -330,13 +330,13 @@ def test_a_part_without_a_file_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_test_file_is_refused(change, said: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    glue_folder.write(tmp_path / "WNLI/test.tsv", change(glue_folder.unlabelled("WNLI")))
+    write(tmp_path / "WNLI/test.tsv", *change(glue_files.unlabelled("WNLI")))
     with pytest.raises(InputError, match=said):
         glue.read_part(tmp_path, PARTS["WNLI"])
 
 
 def test_the_hubs_parquet_has_the_same_texts(tmp_path: Path) -> None:
-    count = glue_folder.ROWS["AX"]
+    count = glue_files.ROWS["AX"]
     rows = {"premise": [f"a {i}" for i in range(count)], "hypothesis": ["b"] * count, "label": [-1] * count}
     (tmp_path / "ax").mkdir()
     pq.write_table(pa.table(rows), tmp_path / "ax" / "test-00000-of-00001.parquet")

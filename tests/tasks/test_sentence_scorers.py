@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import squad_made
+import squad_files
 import torch
 from pair_runs import CPU, scored
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -221,7 +221,7 @@ def test_a_token_without_an_embedding_is_refused_by_every_kind_of_task(
     if file:
         (tmp_path / file).write_text(content)
     else:
-        squad_made.write(tmp_path, train=2, dev=2)
+        squad_files.write(tmp_path, train=2, dev=2)
         for path in tmp_path.glob("*.json"):
             path.write_text(path.read_text().replace("loda", "[NEW]"))
     spec = TasksSpec(names=(name.format(tmp_path),), squad=str(tmp_path), squad_length=32, seeds=1)

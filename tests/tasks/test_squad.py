@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import squad_made
-from squad_tasks import facts, load
+import squad_files
+from squad_files import facts, load
 
 from workbench import tasks
 from workbench.errors import InputError
@@ -26,7 +26,7 @@ from workbench.tasks.squad import read_questions
 
 
 def test_the_official_files_are_read_plain_and_compressed(tmp_path: Path) -> None:
-    task = load("squad1", squad_made.write(tmp_path))
+    task = load("squad1", squad_files.write(tmp_path))
     assert (task.name, task.suite, task.metric, task.act) == ("squad1", "squad", "f1", "fine-tuning")
     assert len(task.train) == 16 * 8 and list(task.tests) == ["dev"] and len(task.tests["dev"]) == 6 * 8
     assert all(text[start : start + len(answer)] == answer for _, _, text, ((answer, start),), _ in facts(task))
@@ -46,8 +46,8 @@ PARAGRAPH = "The cat sat on the mat."
 
 def damaged(folder: Path, change: Callable[[dict[str, Any]], Any], unanswerable: bool = False) -> Path:
     """Write a dev file of two questions of which `change` has damaged the entry of the first, and return its path."""
-    first = squad_made.entry("q1", "What sat?", [("cat", 4)], False if unanswerable else None)
-    second = squad_made.entry("q2", "On what?", [("the mat", 15)], False if unanswerable else None)
+    first = squad_files.entry("q1", "What sat?", [("cat", 4)], False if unanswerable else None)
+    second = squad_files.entry("q2", "On what?", [("the mat", 15)], False if unanswerable else None)
     whole = {"data": [{"title": "Cats", "paragraphs": [{"context": PARAGRAPH, "qas": [first, second]}]}]}
     change({"whole": whole, "paragraph": whole["data"][0]["paragraphs"][0], "first": first, "second": second})
     path = folder / f"dev-{'v2.0' if unanswerable else 'v1.1'}.json"
@@ -154,7 +154,7 @@ def test_what_training_tolerates_is_counted(tmp_path: Path) -> None:
 
 
 def test_faults_are_said_and_kept_with_the_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    squad_made.write(tmp_path)
+    squad_files.write(tmp_path)
     path = tmp_path / "train-v1.1.json"
     whole = json.loads(path.read_text())
     for paragraph in whole["data"][2]["paragraphs"][:3]:
@@ -197,7 +197,7 @@ def test_the_layouts_of_the_paper_code_and_of_the_hub_hold_the_same(tmp_path: Pa
     ):  # fmt: skip
         official = tmp_path / name
         official.mkdir()
-        task = load(name, squad_made.write(official, unanswerable))
+        task = load(name, squad_files.write(official, unanswerable))
         assert task.metric == ("best_f1" if unanswerable else "f1")
         paper, hub = tmp_path / f"{name} paper", tmp_path / f"{name} hub"
         (paper / folder).mkdir(parents=True)
@@ -225,7 +225,7 @@ def test_the_layouts_of_the_paper_code_and_of_the_hub_hold_the_same(tmp_path: Pa
 
 
 def test_without_a_training_file_the_devsplit_is_named(tmp_path: Path) -> None:
-    squad_made.write(tmp_path, train=0)
+    squad_files.write(tmp_path, train=0)
     with pytest.raises(InputError, match=r"no train-v1\.1\.json in .*; .*--tasks squad1-devsplit$"):
         load("squad1", tmp_path)
     with pytest.raises(InputError, match=r"task squad2-devsplit is not available: no dev-v2\.0\.json"):
@@ -248,17 +248,17 @@ def test_without_the_hub_a_sentence_says_what_to_give(monkeypatch: pytest.Monkey
 
 
 def test_a_devsplit_shares_no_article_and_stays_where_it_is(tmp_path: Path) -> None:
-    squad_made.write(tmp_path, unanswerable=True, train=0, dev=30)
+    squad_files.write(tmp_path, unanswerable=True, train=0, dev=30)
     task = load("squad2-devsplit", tmp_path)
     (test,) = task.tests.values()
     sides = [{row.article for row in part.rows} for part in (task.train, test)]
     assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 30 and 3 <= len(sides[1]) <= 14
     assert len(task.train) + len(test) == 30 * 8 and len(facts(task)) == 30 * 8
-    squad_made.write(tmp_path, unanswerable=True, train=0, dev=40)
+    squad_files.write(tmp_path, unanswerable=True, train=0, dev=40)
     more = load("squad2-devsplit", tmp_path)
     assert sides[1] <= {row.article for row in more.tests["dev"].rows}
     assert sides[0] <= {row.article for row in more.train.rows}
-    squad_made.write(tmp_path, unanswerable=True, train=0, dev=1)
+    squad_files.write(tmp_path, unanswerable=True, train=0, dev=1)
     with pytest.raises(InputError, match="too few articles"):
         load("squad2-devsplit", tmp_path)
 
@@ -270,12 +270,12 @@ def test_every_name_is_listed() -> None:
 
 
 def test_files_of_the_other_version_are_refused(tmp_path: Path) -> None:
-    squad_made.write(tmp_path, unanswerable=True)
+    squad_files.write(tmp_path, unanswerable=True)
     for part in ("train", "dev"):
         (tmp_path / f"{part}-v1.1.json").write_bytes((tmp_path / f"{part}-v2.0.json").read_bytes())
     with pytest.raises(InputError, match=r"marked impossible, which occurs in SQuAD 2\.0 alone"):
         load("squad1", tmp_path)
-    squad_made.write(tmp_path)
+    squad_files.write(tmp_path)
     for part in ("train", "dev"):
         (tmp_path / f"{part}-v2.0.json").write_bytes((tmp_path / f"{part}-v1.1.json").read_bytes())
     with pytest.raises(InputError, match=r"all questions in .* have answers"):
@@ -283,7 +283,7 @@ def test_files_of_the_other_version_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_training_file_without_answers_is_refused(tmp_path: Path) -> None:
-    squad_made.write(tmp_path, unanswerable=True)
+    squad_files.write(tmp_path, unanswerable=True)
     whole = json.loads((tmp_path / "train-v2.0.json").read_text())
     for article in whole["data"]:
         for row in (row for paragraph in article["paragraphs"] for row in paragraph["qas"]):
@@ -297,7 +297,7 @@ def test_a_training_file_without_answers_is_refused(tmp_path: Path) -> None:
 
 
 def test_fewer_rows_and_a_part_held_out_are_the_same_each_time(tmp_path: Path) -> None:
-    squad_made.write(tmp_path)
+    squad_files.write(tmp_path)
     whole = load("squad1", tmp_path)
     some = load("squad1", tmp_path, rows=20)
     assert len(some.train) == 20 and facts(some) == facts(load("squad1", tmp_path, rows=20))
@@ -313,7 +313,7 @@ def test_fewer_rows_and_a_part_held_out_are_the_same_each_time(tmp_path: Path) -
 
 
 def test_settings_and_names_follow_what_changes_a_score(tmp_path: Path) -> None:
-    task = load("squad1", squad_made.write(tmp_path))
+    task = load("squad1", squad_files.write(tmp_path))
     usual = task.settings(TasksSpec())
     assert usual["epochs"] == 2 and usual["length"] == 512 and usual["head"] == "joint" and usual["stride"] is None
     for words in ({"squad_head": "independent"}, {"squad_length": 128}, {"squad_stride": 64}, {"lr": 1e-5}):

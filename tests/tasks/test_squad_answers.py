@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import squad_made
+import squad_files
 import torch
 import transformers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from squad_tasks import WORDS, load, task_of
+from squad_files import WORDS, load, task_of
 from torch.nn import functional
 from written_runs import finished
 
@@ -68,7 +68,7 @@ def made(folder: Path, limit: Limits, questions: Questions) -> Windows:
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Questions:
-    folder = squad_made.write(tmp_path_factory.mktemp("squad"), unanswerable=True, longest=40)
+    folder = squad_files.write(tmp_path_factory.mktemp("squad"), unanswerable=True, longest=40)
     return read_questions([folder / "train-v2.0.json"], True, training=True)[0]
 
 
@@ -320,7 +320,7 @@ print(nearest_overlap(Questions(texts, rows)))
 
 
 def test_baselines_of_2_are_those_of_never_answering_and_of_overlap(tmp_path: Path) -> None:
-    task = load("squad2", squad_made.write(tmp_path, unanswerable=True))
+    task = load("squad2", squad_files.write(tmp_path, unanswerable=True))
     assert task.baselines()["majority"] == 50 <= task.baselines()["nearest-overlap"]
 
 

@@ -17,9 +17,9 @@ import pytest
 import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused_tables import labelled, refused
 from scipy.stats import pearsonr, spearmanr
 from superglue_made import load
+from task_data import labelled, refused
 
 from workbench import progress, tasks
 from workbench.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from refused_tables import labelled, refused
+from task_data import labelled, refused
 
 from workbench import tasks
 from workbench.data import formats, hugging_face

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.metrics
-from glue_lines import HEADERS, load, rte, write, write_both
+from glue_files import HEADERS, load, rte, write, write_both
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reading import read_wandb, stored_rows
-from wandb_server import Kept, wandb_server
+from reading import Kept, read_wandb, stored_rows, wandb_server
 
 from workbench.store import tending
 from workbench.store.metrics_file import Metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from point_runs import WORDS, spec_of
+from tiny_runs import WORDS, with_points
 
 from workbench.data.prepare import Prepared
 from workbench.execution import study_runner
@@ -17,7 +17,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("corpus")
     lines = [" ".join(WORDS[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
     (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
-    base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
+    base = with_points().changed({"data.corpus": str(folder / "text.txt")})
     return study_runner.prepare(base, folder / "cache")[1]
 
 

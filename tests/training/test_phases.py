@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from child_runs import spec_of
+from tiny_runs import spec_of
 
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared

@@ -7,10 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from child_runs import branch, spec_of, two_stage
 from hypothesis import given
 from hypothesis import strategies as st
 from objective_oracle import tiny
+from tiny_runs import branch, spec_of, two_stage
 
 from workbench import objectives
 from workbench.errors import InputError

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from point_runs import STEPS, carried_out, spec_of, values, weights
 from safetensors.torch import load_file
+from tiny_runs import STEPS, carried_out, values, weights, with_points
 from torch import nn
 
 from workbench import objectives
@@ -32,8 +32,8 @@ def test_a_point_is_what_a_run_that_ends_there_at_the_same_rates_exports(
 ) -> None:
     """With a constant rate a run of four steps is the first four of twenty: equal weights, equal scores."""
     same = {"schedule__kind": "constant", "schedule__warmup": 2}
-    run = carried_out(spec_of(**same), prepared, toy, tmp_path / "a")
-    short = carried_out(spec_of(budget__steps=4, tasks__at="none", **same), prepared, toy, tmp_path / "b")
+    run = carried_out(with_points(**same), prepared, toy, tmp_path / "a")
+    short = carried_out(with_points(budget__steps=4, tasks__at="none", **same), prepared, toy, tmp_path / "b")
     assert run.points() == [f"points/{step:08d}/" for step in STEPS] and not short.points()
     place = run.points()[1]
     for part in ("encoder", "heads"):
@@ -48,7 +48,7 @@ def test_a_point_is_what_a_run_that_ends_there_at_the_same_rates_exports(
 
 
 def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
-    runs = [carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3]) for at in ("log:6", "none")]
+    runs = [carried_out(with_points(tasks__at=at), prepared, toy, tmp_path / at[:3]) for at in ("log:6", "none")]
     assert weights(runs[0], "") == weights(runs[1], "") and runs[0].points() and not runs[1].points()
     rows = [[(row["step"], row["loss"], row["gradient_norm"]) for row in run.metrics()] for run in runs]
     assert rows[0] == rows[1]
@@ -76,14 +76,14 @@ def test_a_killed_run_keeps_the_same_points(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     """Killed at the point of step 4, before or after it was kept, with the last checkpoint at step 3."""
-    whole = carried_out(spec_of(), prepared, toy, tmp_path / "whole")
+    whole = carried_out(with_points(), prepared, toy, tmp_path / "whole")
     with killed_at(4, after, monkeypatch):
-        carried_out(spec_of(), prepared, toy, tmp_path / "cut")
+        carried_out(with_points(), prepared, toy, tmp_path / "cut")
     cut = RunStore(tmp_path / "cut").get(whole.run_id)
     assert len(cut.points()) == 1 + after and not cut.trained and verify(RunStore(tmp_path / "cut")).exit_code == 0
     if after:  # what lies beyond the checkpoint is kept anew, so that all points are of one training
         (cut.path / "points/00000004/encoder/model.safetensors").write_bytes(b"of another training")
-    carried_out(spec_of(), prepared, toy, tmp_path / "cut")
+    carried_out(with_points(), prepared, toy, tmp_path / "cut")
     assert cut.points() == whole.points()
     assert all(weights(cut, place) == weights(whole, place) for place in ["", *whole.points()])
     assert values(cut) == values(whole) and len(values(cut)) == 3
@@ -114,11 +114,11 @@ def test_what_is_damaged_during_training_is_not_listed_as_right(
 
     with monkeypatch.context() as patch:
         patch.setattr(RunDir, "finish", damaged)
-        run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")
+        run = carried_out(with_points(), prepared, toy, tmp_path / "runs")
     assert not run.trained and not (run.path / "manifest.json").exists() and told in caplog.text
     assert "and give the same command again" in caplog.text and f"move {moved or 'that folder'} away" in caplog.text
     (run.path / moved).rename(tmp_path / "aside")
-    run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")
+    run = carried_out(with_points(), prepared, toy, tmp_path / "runs")
     assert run.state == "done" and verify(RunStore(tmp_path / "runs")).exit_code == 0
 
 
@@ -127,10 +127,10 @@ def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(
 ) -> None:
     """Killed after the point of step 9 was kept, with the last checkpoint at step 6, and gone on with otherwise."""
     with killed_at(9, True, monkeypatch):
-        carried_out(spec_of(tasks__at="log:6"), prepared, toy, tmp_path)
+        carried_out(with_points(tasks__at="log:6"), prepared, toy, tmp_path)
     (run,) = RunStore(tmp_path).runs()
     assert [snapshots.step_of(place) for place in run.points()] == [1, 2, 4, 9]
-    carried_out(spec_of(), prepared, toy, tmp_path)
+    carried_out(with_points(), prepared, toy, tmp_path)
     assert [snapshots.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
     assert len(values(run)) == 3 and run.state == "done" and verify(RunStore(tmp_path)).exit_code == 0
 
@@ -142,7 +142,7 @@ def test_room_for_points_is_checked_beforehand(
     monkeypatch.setattr("workbench.training.loop.checkpoint.room", lambda folder, needed: asked[-1].append(needed))
     for at in ("none", "log:3"):
         asked.append([])
-        run = carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3])
+        run = carried_out(with_points(tasks__at=at), prepared, toy, tmp_path / at[:3])
     taken = sum(f.stat().st_size for place in run.points() for f in (run.path / place).rglob("*") if f.is_file())
     assert asked[1][0] - asked[0][0] >= 0.9 * taken, "checked once, before the first step"
     last = checkpoint.newest(run.path / "checkpoints")
@@ -153,7 +153,7 @@ def test_room_for_points_is_checked_beforehand(
 
 def points_at(steps: Sequence[int], folder: Path) -> tuple[snapshots.Snapshots, nn.Module]:
     """The snapshots of a new run with points at these steps, and a model of the run."""
-    spec = spec_of()
+    spec = with_points()
     run = RunStore(folder / "runs").open(BoundRun(spec))
     tokenizer = folder / "words"
     tokenizer.mkdir()

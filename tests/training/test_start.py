@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from child_runs import branch, spec_of, two_stage
 from safetensors.torch import load_file
+from tiny_runs import branch, spec_of, two_stage
 
 from workbench import objectives
 from workbench.data.prepare import Prepared

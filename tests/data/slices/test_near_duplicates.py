@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slice_text import Small, content, make, spec_of
+from text_files import Small, content, make, spec_of
 
 from workbench.data import filters, minhash, near_duplicates, preprocessing
 from workbench.data.prepare import already

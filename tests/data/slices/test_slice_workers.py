@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from slice_text import Small, content, make, spec_of
+from text_files import Small, content, make, spec_of
 
 from workbench.data import preprocessing
 from workbench.errors import InputError

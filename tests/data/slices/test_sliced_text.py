@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from slice_text import Small, content, make, spec_of
+from text_files import Small, content, make, spec_of
 
 from workbench.data import filters, prepare, preprocessing
 from workbench.data.corpus import Corpus

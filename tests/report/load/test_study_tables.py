@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 import parsed
 import pytest
-from made import LEVELS, noisy, recorded, scored, spec_of, study, trained
-from published_runs import published
+from made import LEVELS, noisy, published, recorded, scored, spec_of, study, trained
 
 from workbench.execution.study import distinct_runs
 from workbench.execution.study_runner import untrained

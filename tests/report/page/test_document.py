@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import by_hand
+import boards
 import made
 import pandas as pd
 import parsed
 import pytest
-from by_hand import board, cell
+from boards import board, cell
 
 from workbench import report
 from workbench.report.data_files import results_of
@@ -155,12 +155,12 @@ def test_a_score_is_described_by_its_tasks_once(suite: str, tasks: tuple[str, ..
 
 
 ARMS = ("rtd", "bert-mlm", "electra-15")
-BOARD = by_hand.board([cell(arm, [60.0, 61.0]) for arm in ARMS], suite="pairs", tasks=("pairs",))
+BOARD = boards.board([cell(arm, [60.0, 61.0]) for arm in ARMS], suite="pairs", tasks=("pairs",))
 NO_ROWS = made.in_memory(lambda *_: 0.0, (), 0)
 
 
 def row(arm: str, seed: int, scorer: str, ties: int = 0, rows: int = 1000, suite: str = "pairs") -> dict[str, Any]:
-    run = f"{arm}-{by_hand.BUDGET}-s{seed}"
+    run = f"{arm}-{boards.BUDGET}-s{seed}"
     return {"run_id": run, "suite": suite, "task": "t", "scorer": scorer, "ties": ties, "test_rows": rows}
 
 
@@ -177,13 +177,13 @@ def frames(*rows: dict[str, Any]) -> Frames:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_only_scores_without_training_and_of_tagging_have_notes(suite: str) -> None:
-    found = notes(by_hand.board([cell("rtd", [60.0])], suite=suite), frames(row("rtd", 0, "pll", suite=suite)))
+    found = notes(boards.board([cell("rtd", [60.0])], suite=suite), frames(row("rtd", 0, "pll", suite=suite)))
     assert bool(found) == (suite in (*ZERO_SHOT, "tagging"))
 
 
 def test_tagging_is_told_by_task_and_way_of_scoring() -> None:
     rows = [row("rtd", seed, "F1 of spans", suite="tagging") for seed in (0, 1)]
-    found = notes(by_hand.board([cell("rtd", [60.0])], suite="tagging"), frames(*rows))
+    found = notes(boards.board([cell("rtd", [60.0])], suite="tagging"), frames(*rows))
     assert found == ["t: F1 of spans."]
 
 

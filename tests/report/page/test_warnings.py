@@ -10,13 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import by_hand
+import boards
 import made
 import parsed
 import pytest
-from compute_studies import law, study
-from pointed_runs import board_with_points, store_of
-from swept_runs import sweep
+from boards import board_with_points, law, study
+from made import store_of, sweep
 
 from workbench.report import results, write
 from workbench.report.comparison import leaderboard
@@ -69,23 +68,23 @@ def test_runs_in_no_average_say_what_became_of_them(tmp_path: Path) -> None:
 
 def test_arms_spend_alike_within_two_percent() -> None:
     def two(factor: float) -> list[Cell]:
-        return [by_hand.cell("rtd", [60.0], spent=1e9), by_hand.cell("bert-mlm", [61.0], spent=1e9 * factor)]
+        return [boards.cell("rtd", [60.0], spent=1e9), boards.cell("bert-mlm", [61.0], spent=1e9 * factor)]
 
     assert warnings.spread(two(1.019), "tokens") is None
     assert warnings.spread(two(1.5), "tokens") == ("rtd", "bert-mlm", 1.5)
     assert warnings.spread(two(0.5), "tokens") == ("bert-mlm", "rtd", 2.0)
     assert warnings.spread(two(1.5), "tokens", tolerance=0.6) is None
     assert warnings.spread(two(1.5)[:1], "tokens") is None and warnings.spread(two(0.0), "tokens") is None
-    assert warnings.unequal(by_hand.board(two(1.0)), by_hand.BUDGET) == ""
-    told = warnings.unequal(by_hand.board(two(1.5)), by_hand.BUDGET)
+    assert warnings.unequal(boards.board(two(1.0)), boards.BUDGET) == ""
+    told = warnings.unequal(boards.board(two(1.5)), boards.BUDGET)
     assert told.startswith("this is not at equal compute. The arm bert-mlm spent 1.50 times the FLOPs of rtd (paper")
-    assert reasons(warnings.unequal_compute(by_hand.board(two(1.5)))) == [f"At {by_hand.BUDGET}: {told}"]
+    assert reasons(warnings.unequal_compute(boards.board(two(1.5)))) == [f"At {boards.BUDGET}: {told}"]
 
 
 def test_arms_that_spent_the_same_by_one_convention_only_are_told_by_the_others() -> None:
-    first, second = by_hand.cell("rtd", [60.0]), by_hand.cell("bert-mlm", [61.0])
+    first, second = boards.cell("rtd", [60.0]), boards.cell("bert-mlm", [61.0])
     second = replace(second, spent={**second.spent, "flops_matmul": 1.25e9})
-    assert warnings.unequal(by_hand.board([first, second]), by_hand.BUDGET) == (
+    assert warnings.unequal(boards.board([first, second]), boards.BUDGET) == (
         "the arms spent the same under the paper convention only. The largest ratio of the FLOPs of two arms is "
         "1.25 under matmul (bert-mlm over rtd)."
     )
@@ -126,15 +125,15 @@ def test_settings_chosen_on_the_same_rows_are_warned_of(record: dict[str, object
 
 def test_a_task_on_which_no_arm_beats_the_most_frequent_answer_is_named() -> None:
     def of_task(task: str, arm: str, value: float) -> TaskCell:
-        return TaskCell(task, "accuracy", arm, by_hand.BUDGET, t_interval([value]), value, value, 1, None, ())
+        return TaskCell(task, "accuracy", arm, boards.BUDGET, t_interval([value]), value, value, 1, None, ())
 
-    cells = [by_hand.cell("rtd", [60.0]), by_hand.cell("bert-mlm", [61.0])]
-    found = by_hand.board(
+    cells = [boards.cell("rtd", [60.0]), boards.cell("bert-mlm", [61.0])]
+    found = boards.board(
         cells, baselines={"majority": {"order": 50.0, "next": 50.0}},
         task_cells=(of_task("order", "rtd", 49.0), of_task("order", "bert-mlm", 50.0), of_task("next", "rtd", 51.0)),
     )  # fmt: skip
     (told,) = reasons(warnings.uninformative_tasks(found))
-    assert told.startswith(f"On order, no arm at {by_hand.BUDGET} scores higher than always giving the most frequent")
+    assert told.startswith(f"On order, no arm at {boards.BUDGET} scores higher than always giving the most frequent")
     assert warnings.uninformative_tasks(replace(found, baselines={})) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
-from declared_pairs import ELECTRA, declare
+from boards import ELECTRA, declare
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from declared_pairs import PAPER
+from boards import PAPER
 from scipy import stats
 from test_rule import FAR, Judged, noise_of, spreads
 

@@ -1,4 +1,4 @@
-"""SQuAD files made of toy words: the answer is the only word of a paragraph that begins with `ba`."""
+"""SQuAD files made of toy words, and their tasks: the answer is the only word of a paragraph that begins with `ba`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from workbench import tasks
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.squad import Squad
 
 OTHERS = [f"{a}{b}" for a in ("ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 ANSWERS = [f"ba{b}" for b in ("da", "fe", "go", "ni", "tu")]
@@ -50,3 +54,26 @@ def write(folder: Path, unanswerable: bool = False, train: int = 16, dev: int = 
             made = content(articles, 8, unanswerable, seed=len(part), longest=longest, prefix=part)
             (folder / f"{part}-{version}.json").write_text(json.dumps(made), encoding="utf-8")
     return folder
+
+
+def load(name: str, folder: Path | str | None, **words: Any) -> Squad:
+    where = None if folder is None else str(folder)
+    (task,) = tasks.load(TasksSpec(names=(name,), squad=where, **words)).tasks
+    assert isinstance(task, Squad)
+    return task
+
+
+def facts(task: Squad) -> list[tuple[str, str, str, tuple[tuple[str, int], ...], bool]]:
+    rows = [(part, row) for part in (task.train, *task.tests.values()) for row in part.rows]
+    return [(row.id, row.text, part.paragraphs[row.paragraph], row.answers, row.impossible) for part, row in rows]
+
+
+WORDS: dict[str, Any] = {"lr": 3e-3, "layer_decay": 0.9, "dropout": 0.0, "epochs": 6, "squad_length": 32, "seeds": 1}
+
+
+def task_of(folder: Path, unanswerable: bool = False, longest: int = 16, **words: Any) -> tuple[Squad, TasksSpec]:
+    folder.mkdir(exist_ok=True)
+    write(folder, unanswerable, longest=longest)
+    name = "squad2" if unanswerable else "squad1"
+    words = WORDS | words
+    return load(name, folder, **words), TasksSpec(names=(name,), squad=str(folder), **words)

@@ -1,10 +1,14 @@
-"""A made-up GLUE folder in the official layout: a few rows to learn from, and test files of the official lengths."""
+"""Folders of GLUE in the official layout: of given lines, or of made-up rows in files of the official lengths."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
 from pathlib import Path
+
+from workbench import tasks
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.common.contract import Suite
 
 WORDS = ("the cat", "a dog", "one bird", "this fish", "my horse", "sees", "likes", "finds", "near", "under")
 # Rows of the official test files, written down here again: what the server counts.
@@ -39,9 +43,10 @@ TESTS = {
 TEXTS = ("sentence", "sentence1", "sentence2", "question", "question1", "question2", "#1 String", "#2 String")
 
 
-def write(path: Path, lines: Iterable[str]) -> None:
+def write(path: Path, *lines: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return path
 
 
 def phrase(draw: random.Random) -> str:
@@ -76,11 +81,11 @@ def unlabelled(part: str, count: int | None = None) -> list[str]:
 def write_glue(folder: Path, parts: Iterable[str], rows: int = 40) -> Path:
     """Write what is needed to submit these parts of GLUE."""
     for part in parts:
-        write(folder / TESTS[part][0], unlabelled(part))
+        write(folder / TESTS[part][0], *unlabelled(part))
         task = "MNLI" if part in ("MNLI-m", "MNLI-mm", "AX") else part
         names = ("dev_matched", "dev_mismatched") if task == "MNLI" else ("dev",)
         for seed, name in enumerate(("train", *names)):
-            write(folder / task / f"{name}.tsv", labelled(task, rows if name == "train" else 30, seed))
+            write(folder / task / f"{name}.tsv", *labelled(task, rows if name == "train" else 30, seed))
     return folder
 
 
@@ -99,3 +104,27 @@ def faults(files: dict[str, bytes], expected: Iterable[str]) -> list[str]:
             right = 0.0 <= float(word) <= 5.0 if part == "STS-B" else word in spelled
             wrong += [f"{name}, row {index}: {row!r}"] if first != str(index) or not right else []
     return wrong
+
+
+HEADERS = {
+    "SST-2": "sentence\tlabel",
+    "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    "STS-B": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+    "QQP": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+    "QNLI": "index\tquestion\tsentence\tlabel",
+    "RTE": "index\tsentence1\tsentence2\tlabel",
+    "WNLI": "index\tsentence1\tsentence2\tlabel",
+}
+
+
+def write_both(folder: Path, name: str, *lines: str) -> None:
+    for part in ("train", "dev"):
+        write(folder / name / f"{part}.tsv", *lines)
+
+
+def load(folder: Path | str, *names: str, rows: int | None = None, cache: Path | None = None) -> Suite:
+    return tasks.load(TasksSpec(names=names, glue=str(folder), rows=rows), cache or Path(str(folder)) / "cache")
+
+
+def rte(folder: Path) -> None:
+    write_both(folder, "RTE", HEADERS["RTE"], "0\tIt rains.\tIt is wet.\tentailment", "1\tA b.\tC d.\tnot_entailment")
