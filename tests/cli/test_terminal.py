@@ -21,7 +21,7 @@ from workbench.cli.terminal import study_text
 from workbench.execution.study import Job, job_of, one_arm_as_given
 from workbench.execution.study_design import Design, Noise
 from workbench.spec import experiment, presets
-from workbench.spec.axes import grid
+from workbench.spec.experiment import grid
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec

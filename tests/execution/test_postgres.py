@@ -22,7 +22,7 @@ import pytest
 
 from workbench.errors import InputError
 from workbench.execution.search import Mirror, Search, Trial, database_address, open_storage
-from workbench.spec.axes import Range
+from workbench.spec.experiment import Range
 
 PASSWORD = "planted-pw"
 SPACE = {"optim.lr": Range(1e-4, 1e-2, log=True, whole=False)}

@@ -29,7 +29,7 @@ from workbench.execution.search import (
 )
 from workbench.execution.study import job_of
 from workbench.spec import experiment, presets
-from workbench.spec.axes import Range, grid, space_of
+from workbench.spec.experiment import Range, grid, space_of
 from workbench.spec.run_spec import split_settings, value_at
 
 SPACE = {

@@ -16,8 +16,7 @@ from workbench.execution import sequential_seeds, study
 from workbench.execution.sequential_seeds import Limit
 from workbench.execution.study import Job, check_epochs, equal, flops_ratio, is_equal, job_of, one_arm_as_given
 from workbench.spec import experiment, presets
-from workbench.spec.axes import grid, space_of
-from workbench.spec.experiment import Experiment, load
+from workbench.spec.experiment import Experiment, grid, load, space_of
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec

@@ -11,7 +11,7 @@ from written_runs import finish
 from workbench.execution.study import bound_runs, job_of
 from workbench.execution.study_runner import Outcome, prepare, trained_already, untrained
 from workbench.objectives import with_options
-from workbench.spec.axes import grid
+from workbench.spec.experiment import grid
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore

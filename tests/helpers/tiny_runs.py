@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from torch import nn
+
+from workbench.bench.turns import made_up
+from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared
 from workbench.execution import one_run, study_runner
 from workbench.objectives import with_options
@@ -15,6 +21,8 @@ from workbench.spec.stages import BoundRun
 from workbench.store.run_directory import RunDir, now
 from workbench.store.run_store import RunStore
 from workbench.tasks import Suite
+from workbench.training import loop
+from workbench.training.plan import Plan, plan
 
 TINY: dict[str, Any] = {
     "encoder.hidden": 16, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 200, "encoder.positions": 16,
@@ -61,11 +69,12 @@ def with_points(objective: str = "rtd", **keys: Any) -> RunSpec:
     return spec_of(objective, **WITH_POINTS | keys)
 
 
-def carried_out(spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "") -> RunDir:
+def carried_out(
+    spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "", host: Host = HOST
+) -> RunDir:
     run = RunStore(root).open(BoundRun(study_runner.bind(spec, prepared)))
-    one_run.carry_out_all(
-        RunStore(root), [run.run_id], one_run.Wanted(spec.tasks, suite, prepared), HOST, since or now()
-    )
+    wanted = one_run.Wanted(spec.tasks, suite, prepared)
+    one_run.carry_out_all(RunStore(root), [run.run_id], wanted, host, since or now())
     return run
 
 
@@ -76,3 +85,29 @@ def weights(run: RunDir, place: str) -> dict[str, bytes]:
 
 def values(run: RunDir) -> dict[str, float]:
     return {p: run.read_json(p)["value"] for p in (str(f.relative_to(run.path)) for f in run.path.rglob("scores/*"))}
+
+
+class Begun(NamedTuple):
+    """A run on made-up text, which training begins or goes on with."""
+
+    run: RunDir
+    spec: RunSpec
+    plan: Plan
+    corpus: Corpus
+
+    def train(self, **more: Any) -> nn.Module:
+        """Train to the end; arguments are those of `Host`, and `guard` and `progress` those of training."""
+        words = {key: more.pop(key) for key in ("guard", "progress") if key in more}
+        with self.run.lease():
+            return loop.train(*self, Host(**{"device": "cpu", "threads": 1} | more), **words)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def begun(folder: Path, settings: dict[str, Any], tokens: int = 5000) -> Begun:
+    spec = with_options(resolve("nano", {key.replace("__", "."): value for key, value in settings.items()}))
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    prepared = made_up(folder / "data", spec, tokens=tokens)
+    spec = spec.changed({"data.special": prepared.special.model_dump()})
+    return Begun(RunStore(folder / "runs").open(BoundRun(spec)), spec, plan(spec), corpus_of(prepared, spec))

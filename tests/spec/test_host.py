@@ -1,19 +1,20 @@
-"""What a machine grants: cores, threads, devices, and rows that are computed at once."""
+"""What a machine grants: cores, threads, devices, rows that are computed at once; and the options of jobs."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
 from workbench.spec import host
-from workbench.spec.host import Host
+from workbench.spec.host import OPTIONS, Host, Launch, checked, seconds
 
 CPU_MOUNT = "33 25 0:28 {root} {place} rw,nosuid - cgroup cgroup rw,cpu,cpuacct"
 UNIFIED = "30 23 0:26 {root} {place} rw,nosuid - cgroup2 cgroup rw,nsdelegate"
@@ -98,7 +99,9 @@ def test_rows_at_once_divide_the_part_of_each_device(batch: int, devices: int, m
     host = Host(devices=devices, micro_batch=micro)
     part = batch / devices
     if batch % devices or (micro is not None and part % min(micro, part)):
-        with pytest.raises(InputError, match=f"does not divide .*{'batch.size' if batch % devices else ''}"):
+        uneven = batch % devices or devices == 1
+        of = f"batch.size={batch}" if uneven else f"the {part:g} rows of each device"
+        with pytest.raises(InputError, match=f"does not divide {of}; choose a divisor of it"):
             host.rows_at_once(batch)
     else:
         assert host.rows_at_once(batch) == (part if micro is None else min(micro, part))
@@ -132,22 +135,23 @@ def test_a_card_that_is_not_here_is_refused_before_anything_is_written(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("given_host", "cuda", "fast", "width", "precision"),
+    ("given_host", "cuda", "capability", "width", "precision"),
     [
-        ({}, False, True, 64, "bf16"),
-        ({}, False, True, 63, "fp32"),
-        ({}, False, False, 64, "fp32"),
-        ({}, True, False, 8, "bf16"),
-        ({"plain": True}, True, True, 64, "fp32"),
-        ({"plain": True, "precision": "bf16"}, False, False, 8, "bf16"),
-        ({"precision": "fp32"}, True, True, 64, "fp32"),
+        ({}, False, "avx512_bf16", host.WIDE, "bf16"),
+        ({}, False, "amx_bf16", host.WIDE, "bf16"),
+        ({}, False, "avx512_bf16", host.WIDE - 1, "fp32"),
+        ({}, False, "avx512_f", host.WIDE, "fp32"),
+        ({}, True, "avx2", 8, "bf16"),
+        ({"plain": True}, True, "amx_bf16", host.WIDE, "fp32"),
+        ({"plain": True, "precision": "bf16"}, False, "avx2", 8, "bf16"),
+        ({"precision": "fp32"}, True, "amx_bf16", host.WIDE, "fp32"),
     ],
 )
 def test_the_precision_follows_the_device_and_the_width(
-    given_host: dict[str, Any], cuda: bool, fast: bool, width: int, precision: str, monkeypatch: pytest.MonkeyPatch
+    given_host: dict[str, Any], cuda: bool, capability: str, width: int, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
-    monkeypatch.setattr(host, "has_bf16", lambda: fast)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {capability: True})
     assert Host(**given_host).resolved_precision(width) == precision
 
 
@@ -192,3 +196,64 @@ def test_the_widest_instructions_are_told_with_limits_that_the_environment_sets(
     assert host.instructions() == widest
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
     assert host.instructions() == f"{widest}, ONEDNN_MAX_CPU_ISA=AVX512_CORE"
+
+
+def test_every_option_is_a_field_of_a_launch_or_names_the_file_of_several() -> None:
+    assert OPTIONS.keys() - {"profile"} == {field.name for field in dataclasses.fields(Launch)}
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "profile"])
+def test_a_checked_value_has_the_type_of_its_field(name: str) -> None:
+    [value] = checked({name: OPTIONS[name][1]}, "--set").values()
+    default = getattr(Launch(), name)
+    assert str(value) == OPTIONS[name][1]
+    assert isinstance(value, int) == (name in ("gpus", "cpus", "seconds_before"))
+    assert default is None or type(value) is type(default)
+
+
+@settings(max_examples=50)
+@example("partition", True)
+@given(st.sampled_from(sorted(OPTIONS)), st.text() | st.integers() | st.booleans() | st.none() | st.lists(st.text()))
+def test_any_value_is_taken_or_refused_in_a_line(name: str, value: object) -> None:
+    """What is taken has no line end, which would begin a line of its own in a job's script."""
+    try:
+        [found] = checked({name: value}, "profile.toml").values()
+    except InputError as error:
+        assert str(error).startswith(f"profile.toml: launch.{name}=") and "\n" not in str(error)
+    else:
+        assert not isinstance(value, bool) and str(found) and "\n" not in str(found) and "\x00" not in str(found)
+
+
+@pytest.mark.parametrize("value", ["a\x00", "\x1b[2J", "a b"])
+def test_a_name_has_no_control_characters_and_no_blanks(value: str) -> None:
+    with pytest.raises(InputError, match=r"launch\.account="):
+        checked({"account": value}, "profile.toml")
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(InputError, match=r"unknown key 'launch.tiem' in --set; did you mean 'launch.time'"):
+        checked({"tiem": "1"}, "--set")
+
+
+@pytest.mark.parametrize(
+    ("time", "length"),
+    [
+        ("0", 0), ("90", 5400), ("90:30", 5430), ("04:00:00", 14400), ("100:00:59", 360059), ("1-0", 86400),
+        ("2-23", 255600), ("1-2:30", 95400), ("1-02:30:05", 95405),
+    ],
+)  # fmt: skip
+def test_a_time_is_taken_as_sbatch_takes_it(time: str, length: int) -> None:
+    assert checked({"time": time}, "--set") == {"time": time} and seconds(time) == length
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time", "99:99:99"), ("time", "1:60"), ("time", "1-24"), ("time", "1-2:60"), ("time", "99999999"),
+        ("time", "\u0663:\u0663"), ("time", "1-2-3"), ("time", "1:2:3:4"), ("memory", "\u0663G"), ("memory", "1e3"),
+        ("memory", "99999T"), ("gpus", "1\u0663"), ("cpus", "0"),
+    ],
+)  # fmt: skip
+def test_a_time_or_an_amount_that_no_job_has_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=rf"^--set: launch\.{name}=.* cannot be used; a usable value is '"):
+        checked({name: value}, "--set")

@@ -1,17 +1,40 @@
-"""What a run is: sizes, picks, overrides and identity."""
+"""What a run is: its parts and every setting of them, picks, overrides, identity, and when it has an id."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from workbench.cli import app
 from workbench.errors import InputError
+from workbench.execution.study_options import base_spec
+from workbench.objectives import with_options
+from workbench.options import SpecOptions
 from workbench.spec import presets, run_spec
-from workbench.spec.run_spec import RunSpec
+from workbench.spec.parts import (
+    COUNTS,
+    UNITS,
+    Budget,
+    CorruptionSpec,
+    DataSpec,
+    EncoderSpec,
+    PairSpec,
+    Part,
+    ScheduleSpec,
+    TasksSpec,
+)
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec, field_of, known_keys, split_settings, value_at
+from workbench.spec.stages import BoundRun
+from workbench.store.run_store import RunStore
 
 
 def at(length: int, rate: float, picks: str) -> RunSpec:
@@ -124,7 +147,8 @@ def test_values_that_cannot_be(overrides: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["steps=1.5", "steps=-1", "flops=0", "tokens=many", "hours=3", "steps", "flops=nan", "flops=1e999"]
+    "text",
+    ["steps=1.5", "steps=-1", "flops=0", "tokens=many", "hours=3", "steps", "flops=nan", "flops=1e999", "words=none"],
 )
 def test_budget_that_cannot_be_read(text: str) -> None:
     with pytest.raises(InputError, match="--budget"):
@@ -144,6 +168,7 @@ def test_a_budget_that_is_too_large_is_called_that(text: str) -> None:
         ("steps=0", "steps", 0),
         ("tokens=2e6", "tokens", 2e6),
         ("seconds=0.5", "seconds", 0.5),
+        ("words=1e8", "words", 1e8),
     ],
 )
 def test_budget(text: str, unit: str, amount: float) -> None:
@@ -299,3 +324,155 @@ def test_merge_leaves_its_input_alone() -> None:
     raw = {"a": {"b": 1, "c": 2}}
     assert run_spec.merge(raw, {"a.b": 3, "d.e": 4}) == {"a": {"b": 3, "c": 2}, "d": {"e": 4}}
     assert raw == {"a": {"b": 1, "c": 2}}
+
+
+KNOWN = {"data.fingerprint": "f" * 16, "budget.steps": 20}
+
+
+def bound(**keys: Any) -> BoundRun:
+    given = {key.replace("__", "."): value for key, value in keys.items()}
+    return BoundRun(with_options(resolve("nano", KNOWN | {"objective": "rtd"} | given)))
+
+
+def test_a_draft_has_no_id_and_no_place_in_a_store(tmp_path: Path) -> None:
+    draft, store = resolve("nano", KNOWN), RunStore(tmp_path)
+    with pytest.raises(AttributeError, match="run_id"):
+        store.open(draft)  # type: ignore[arg-type]
+    assert store.runs() == []
+    run = store.open(bound())
+    assert run.run_id == bound().run_id and run.spec() == bound().spec
+
+
+def test_the_parent_of_a_bound_run_is_bound_as_well() -> None:
+    assert bound().parent() is None
+    child = bound(tying="none", start__take="encoder", start__parent={"objective": "bert-mlm"})
+    parent = child.parent()
+    assert parent is not None and parent.run_id.startswith("bert-mlm-nano-s0-")
+    assert parent.spec.data.fingerprint == KNOWN["data.fingerprint"] and parent.spec.budget.steps == 10
+
+
+@given(st.sets(st.sampled_from(UNITS)))
+def test_a_budget_is_in_exactly_one_unit(units: set[str]) -> None:
+    if len(units) == 1:
+        budget = Budget(**dict.fromkeys(units, 5))
+        assert (budget.unit, budget.amount) == (*units, 5.0)
+    else:
+        with pytest.raises(ValidationError, match="budget takes exactly one of steps, tokens, words, flops and seco"):
+            Budget(**dict.fromkeys(units, 5))
+
+
+@given(st.integers(1, 10**9), st.floats(1e-6, 1))
+def test_a_part_of_a_budget_has_its_unit_and_convention(amount: int, share: float) -> None:
+    steps = Budget(**Budget(steps=amount, convention="matmul").part(share))
+    assert steps.convention == "matmul" and steps.steps is not None
+    assert 1 <= steps.steps <= amount and abs(steps.steps - amount * share) <= max(1, amount * 1e-9)
+    tokens = Budget(**Budget(tokens=amount).part(share))
+    assert tokens.amount == pytest.approx(amount * share) and tokens.convention == "paper"
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "words"),
+    [
+        (EncoderSpec, {"layers": 5000}, "should be less than or equal to 4096"),  # to count its weights takes minutes
+        (CorruptionSpec, {"mask": 0.8, "random": 0.3}, "mask (0.8) and random (0.3) together exceed 1"),
+        (CorruptionSpec, {"generator_random": 0.1}, "lower generator_mask, as in generator_mask=0.8"),
+        (ScheduleSpec, {"floor": 0.1}, "at which only a cosine ends"),
+        (ScheduleSpec, {"kind": "wsd", "overlap": True}, "set schedule.overlap=false or schedule.kind=linear"),
+        (PairSpec, {"names": "one"}, "takes two models, as in start.from=DISCRIMINATOR,GENERATOR, and 1 are named"),
+        (TasksSpec, {"at": "log:51"}, "log:N with N from 1 to 50, such as log:6"),
+        (TasksSpec, {"at": "log:06"}, "must be auto, none, words, or log:N"),
+        (DataSpec, {"corpus": ("a", "b\udcff")}, "is not valid UTF-8"),
+        (DataSpec, {"corpus": " , "}, "at least 1 item"),
+        (ScheduleSpec, {"decay": float("nan")}, "finite number"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(part: type[Part], values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        part(**values)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        (CorruptionSpec, {"mask": 0.9, "random": 0.1}),  # 0.1 + 0.9 may be a little above 1
+        (ScheduleSpec, {"kind": "cosine", "floor": 0.1}),
+        (TasksSpec, {"at": "log:50"}),
+    ],
+)
+def test_values_at_the_limit_are_taken(part: type[Part], values: dict[str, Any]) -> None:
+    assert {key: getattr(part(**values), key) for key in values} == values
+
+
+@given(st.lists(st.text("abc xyz", min_size=1).map(str.strip).filter(bool), min_size=1))
+def test_names_may_be_one_text_with_commas(names: list[str]) -> None:
+    assert DataSpec(corpus=" , ".join(names)) == DataSpec(corpus=tuple(names))  # type: ignore[arg-type]
+
+
+def test_tasks_are_chosen_where_one_has_a_name() -> None:
+    assert [TasksSpec(names=names).chosen for names in (("none",), (), ("none", "RTE"))] == [False, False, True]
+
+
+# What must be said with a value, because the two are checked together.
+WITH = {
+    "tying=all": ["generator.width=1"],
+    "schedule.kind=wsd": ["schedule.overlap=false"],
+    "schedule.kind=constant": ["schedule.overlap=false"],
+    "start.take=generator": ["generator.width=1", "tying=none"],
+    "start.freeze_generator=true": ["tying=none", "start.take=generator", "generator.width=1"],
+}
+
+
+def literals() -> Iterator[tuple[str, str, Any]]:
+    """Key, value as typed, and value as read, of every field that is a list of words or a switch."""
+    for key in known_keys():
+        field = field_of(key)
+        assert field is not None
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if get_origin(kind) is Literal:
+                yield from ((key, value, value) for value in get_args(kind))
+            elif kind is bool:
+                yield from ((key, str(value).lower(), value) for value in (True, False))
+
+
+@pytest.mark.parametrize(("key", "text", "value"), list(literals()), ids=lambda each: str(each))
+def test_a_literal_value_is_what_it_says(key: str, text: str, value: Any) -> None:
+    given = [*WITH.get(f"{key}={text}", []), f"{key}={text}"]
+    assert value_at(base_spec(SpecOptions(set=split_settings(given))), key) == value
+    shown = CliRunner().invoke(app, ["flops", "--json", *(part for each in given for part in ("--set", each))])
+    assert shown.exit_code == 0, shown.exception
+    assert json.loads(shown.stdout)["steps"] > 0
+
+
+def test_values_called_none_are_values_in_a_sweep_too() -> None:
+    shown = CliRunner().invoke(app, ["sweep", "--over", "tying=none,tokens", "--dry-run", "--json"])
+    assert shown.exit_code == 0, shown.exception
+    assert '"none"' in shown.stdout
+
+
+@pytest.mark.parametrize("key", [*COUNTS, "source", "data.fingerprint", "data.special.pad"])
+def test_what_is_found_in_the_text_or_the_objective_cannot_be_set(key: str) -> None:
+    told = f"{key}: this value is {'counted in the text and cannot be set' if key in COUNTS else 'read from'}"
+    for words in (["run", "ablation", "--set", f"{key}=5"], ["sweep", "--over", f"{key}=5,6"]):
+        refused = CliRunner().invoke(app, [*words, "--dry-run"])
+        assert isinstance(refused.exception, InputError)
+        assert str(refused.exception).startswith(f"{words[-2]} {told}")
+
+
+@pytest.mark.parametrize("key", ["recipe", "tasks.names", "tasks.lr"])
+def test_what_runs_of_a_command_share_is_no_axis(key: str, tmp_path: Path) -> None:
+    """The runs would have other names and the same settings."""
+    file = tmp_path / "mine.py"
+    file.write_text(f"QUESTION = 'Which?'\nAXES = {{'objective': ('rtd',), {key!r}: (1,)}}\n")
+    for words in (["sweep", "--over", f"{key}=1,2"], ["sweep", "--over", f"{key}=1..2", "--trials", "2"],
+                  ["run", str(file)]):  # fmt: skip
+        refused = CliRunner().invoke(app, [*words, "--dry-run"])
+        assert isinstance(refused.exception, InputError)
+        assert f"{key} cannot be an axis" in str(refused.exception)
+
+
+@pytest.mark.parametrize("key", [key for key in known_keys() if type(None) in get_args(field_of(key).annotation)])  # type: ignore[union-attr]
+def test_unset_clears_every_field_that_can_be_empty(key: str) -> None:
+    if key.startswith("budget."):
+        pytest.skip("one unit of a budget replaces another, and one has to stay")
+    assert value_at(base_spec(SpecOptions(set={key: None})), key) is None

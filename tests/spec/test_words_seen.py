@@ -15,10 +15,9 @@ from workbench.errors import InputError
 from workbench.execution import study
 from workbench.execution.study import Job, check_epochs, job_of
 from workbench.progress import silent
-from workbench.spec import experiment, presets
-from workbench.spec.axes import grid
-from workbench.spec.run_spec import RunSpec, parse_budget
-from workbench.spec.words_seen import epochs_of_words, steps_of_words, words_of_tokens
+from workbench.spec import presets
+from workbench.spec.experiment import grid
+from workbench.spec.run_spec import RunSpec
 from workbench.training import plan
 
 COUNTS = {"data.words": 60_000, "data.tokens": 100_000}
@@ -37,8 +36,7 @@ def test_a_step_sees_the_words_of_its_rows() -> None:
     """A row of 32 tokens holds 30 of the text, six tenths of which are words: 18; a step of 32 rows sees 576."""
     spec = spec_of()
     assert (spec.data.length, spec.batch.size) == (32, 32)
-    assert steps_of_words(5759, spec.data, 32) == 9 and steps_of_words(5760, spec.data, 32) == 10
-    assert words_of_tokens(32 * 32, spec.data) == 576 and epochs_of_words(120_000, spec.data) == 2.0
+    assert spec.data.words_of(32 * 32) == 576
     made = plan.plan(spec)
     assert (made.steps, made.words) == (173, 173 * 576) and made.epochs == pytest.approx(173 * 576 / 60_000)
 
@@ -56,9 +54,9 @@ def test_words_of_rows_are_those_of_the_text(tmp_path: Path) -> None:
     corpus = Corpus(prepared, spec.data.length, 0)
     ids = corpus.batch(0, corpus.rows).ids
     seen = int((ids >= 5).sum())  # neither [CLS] nor [SEP]
-    told = words_of_tokens(corpus.rows * spec.data.length, spec.data)
+    told = spec.data.words_of(corpus.rows * spec.data.length)
     assert told == pytest.approx(seen, rel=0.005)
-    assert epochs_of_words(told, spec.data) == pytest.approx(1, rel=0.01)
+    assert told / spec.data.words == pytest.approx(1, rel=0.01)
 
 
 def test_a_budget_in_words_is_matched_in_flops_or_in_words() -> None:
@@ -108,15 +106,6 @@ def test_more_epochs_than_babylm_allows_are_said_and_a_limit_refuses(caplog: pyt
     check_epochs(many, 10.2)
     with pytest.raises(InputError, match="--most-epochs 9"):
         check_epochs(few, 9)
-
-
-def test_budgets_in_words_are_read() -> None:
-    budget = parse_budget("words=1e8")
-    assert (budget.unit, budget.amount) == ("words", 1e8)
-    assert budget.part(0.25) == {"words": 2.5e7, "convention": "paper"}
-    with pytest.raises(InputError, match="words"):
-        parse_budget("words=none")
-    assert experiment.changed(spec_of(), {"budget.words": 5}).budget.words == 5
 
 
 def test_exact_amounts_survive_the_way_through_floats() -> None:

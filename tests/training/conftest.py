@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
-from tiny_runs import WORDS, with_points
+from tiny_runs import WORDS, carried_out, with_points
 
 from workbench.data.prepare import Prepared
 from workbench.execution import study_runner
+from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Suite
 from workbench.tasks.minimal_pairs import pair_set
 
@@ -27,3 +31,16 @@ def toy() -> Suite:
     good = [" ".join(WORDS[(i * j) % 10] for j in range(1, 6)) for i in range(1, 20)]
     bad = [" ".join(reversed(text.split())) for text in good]
     return Suite((pair_set("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))
+
+
+@pytest.fixture(scope="module")
+def pointed(prepared: Prepared, toy: Suite, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A finished run with points, which tests only read."""
+    return carried_out(with_points(), prepared, toy, tmp_path_factory.mktemp("pointed"))
+
+
+@pytest.fixture
+def run(pointed: RunDir, tmp_path: Path) -> RunDir:
+    """A copy of the run with points, in a store of its own."""
+    shutil.copytree(pointed.path.parent, tmp_path, dirs_exist_ok=True)
+    return RunStore(tmp_path).get(pointed.run_id)

@@ -11,10 +11,9 @@ from workbench.progress import clock, visible
 from workbench.report.formatting import in_units
 from workbench.spec.experiment import question_text
 from workbench.spec.host import Host, cores, threads_for_each
-from workbench.spec.parts import CONVENTIONS, TasksSpec
+from workbench.spec.parts import CONVENTIONS, TasksSpec, by_source
 from workbench.spec.presets import STATED_FLOPS
 from workbench.spec.run_spec import RunSpec, value_at
-from workbench.spec.words_seen import by_source
 from workbench.training.plan import Plan, memory, with_parents
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from workbench.execution.model_folders import add_tokenizer, new_folder
 from workbench.models.export import export_masked_lm, masked_lm, page, save_tensors
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
-from workbench.spec.words_seen import MILLION, words_of_tokens
 from workbench.store import validation
 from workbench.store.atomic import copy_files
 from workbench.store.redact import code_in_markdown, for_markdown
@@ -34,7 +33,7 @@ from workbench.tasks import minimal_pairs
 from workbench.tasks.babylm_glue import PREFIX, ROWS, SUITE
 from workbench.tasks.common import sentence_scorers
 from workbench.tasks.minimal_pairs import PairSet
-from workbench.training.snapshots import WORDS, mark_of_words
+from workbench.training.snapshots import MILLION, WORDS, mark_of_words
 
 log = logging.getLogger("workbench")
 
@@ -156,7 +155,7 @@ def revisions(run: RunDir) -> list[Revision]:
     places = {MARKS[mark]: place for place, mark in marks if mark in MARKS}
     spec, words = run.spec(), seen(run)
     if words:  # the end of training is a revision if one step more would go beyond its number of words
-        end = words + words_of_tokens(spec.batch.size * spec.data.length, spec.data)
+        end = words + spec.data.words_of(spec.batch.size * spec.data.length)
         places |= {count: "" for count in STRICT if words <= count * MILLION * (1 + 1e-12) < end}
     return [Revision("main", ""), *(Revision(f"chck_{count}M", places[count]) for count in sorted(places))]
 
@@ -177,7 +176,7 @@ def track(run: RunDir) -> tuple[str, ...]:
 def seen(run: RunDir) -> float:
     """Return the number of words that a run was trained on, 0 if the words of its text were not counted."""
     spec = run.spec()
-    return words_of_tokens(run.read_json("done.json")["tokens"], spec.data) if spec.data.words else 0.0
+    return spec.data.words_of(run.read_json("done.json")["tokens"]) if spec.data.words else 0.0
 
 
 # ----------------------------------------

@@ -33,8 +33,7 @@ from workbench.execution.study import Job, Match, bound_runs, job_of, known_opti
 from workbench.execution.study_runner import Outcome, Session
 from workbench.rng import seed_of
 from workbench.spec import experiment
-from workbench.spec.axes import Range, Space, Values
-from workbench.spec.experiment import Experiment, changed
+from workbench.spec.experiment import Experiment, Range, Space, Values, changed
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec

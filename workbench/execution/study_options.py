@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from workbench.execution.sequential_seeds import Limit
     from workbench.execution.study import Job
     from workbench.execution.study_runner import Outcome
-    from workbench.spec.axes import Space
-    from workbench.spec.experiment import Experiment
+    from workbench.spec.experiment import Experiment, Space
     from workbench.spec.run_spec import RunSpec
 
 
@@ -85,7 +84,7 @@ def study_of(
 def study_job(options: RunOptions | SweepOptions, own_process: bool = False) -> tuple[Job, Limit | None]:
     """Return the job of `run`, or of `sweep` without a search, and with --seeds auto the limit to added seeds."""
     from workbench.execution.study import check_epochs, one_arm_as_given
-    from workbench.spec.axes import Range, space_of
+    from workbench.spec.experiment import Range, space_of
 
     if isinstance(options, SweepOptions):
         space = space_of(options.over)
@@ -107,7 +106,7 @@ def experiment_job(
     base, given = checked_spec(options, own_process), overrides_of(spec_settings(options.set))
     (count, limit), settings = seeds_of(options), dict(options.set or {})
     from workbench.execution.study import job_of
-    from workbench.spec.axes import grid
+    from workbench.spec.experiment import grid
 
     def at_scale(scale: str) -> RunSpec:
         settings.pop("scale", None)
@@ -131,7 +130,7 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
     The axis is an experiment whose cells are searched each by itself; "tune" searches the settings of each objective,
     and has a second job, which reports the best ones on other seeds. Raises InputError.
     """
-    from workbench.spec.axes import grid, space_of, unit_of
+    from workbench.spec.experiment import grid, space_of, unit_of
 
     count, _ = seeds_of(options, search=True)
     axis, words = options.axis, names_of(options.objective)

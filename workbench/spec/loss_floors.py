@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 SHARE = 0.1  # of the logged rows, counted from the end
@@ -37,27 +38,34 @@ NAMES = {
 class FloorCheck:
     """The value of one metric at the end of a run, and its floor.
 
-    `half` is the half-width of the value's confidence interval; None for a single row. The `gain` is the difference
-    from the floor, above 0 for a larger ROC area or a smaller loss, and `margin` the smallest gain that counts. The
-    value is `flagged` if the gain is below the margin or does not exceed `half`, and is `slight` if the gain exceeds
-    `half` and is below the margin.
+    `half` is the half-width of the value's confidence interval; None for a single row.
     """
 
     metric: str
     value: float
     half: float | None
     floor: float
-    gain: float = field(init=False)
-    margin: float = field(init=False)
-    flagged: bool = field(init=False)
-    slight: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        area, half = self.metric.endswith("_auc"), self.half or 0.0  # every other metric with a floor is a loss
-        gain = self.value - self.floor if area else self.floor - self.value
-        margin = AREA_MARGIN if area else LOSS_MARGIN * abs(self.floor)
-        flagged, slight = gain <= half or gain < margin, half < gain < margin
-        vars(self).update(gain=gain, margin=margin, flagged=flagged, slight=slight)
+    @cached_property
+    def gain(self) -> float:
+        """The difference from the floor, above 0 for a larger ROC area or a smaller loss."""
+        difference = self.value - self.floor
+        return difference if self.metric.endswith("_auc") else -difference  # every other metric with a floor is a loss
+
+    @cached_property
+    def margin(self) -> float:
+        """The smallest gain that counts."""
+        return AREA_MARGIN if self.metric.endswith("_auc") else LOSS_MARGIN * abs(self.floor)
+
+    @property
+    def slight(self) -> bool:
+        """Whether the gain exceeds `half` and is below the margin."""
+        return (self.half or 0.0) < self.gain < self.margin
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the gain is below the margin or does not exceed `half`."""
+        return self.gain < self.margin or self.gain <= (self.half or 0.0)
 
     @property
     def too_little(self) -> str:

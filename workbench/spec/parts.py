@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from workbench.errors import encodable, plural
+from workbench.errors import InputError, encodable, plural
 
 Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
 Extent = Annotated[int, Field(gt=0, le=2**20)]  # of a model, so that the element count of every tensor fits in 64 bits
@@ -112,6 +114,15 @@ def size_in_words(layers: int, width: int) -> str:
     return f"{plural(layers, 'layer')} of {width}"
 
 
+def by_source(words: Mapping[str, float], most: int = 12) -> str:
+    """Return the sources of a text with their words, the largest first; those beyond `most` are added up."""
+    ordered = sorted(words.items(), key=lambda pair: -pair[1])
+    parts = [f"{name} {count:,.0f}" for name, count in ordered[:most]]
+    if left := ordered[most:]:
+        parts.append(f"{len(left)} others {sum(count for _, count in left):,.0f}")
+    return ", ".join(parts)
+
+
 class GeneratorSpec(Part):
     """The generator of replaced tokens, and its size as fractions of the encoder's width and depth.
 
@@ -195,6 +206,24 @@ class DataSpec(Part):
                 f"raise max_words"
             )
         return self
+
+    def words_per_token(self) -> Fraction:
+        """Return the number of words for each token of a training row. Raises InputError if they are not counted yet.
+
+        Words are whitespace-separated and counted again in every epoch, as by BabyLM. A row has [CLS] and [SEP], which
+        are no text, and a row of pairs another [SEP]; padded rows of pairs are counted as if they were full.
+        """
+        if not (self.words and self.tokens):
+            raise InputError(
+                f"the number of words of {', '.join(self.corpus)} in a training step is not known before the text is "
+                f"prepared; give the amount as --budget words=N or use another unit"
+            )
+        others = 2 if self.pairs is None else 3
+        return Fraction(self.length - others, self.length) * Fraction(self.words, self.tokens)
+
+    def words_of(self, tokens: float) -> float:
+        """Return the number of words in this number of tokens of training rows."""
+        return float(Fraction(tokens) * self.words_per_token())
 
 
 class CorruptionSpec(Part):
@@ -288,7 +317,7 @@ class ScheduleSpec(Part):
 class Budget(Part):
     """The amount of training, in exactly one of the units; FLOPs are counted under `convention`.
 
-    `words` are the words of the text seen in training, counted again in each epoch (`words_seen`).
+    `words` are the words of the text seen in training, counted again in each epoch (`DataSpec`).
     """
 
     steps: Annotated[int, Field(ge=0, le=10**12)] | None = None  #: budget in optimizer steps

@@ -25,30 +25,26 @@ PAPER_SCALES = ("small", "base", "large")
 # size mostly learn to do so (docs/log.md, 2026-11-25). Generators are as wide as the encoder: within such budgets
 # narrower ones are little better than token frequencies. nano has one layer, with which every arm learns sooner.
 
+_TINY: dict[str, Any] = {
+    "encoder.heads": 2, "encoder.position_init": "local", "encoder.dropout": 0.0, "encoder.attention_dropout": 0.0,
+    "corruption.rate": 0.3, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
+    "generator.width": 1.0, "tasks.dropout": 0.0,
+}  # fmt: skip
 SCALES: dict[str, dict[str, Any]] = {
-    "nano": {
-        "encoder.hidden": 64, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
-        "encoder.init": 0.12, "encoder.position_init": "local", "encoder.dropout": 0.0,
-        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
-        "corruption.generator_random": 0.1, "data.length": 32, "batch.size": 32, "optim.lr": 3e-3,
-        "generator.width": 1.0, "budget.flops": 1.4e12,
-        "tasks.lr": 2e-3, "tasks.layer_decay": 0.6, "tasks.length": 32, "tasks.dropout": 0.0, "tasks.seeds": 2,
+    "nano": _TINY | {
+        "encoder.hidden": 64, "encoder.layers": 1, "encoder.vocab": 2048, "encoder.positions": 64,
+        "encoder.init": 0.12, "data.length": 32, "batch.size": 32, "optim.lr": 3e-3, "budget.flops": 1.4e12,
+        "tasks.lr": 2e-3, "tasks.layer_decay": 0.6, "tasks.length": 32, "tasks.seeds": 2,
     },
-    "micro": {
-        "encoder.hidden": 128, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 64,
-        "encoder.init": 0.08, "encoder.position_init": "local", "encoder.dropout": 0.0,
-        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
-        "corruption.generator_random": 0.1, "data.length": 64, "batch.size": 16, "optim.lr": 1.5e-3,
-        "generator.width": 1.0, "budget.flops": 2e14,
-        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.length": 64, "tasks.dropout": 0.0, "tasks.seeds": 3,
+    "micro": _TINY | {
+        "encoder.hidden": 128, "encoder.layers": 2, "encoder.vocab": 8192, "encoder.positions": 64,
+        "encoder.init": 0.08, "data.length": 64, "batch.size": 16, "optim.lr": 1.5e-3, "budget.flops": 2e14,
+        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.length": 64, "tasks.seeds": 3,
     },
-    "mini": {
-        "encoder.hidden": 128, "encoder.layers": 4, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 128,
-        "encoder.init": 0.08, "encoder.position_init": "local", "encoder.dropout": 0.0,
-        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
-        "corruption.generator_random": 0.1, "data.length": 128, "batch.size": 32, "optim.lr": 1.2e-3,
-        "generator.width": 1.0, "budget.flops": 6e14,
-        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.dropout": 0.0, "tasks.seeds": 3,
+    "mini": _TINY | {
+        "encoder.hidden": 128, "encoder.layers": 4, "encoder.vocab": 8192, "encoder.positions": 128,
+        "encoder.init": 0.08, "data.length": 128, "batch.size": 32, "optim.lr": 1.2e-3, "budget.flops": 6e14,
+        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.seeds": 3,
     },
     "small": {
         "encoder.hidden": 256, "encoder.layers": 12, "encoder.embedding": 128, "data.length": 128,
@@ -81,6 +77,8 @@ SCALES: dict[str, dict[str, Any]] = {
 _BASE = {"encoder.hidden": 768, "encoder.layers": 12, "tasks.lr": 1e-4, "tasks.layer_decay": 0.8}
 _LARGE = {"encoder.hidden": 1024, "encoder.layers": 24, "tasks.lr": 5e-5, "tasks.layer_decay": 0.9}
 _LONG = {"data.length": 512, "tying": "none", "tasks.seeds": 10}
+_BERT = {"encoder.family": "bert", "batch.size": 256, "optim.lr": 1e-4, "schedule.warmup": 10_000,
+         "budget.steps": 1_000_000}  # fmt: skip
 _ROBERTA = {"encoder.family": "roberta", "encoder.vocab": 50265, "batch.size": 8000, "budget.steps": 500_000,
             "optim.beta2": 0.98, "optim.clip": 0.0}  # fmt: skip
 _DEBERTA_V3 = {"encoder.family": "deberta-v3", "encoder.vocab": 128_100, "data.length": 512, "tying": "gdes",
@@ -93,14 +91,8 @@ _MODERNBERT = {"encoder.family": "modernbert", "encoder.vocab": 50_368, "encoder
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "bert-small": SCALES["small"] | {"tying": "none", "budget.steps": 1_450_000},
-    "bert-base": _LONG | _BASE | {
-        "encoder.family": "bert", "batch.size": 256, "optim.lr": 1e-4, "schedule.warmup": 10_000,
-        "budget.steps": 1_000_000,
-    },
-    "bert-large": _LONG | _LARGE | {
-        "encoder.family": "bert", "batch.size": 256, "optim.lr": 1e-4, "schedule.warmup": 10_000,
-        "budget.steps": 1_000_000,
-    },
+    "bert-base": _LONG | _BASE | _BERT,
+    "bert-large": _LONG | _LARGE | _BERT,
     "roberta-base": _LONG | _BASE | _ROBERTA | {"optim.lr": 6e-4, "schedule.warmup": 24_000},
     "roberta-large": _LONG | _LARGE | _ROBERTA | {"optim.lr": 4e-4, "schedule.warmup": 30_000},
     "gpt-1": _LONG | _BASE | {

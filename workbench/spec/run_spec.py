@@ -262,7 +262,8 @@ class RunSpec(Part):
         if self.generator.kind == "transformer":
             del full["generator"]["kind"]
         else:
-            full["generator"] = {key: value for key, value in full["generator"].items() if key not in _NETWORK}
+            for key in ("width", "depth", "heads"):  # of a generator that is a network
+                full["generator"].pop(key, None)
         if self.schedule.kind not in ("linear", "wsd"):
             del full["schedule"]["decay"]
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
@@ -316,7 +317,6 @@ _ADDED_LATER: dict[str, Any] = {
 # Where what a run reads is found, which differs between machines: no part of a run's identity.
 _PLACES_OF_TEXT = ("data.corpus", "data.revision", "data.column", "data.tokenizer")
 PLACES = (*_PLACES_OF_TEXT, "pair.names", "pair.allow_bin")
-_NETWORK = ("width", "depth", "heads")  # fields of a generator that is a network
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
 
 
@@ -384,10 +384,15 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     for name, field in kind.model_fields.items():
         if prefix + name in ("pair", "published"):  # set as `start.from`, and filled in by `workbench evaluate`
             continue
-        part = field.annotation
-        inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
-        keys += known_keys(inner[0], f"{prefix}{name}.") if inner else [prefix + name]
+        part = _part_in(field)
+        keys += known_keys(part, f"{prefix}{name}.") if part else [prefix + name]
     return keys
+
+
+def _part_in(field: FieldInfo | None) -> type[BaseModel] | None:
+    """Return the part of a spec that a field holds, None for a plain value."""
+    kind = field.annotation if field else None
+    return next((a for a in (kind, *get_args(kind)) if isinstance(a, type) and issubclass(a, BaseModel)), None)
 
 
 def settable_keys() -> list[str]:
@@ -516,11 +521,10 @@ def part_of(key: str) -> tuple[type[BaseModel], str]:
     kind: type[BaseModel] = RunSpec
     while "." in key:
         name, _, rest = key.partition(".")
-        part = kind.model_fields[name].annotation if name in kind.model_fields else None
-        inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
-        if not inner:
+        part = _part_in(kind.model_fields.get(name))
+        if part is None:
             break
-        kind, key = inner[0], rest
+        kind, key = part, rest
     return kind, key
 
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,11 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workbench.cpu.layers import is_known
 from workbench.errors import RankLost
 from workbench.models.encoder import Encoder
-from workbench.training.checkpointing import MOMENTS, tensors_of
-
-if TYPE_CHECKING:
-    from workbench.training.checkpointing import Parts
-
+from workbench.training.checkpointing import MOMENTS, Parts, tensors_of
 
 STOP, STEP, GATHER, SAVE = 0, 1, 2, 3  # what process 0 tells the others to do next
 
@@ -95,8 +91,6 @@ class Ranks:
         """Return how the processes of a sharded run write checkpoints together; None if the first one writes alone."""
         if not self.sharded:
             return None
-        from workbench.training.checkpointing import Parts
-
         offsets: dict[str, list[int]] = {}  # by name, where this process's part of each weight and its moments begins
         for name, weight in model.named_parameters():
             assert isinstance(weight, DTensor)

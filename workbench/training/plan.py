@@ -17,7 +17,6 @@ from workbench.spec.parts import CONVENTIONS, Convention, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import Plan as Plan
 from workbench.spec.stages import ResolvedSpec
-from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
 from workbench.store.run_directory import RunDir
 from workbench.store.validation import check_fields
 
@@ -93,7 +92,7 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
     words, parent = None, None
     if spec.data.words:  # those of the parent are known from its own rows, which may have another length
         apart = (before.words, before.tokens) if before is not None and before.words is not None else (0.0, 0)
-        words = apart[0] + words_of_tokens(tokens - apart[1], spec.data)
+        words = apart[0] + spec.data.words_of(tokens - apart[1])
     if origin is not None and before is not None:
         before_steps = _steps_spent(before)
         parent = {"run_id": origin.name, "steps": before_steps, "tokens": before.tokens, "flops": before.flops}
@@ -112,7 +111,7 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
         first=first,
         parent=parent,
         words=words,
-        epochs=epochs_of_words(words, spec.data) if words is not None else None,
+        epochs=words / spec.data.words if words is not None else None,
     )
 
 
@@ -272,7 +271,7 @@ def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
 def amount_in(unit: str, spec: RunSpec, tokens: int, flops: Mapping[Any, int | float | Fraction]) -> Fraction:
     """Return the amount in `unit`: the tokens, their number of words, or the FLOPs under the budget's convention."""
     if unit == "words":
-        return tokens * words_per_token(spec.data)
+        return tokens * spec.data.words_per_token()
     return Fraction(tokens if unit == "tokens" else flops[spec.budget.convention])
 
 

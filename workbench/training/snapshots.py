@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.spec.run_spec import RunSpec
-from workbench.spec.words_seen import MILLION, steps_of_words, words_per_token
 from workbench.store import validation
 from workbench.store.atomic import sealed, write_new
 from workbench.store.run_store import RunDir
@@ -86,6 +85,7 @@ class Snapshots:
 # The points depend only on a spec and its plan, so that every command and every worker process computes the same ones.
 
 
+MILLION = 1_000_000
 DECADES = 2  # of compute that the points of `log:N` cover
 WORDS = tuple(number * scale * MILLION for scale in (1, 10, 100) for number in range(1, 10)) + (1000 * MILLION,)  # noqa: RUF005
 
@@ -98,17 +98,13 @@ class Point:
     mark: str
 
 
-def shares(count: int) -> list[Fraction]:
-    """Return the shares of a run's compute at the points of `log:count`, in ascending order."""
-    return sorted(Fraction(10 ** (-DECADES * i / count)).limit_denominator(10**9) for i in range(1, count + 1))
-
-
 def log_points(plan: Plan, count: int, convention: str) -> list[Point]:
     """Return the points of `log:count`; the FLOPs of runs that this one starts from are part of its compute."""
     per_step = Fraction(plan.flops_per_step[convention])
     before = Fraction(plan.parent["flops"][convention]) if plan.parent else Fraction(0)
     own = plan.steps - plan.first
-    targets = ((share, (share * (before + own * per_step) - before) / per_step) for share in shares(count))
+    shares = sorted(Fraction(10 ** (-DECADES * i / count)).limit_denominator(10**9) for i in range(1, count + 1))
+    targets = ((share, (share * (before + own * per_step) - before) / per_step) for share in shares)
     return _within(plan, ((plan.first + round(steps), f"{100 * float(share):.3g} %") for share, steps in targets))
 
 
@@ -118,9 +114,11 @@ def word_points(spec: RunSpec, plan: Plan) -> list[Point]:
     Words seen by the runs that this one starts from are included. Raises InputError if the words of the corpus are not
     counted.
     """
-    before = plan.parent["tokens"] * words_per_token(spec.data) if plan.parent else Fraction(0)
-    steps = ((plan.first + steps_of_words(amount - before, spec.data, spec.batch.size), amount) for amount in WORDS)
-    return _within(plan, ((step, mark_of_words(amount)) for step, amount in steps))
+    of_token = spec.data.words_per_token()
+    before = plan.parent["tokens"] * of_token if plan.parent else 0
+    of_step = spec.batch.size * spec.data.length * of_token
+    marks = ((plan.first + int((amount - before) // of_step), mark_of_words(amount)) for amount in WORDS)
+    return _within(plan, marks)
 
 
 def mark_of_words(amount: int) -> str:

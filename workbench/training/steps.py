@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,7 @@ class Steps:
         self.recordable = is_recordable(spec, host)
         if self.recordable:
             on_device(optimizer, device)
-        self.recorded: Recorded[Sums] | None = None
+        self.recorded: Recorded | None = None
         self.taken = 0
 
     def take(self, step: int) -> tuple[Sums, Tensor]:
@@ -357,8 +357,7 @@ class _Shapes(TorchDispatchMode):
 # Steps that are launched kernel by kernel before one is recorded. In these, autograd and the optimizer allocate what
 # they keep, and code is compiled, which cannot be done while a step is recorded.
 RECORDED_AFTER = 3
-Facts = TypeVar("Facts")
-Compute = Callable[[Batch], tuple[Facts, Tensor]]
+Compute = Callable[[Batch], tuple[Any, Tensor]]
 
 
 def own_stream(device: torch.device) -> AbstractContextManager[object]:
@@ -372,20 +371,20 @@ def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         group["lr"], group["capturable"] = torch.tensor(float(group["lr"]), device=device), True
 
 
-class Recorded(Generic[Facts]):
+class Recorded:
     """A whole training step as a CUDA graph, for batches of one shape that have the same fields.
 
     `compute` returns facts that are the same for every step, and the step's numbers (n,). Raises RuntimeError if a
     step of this kind cannot be recorded, such as one that waits for the device.
     """
 
-    def __init__(self, compute: Compute[Facts], batch: Batch) -> None:
+    def __init__(self, compute: Compute, batch: Batch) -> None:
         self.batch = Batch(**{name: tensor.clone() for name, tensor in batch.tensors().items()})
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
             self.facts, self.numbers = compute(self.batch)
 
-    def __call__(self, batch: Batch) -> tuple[Facts, Tensor]:
+    def __call__(self, batch: Batch) -> tuple[Any, Tensor]:
         """Carry out the step with `batch`, which is on the CPU or the GPU; return its facts and its numbers (n,)."""
         given = batch.tensors()
         for name, own in self.batch.tensors().items():
@@ -394,7 +393,7 @@ class Recorded(Generic[Facts]):
         return self.facts, self.numbers.clone()
 
 
-def record(compute: Compute[Facts], batch: Batch) -> Recorded[Facts] | None:
+def record(compute: Compute, batch: Batch) -> Recorded | None:
     """Record a step; return None, with a warning that says why, if it cannot be recorded."""
     try:
         return Recorded(compute, batch)

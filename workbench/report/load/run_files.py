@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError
 from workbench.spec.parts import CONVENTIONS, UNITS, DataSpec
-from workbench.spec.words_seen import epochs_of_words, words_of_tokens
 from workbench.store.atomic import LONGEST_LINE, lines_of, read_object
 from workbench.store.redact import redact_addresses
 from workbench.store.run_store import RunDir, RunStore, of_each
@@ -150,10 +149,10 @@ def words_and_epochs(spec: Mapping[str, Any], tokens: float) -> dict[str, float]
     """Return the words in this number of tokens of a run, and their epochs; NaN if words were not counted."""
     try:
         data = DataSpec.model_validate(part(spec, "data"))
-        words = words_of_tokens(tokens, data)
+        words = data.words_of(tokens)
     except ValueError:  # also for NaN tokens
         return {"words": math.nan, "epochs": math.nan}
-    return {"words": float(round(words)), "epochs": epochs_of_words(words, data)}
+    return {"words": float(round(words)), "epochs": words / data.words}
 
 
 def floors(folder: Path, records: Records = NO_RECORDS) -> dict[str, float]:

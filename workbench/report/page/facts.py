@@ -13,10 +13,9 @@ from workbench.report.load.study_tables import Frames
 from workbench.report.results import Leaderboard, compute_text
 from workbench.report.statistics.intervals import FEW_ITEMS
 from workbench.report.statistics.paired_comparison import SHARE_IN_WORDS, moved_by_arithmetic
-from workbench.spec.parts import size_in_words
+from workbench.spec.parts import by_source, size_in_words
 from workbench.spec.published import BABYLM, BABYLM_NOTE
 from workbench.spec.scoring import ZERO_SHOT, label_of_tasks
-from workbench.spec.words_seen import by_source
 
 PASSING = ("started", "command")  # entries of env.json that differ between runs in any case
 
