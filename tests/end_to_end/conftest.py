@@ -43,3 +43,16 @@ def workbench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """`workbench(*words, cwd=...)` runs the command to its end, in a process of its own."""
     with server(cache, tmp_path_factory.mktemp("cwd")) as command:
         yield command
+
+
+@pytest.fixture(scope="session")
+def store(text: Path, table: Path, workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose store tests only read: RTD, which is measured, with a dense head, BERT MLM and causal LM."""
+    folder, none = tmp_path_factory.mktemp("store"), ["--tasks", "none"]
+    measured = ["--tasks", table, "--set", "tasks.seeds=2", "--set", "tasks.epochs=1"]
+    for words in (
+        ["--objective", "rtd", *measured], ["--objective", "electra-15", "--set", "head=dense", *none],
+        ["--objective", "bert-mlm", "--objective", "causal-lm", *none],
+    ):  # fmt: skip
+        workbench("run", "ablation", "--corpus", text, "--budget", "steps=4", *SETS, *words, cwd=folder, ends=0)
+    return folder

@@ -31,8 +31,7 @@ def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path
         ]
         path = place / "supplement_filtered" / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = workbench(*words(), cwd=place)
-    assert done.returncode == 0, done.stderr
+    workbench(*words(), cwd=place, ends=0)
     return place
 
 
@@ -52,11 +51,15 @@ def test_the_plan_and_the_runs_see_the_words_that_were_asked_for(folder: Path, w
     assert refused.returncode == 2 and "--most-epochs 0.1" in refused.stderr and refused.stderr.count("\n") == 1
 
 
-def test_export_writes_models_predictions_and_scores(folder: Path, workbench: Command) -> None:
-    done = workbench("export", "ablation", "--babylm", "out", cwd=folder)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def out(folder: Path, workbench: Command) -> Path:
+    """What is exported of the store."""
+    done = workbench("export", "ablation", "--babylm", "out", cwd=folder, ends=0)
     assert "supplement_filtered has 10 rows in 2 where BabyLM expects 5,218 in 5" in done.stderr
-    out = folder / "out"
+    return folder / "out"
+
+
+def test_export_writes_models_predictions_and_scores(folder: Path, out: Path) -> None:
     with open(out / "scores.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert sorted(row["backend"] for row in rows) == ["electric", "mlm", "originality"]
@@ -77,12 +80,10 @@ def test_export_writes_models_predictions_and_scores(folder: Path, workbench: Co
         assert json.loads(file.read_text())["blimp_supplement"] is None  # it has too few rows
 
 
-def test_exported_models_load(folder: Path, workbench: Command) -> None:
+def test_exported_models_load(out: Path) -> None:
     from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-    done = workbench("export", "ablation", "--babylm", "models-out", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    (rtd,) = (folder / "models-out" / "models").glob("rtd*")
+    (rtd,) = (out / "models").glob("rtd*")
     model, info = AutoModelForMaskedLM.from_pretrained(rtd / "main", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert model.config.hidden_size == 16  # the generator
@@ -95,10 +96,8 @@ def test_an_objective_that_scores_no_sentences_is_exported_beside_the_others(fol
     """The objective of CONTRIBUTING defines no `score`, so it has no predictions, but it has an encoder."""
     assert "score" not in OBJECTIVE
     (folder / "my_idea.py").write_text(OBJECTIVE, encoding="utf-8")
-    done = workbench(*words("--objective", "./my_idea.py", "--tasks", "none"), cwd=folder)
-    assert done.returncode == 0, done.stderr
-    done = workbench("export", "ablation", "--babylm", "both", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    workbench(*words("--objective", "./my_idea.py", "--tasks", "none"), cwd=folder, ends=0)
+    workbench("export", "ablation", "--babylm", "both", cwd=folder, ends=0)
     assert len(list((folder / "both" / "models").glob("*/main/config.json"))) == 2
     (mine,) = (folder / "both" / "models").glob("my-idea-*/main")
     assert "has no part that learned to predict [MASK]" in (mine / "README.md").read_text()

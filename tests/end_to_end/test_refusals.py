@@ -101,6 +101,8 @@ CASES: dict[str, tuple[list[str], str]] = {
     "flag": (["run", "ablation", "--seed", "3"], "--seed"),
     "report": (["report", "ablation", "--runs", "no-runs-here"], "no-runs-here"),
     "evaluate": (["evaluate", "no-encoder-here"], "no-encoder-here"),
+    "a word that is not UTF-8": (["run", "ablation", "--set", "data.column=caf\udce9"], "is not valid UTF-8"),
+    "a store thousands of folders deep": (["run", "ablation", "--runs", "a/" * 1500 + "b"], "--runs"),
 }
 
 
@@ -264,19 +266,30 @@ def cost(spec):
 """
 
 
+IS_NONE = "must be a torch module that keeps the encoder"
+
+
 @pytest.mark.parametrize(
-    ("cost", "named"),
+    ("cost", "code", "named"),
     [
-        ("return None", "returns None, not a workbench.models.flops.Flops"),
-        ("return Flops(float('nan'), 1, 1)", "nan, not a number"),
-        ("return Flops(1, -1, 1)", "-1, not a number"),
-        ("return 1 / 0", "idea.py, line 6: cost(spec) raised ZeroDivisionError"),
-        ("raise SystemExit(0)", "SystemExit"),
-        ("return Flops(10**400, 1, 1)", "not a number of operations"),
+        ("return None", "", "returns None, not a workbench.models.flops.Flops"),
+        ("return Flops(float('nan'), 1, 1)", "", "nan, not a number"),
+        ("return Flops(1, -1, 1)", "", "-1, not a number"),
+        ("return 1 / 0", "", "idea.py, line 6: cost(spec) raised ZeroDivisionError"),
+        ("raise SystemExit(0)", "", "SystemExit"),
+        ("return Flops(10**400, 1, 1)", "", "not a number of operations"),
+        ("return price(spec)", "class Objective:\n    def __init__(self, *given): pass\n", IS_NONE),
+        ("return price(spec)", "def Objective(*given): return None\n", IS_NONE),
+        ("return price(spec)", "from torch import nn\nclass Objective(nn.Module):\n    def __init__(self, *given):\n"
+         "        super().__init__()\n", IS_NONE),
+        ("return price(spec)", "from workbench.spec.parts import Part\nclass Options(Part):\n"
+         "    odd: object = object()\n", "Options raised"),
     ],
-)
-def test_an_objective_that_gives_no_price(cost: str, named: str, workbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "idea.py").write_text(OBJECTIVE.format(cost=cost))
+)  # fmt: skip
+def test_an_objective_that_gives_no_price_or_is_something_else(
+    cost: str, code: str, named: str, workbench: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "idea.py").write_text(OBJECTIVE.format(cost=cost) + code)
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
 
@@ -294,22 +307,6 @@ def test_an_objective_that_cannot_be_built(raised: str, workbench: Command, tmp_
         done = workbench(*words, *more, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and "idea.py, line 10" in done.stderr, done.stderr
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("code", "named"),
-    [
-        ("class Objective:\n    def __init__(self, *given): pass\n", "must be a torch module that keeps the encoder"),
-        ("def Objective(*given): return None\n", "must be a torch module that keeps the encoder"),
-        ("from torch import nn\nclass Objective(nn.Module):\n    def __init__(self, *given):\n"
-         "        super().__init__()\n", "must be a torch module that keeps the encoder"),
-        ("from workbench.spec.parts import Part\nclass Options(Part):\n    odd: object = object()\n", "Options raised"),
-    ],
-)  # fmt: skip
-def test_an_objective_that_is_something_else(code: str, named: str, workbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "idea.py").write_text(OBJECTIVE.format(cost="return price(spec)") + code)
-    done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("raised", ["SystemExit(0)", "GeneratorExit('no')", "FileNotFoundError('mine')"])
@@ -457,20 +454,10 @@ def test_too_few_addresses_are_said(gigabytes: float, words: list[str], text: Pa
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "ulimit -v" in done.stderr, done.stderr
 
 
-def test_words_that_are_not_utf_8(workbench: Command, tmp_path: Path) -> None:
-    done = workbench("run", "ablation", "--set", "data.column=caf\udce9", cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not valid UTF-8" in done.stderr, done.stderr
-
-
 @pytest.mark.parametrize("named", ["caf\udce9", "a/" * 1500])
 def test_a_cache_that_libraries_cannot_use(named: str, workbench: Command, tmp_path: Path) -> None:
     done = workbench("run", "ablation", "--tasks", "none", cwd=tmp_path, WORKBENCH_CACHE=named)
     assert done.returncode == 2 and "WORKBENCH_CACHE" in done.stderr and done.stderr.count("\n") == 1, done.stderr
-
-
-def test_a_store_thousands_of_folders_deep(workbench: Command, tmp_path: Path) -> None:
-    done = workbench("run", "ablation", "--tasks", "none", "--runs", "a/" * 1500 + "b", cwd=tmp_path)
-    assert done.returncode == 2 and "--runs" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_no_store_is_left_of_a_table_that_cannot_be_used(workbench: Command, tmp_path: Path) -> None:

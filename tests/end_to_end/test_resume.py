@@ -1,4 +1,4 @@
-"""Killed at any moment and typed again, a run ends as if nothing had happened."""
+"""Killed at any moment and typed again, or out of memory, a run ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from drills.small import curve
 
 from .conftest import SETS, Command, environment
 
@@ -22,24 +21,6 @@ def words(text: Path, objective: str, runs: Path) -> list[str]:
     given += ["--threads", 1, "--micro-batch", 4, "--save-every", 7, "--runs", runs, *SETS]
     given += ["--set", "encoder.dropout=0.1", "--set", "batch.size=8"]
     return [str(word) for word in given]
-
-
-def test_micro_batches_do_not_change_the_draws(text: Path, workbench: Command, tmp_path: Path) -> None:
-    """Without dropout, one batch of 8 and four of 2 make the same masks, samples and, but for rounding, losses."""
-    curves = []
-    for micro in (8, 2):
-        given = words(text, "rtd", tmp_path / str(micro))
-        given[given.index("--micro-batch") + 1] = str(micro)
-        given[given.index("encoder.dropout=0.1")] = "encoder.dropout=0"
-        given += ["--set", "encoder.attention_dropout=0"]
-        given[given.index("steps=60")] = "steps=10"
-        done = workbench(*given, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        curves.append(curve(tmp_path / str(micro)))
-    for one, other in zip(*curves, strict=True):
-        assert one["mask_rate"] == other["mask_rate"]
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
-    assert curves[0][0]["replaced_rate"] == curves[1][0]["replaced_rate"]
 
 
 def test_a_budget_of_seconds_becomes_steps_once(text: Path, workbench: Command, tmp_path: Path) -> None:
@@ -60,13 +41,8 @@ def test_stopped_in_fine_tuning_it_says_how_to_go_on(
 ) -> None:
     words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", table, "--budget", "steps=2", *SETS]
     words = [str(word) for word in [*words, "--set", "tasks.seeds=100"]]
-    with subprocess.Popen(
-        [sys.executable, "-m", "workbench", *words],
-        cwd=tmp_path,
-        env=environment(cache),
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    command = [sys.executable, "-m", "workbench", *words]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(cache), stderr=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.glob("runs/*/scores/*.json")) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(kind)
@@ -74,3 +50,64 @@ def test_stopped_in_fine_tuning_it_says_how_to_go_on(
     assert process.returncode == 128 + kind
     assert errors.endswith("workbench: interrupted; the same command goes on from what is saved\n"), errors
     assert "Traceback" not in errors and not list(tmp_path.glob("runs/*/lease"))
+
+
+HUNGRY = '''"""RTD that runs out of memory with more rows than fit, from its third step on."""
+
+import torch
+
+from workbench.objectives import rtd
+from workbench.objectives.rtd import Options, cost
+
+FIT, ERROR = {fit}, {error}
+
+
+class Objective(rtd.Objective):
+    steps = 0
+
+    def forward(self, batch):
+        loss = super().forward(batch)
+        self.steps += 1
+        if self.steps > 2 and len(batch.ids) > FIT:
+            raise ERROR
+        return loss
+'''
+CUDA = 'torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")'
+CPU = 'RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can\'t allocate memory: you tried ...")'
+
+
+def rows(runs: Path) -> list[dict[str, object]]:
+    path = next(runs.glob("hungry-*/metrics.jsonl"))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def hungry(folder: Path, fit: int, error: str, text: Path) -> list[str]:
+    (folder / str(fit)).mkdir()
+    path = folder / str(fit) / "hungry.py"
+    path.write_text(HUNGRY.format(fit=fit, error=error))
+    given = ["run", "ablation", "--objective", path, "--corpus", text, "--tasks", "none", "--budget", "steps=6"]
+    given += ["--runs", folder / str(fit) / "runs", *SETS, "--set", "encoder.dropout=0"]
+    return [*map(str, given), "--set", "encoder.attention_dropout=0"]
+
+
+def test_the_micro_batch_is_halved_and_the_batch_is_not(text: Path, workbench: Command, tmp_path: Path) -> None:
+    """Without dropout, micro-batches of any size have the same masks, samples and, but for rounding, losses."""
+    workbench(*hungry(tmp_path, 8, CUDA, text), cwd=tmp_path / "8", ends=0)
+    whole = rows(tmp_path / "8" / "runs")
+    assert [row["micro_batch"] for row in whole] == [8] * 6
+    for fit, error, at_once in ((3, CUDA, 2), (1, CPU, 1)):
+        done = workbench(*hungry(tmp_path, fit, error, text), cwd=tmp_path / str(fit), ends=0)
+        halved = rows(tmp_path / str(fit) / "runs")
+        assert [row["micro_batch"] for row in halved] == [8, 8, *[at_once] * 4]
+        assert "out of memory at step 3 with 8 rows at once; continuing with 4" in done.stderr
+        assert halved[2]["replaced_rate"] == whole[2]["replaced_rate"]
+        for one, other in zip(whole, halved, strict=True):
+            assert one["tokens"] == other["tokens"] and one["mask_rate"] == other["mask_rate"]
+            assert other["loss"] == pytest.approx(one["loss"], rel=1e-5, abs=1e-5)
+
+
+def test_a_single_row_that_does_not_fit_fails_the_run_alone(text: Path, workbench: Command, tmp_path: Path) -> None:
+    done = workbench(*hungry(tmp_path, 0, CUDA, text), cwd=tmp_path)
+    assert done.returncode == 1 and "out of memory" in done.stderr and "Traceback" not in done.stderr
+    error = json.loads(next((tmp_path / "0/runs").glob("hungry-*/error.json")).read_text())
+    assert error["kind"] == "failed" and "out of memory" in error["message"]

@@ -37,6 +37,7 @@ TINY = {
     "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 60, "encoder.init": 0.05,
     "data.length": 16, "batch.size": 8, "budget.steps": 100, "generator.width": 0.5,
 }  # fmt: skip
+WIDE = {"objective": "rtd", "encoder.layers": 2, "generator.width": 1.0}
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"objective": name} for name in objectives.names()},
     "a user's means": {"objective": users_means.__file__},
@@ -46,20 +47,8 @@ CASES: dict[str, dict[str, Any]] = {
     "micro-batches": {"objective": "rtd", "micro": 2},
     "dropout": {"objective": "rtd", "micro": 2, "encoder.dropout": 0.1, "encoder.attention_dropout": 0.1},
     "a pooling layer without a gradient": {"objective": "bert-mlm", "encoder.family": "bert"},
-    "layers that are called": {
-        "objective": "rtd",
-        "encoder.family": "modernbert",
-        "encoder.layers": 2,
-        "tying": "tokens",
-        "generator.width": 1.0,
-    },
-    "layers of two passes": {
-        "objective": "rtd",
-        "encoder.family": "deberta-v2",
-        "encoder.layers": 2,
-        "tying": "all",
-        "generator.width": 1.0,
-    },
+    "layers that are called": WIDE | {"encoder.family": "modernbert", "tying": "tokens"},
+    "layers of two passes": WIDE | {"encoder.family": "deberta-v2", "tying": "all"},
     "layers whose weights our kernels read": {"objective": "rtd", "encoder.family": "albert", "encoder.layers": 2},
     "layers of GPT-2": {"objective": "causal-lm", "encoder.family": "gpt2", "encoder.layers": 2},
 }

@@ -6,30 +6,20 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tiny_runs import begun
 
-from workbench import objectives
-from workbench.bench.turns import made_up
-from workbench.data.corpus import Corpus
 from workbench.errors import Interrupted
 from workbench.report.load.run_files import STRETCH
-from workbench.spec import host
-from workbench.spec.host import Host
-from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec
-from workbench.spec.stages import BoundRun
 from workbench.store.checkpoint import steps
 from workbench.store.run_directory import RunDir
-from workbench.store.run_store import RunStore
 from workbench.tensors import RESERVED, ROW_COLUMNS
-from workbench.training.loop import build, train
-from workbench.training.plan import plan
+from workbench.training.loop import build
 
 TINY = {
     "encoder.hidden": 64, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 300, "encoder.init": 0.05,
@@ -43,19 +33,14 @@ def curve(name: str, folder: Path, length: int, **more: Any) -> list[dict[str, f
     return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
 
 
-def trained(name: str, folder: Path, length: int, guard: Callable[[], None] = lambda: None, **more: Any) -> RunDir:
+def trained(name: str, folder: Path, length: int, **more: Any) -> RunDir:
     """A run on made-up text; its metrics and checkpoints are there also if training was interrupted."""
     settings = {key: more.pop(key) for key in [*more] if "." in key}
-    words = TINY | {"objective": name, "budget.steps": length} | settings
-    spec: RunSpec = objectives.with_options(resolve("nano", words))
-    prepared = made_up(folder / "data", spec, tokens=20_000)
-    spec = spec.changed({"data.special": prepared.special.model_dump()})
-    run = RunStore(folder / "runs").open(BoundRun(spec))
-    host = Host(device="cpu", threads=1, **more)
-    with run.lease(), contextlib.suppress(Interrupted):
-        train(run, spec, plan(spec), Corpus(prepared, spec.data.length, spec.seed), host, guard)
-        (run.path / "ended").touch()
-    return run
+    job = begun(folder, TINY | {"objective": name, "budget.steps": length} | settings, tokens=20_000)
+    with contextlib.suppress(Interrupted):
+        job.train(**more)
+        (job.run.path / "ended").touch()
+    return job.run
 
 
 def losses(rows: list[dict[str, float]]) -> np.ndarray:
@@ -63,10 +48,8 @@ def losses(rows: list[dict[str, float]]) -> np.ndarray:
 
 
 def test_every_column_that_a_row_has_of_its_own_is_reserved(tmp_path: Path) -> None:
-    spec: RunSpec = objectives.with_options(resolve("nano", TINY | {"objective": "rtd", "optim.generator_lr": 1e-4}))
-    prepared = made_up(tmp_path / "data", spec, tokens=5_000)
-    spec = spec.changed({"data.special": prepared.special.model_dump()})
-    loss = build(spec)(Corpus(prepared, spec.data.length, spec.seed).batch(0, 8, torch.device("cpu")))
+    job = begun(tmp_path, TINY | {"objective": "rtd", "optim.generator_lr": 1e-4})
+    loss = build(job.spec)(job.corpus.batch(0, 8, torch.device("cpu")))
     rows = curve("rtd", tmp_path / "run", 3, **{"optim.generator_lr": 1e-4})
     assert set(rows[0]) - {*loss.parts, *loss.metrics} == {*ROW_COLUMNS}
     assert {*STRETCH, *ROW_COLUMNS} <= RESERVED and not RESERVED & {*loss.parts, *loss.metrics}
@@ -95,18 +78,7 @@ def test_signal_while_metrics_are_written(at: int, saved: int, tmp_path: Path) -
         if next(calls) == at:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    run = trained("bert-mlm", tmp_path, 20, guard, log_every=10)
+    run = trained("bert-mlm", tmp_path, 20, guard=guard, log_every=10)
     last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert not (run.path / "ended").exists(), "the signal was lost"
     assert (last, steps(run.path / "checkpoints")[-1]) == (saved, saved)
-
-
-def test_precision_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """bf16 on a CPU that has it, from where it pays; what is asked for is done anywhere."""
-    for has in (True, False):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: {"avx512_bf16": has, "amx_bf16": False})
-        assert Host(device="cpu").resolved_precision(host.WIDE) == ("bf16" if has else "fp32")
-        assert Host(device="cpu").resolved_precision(host.WIDE - 1) == "fp32"
-        assert Host(device="cpu", plain=True).resolved_precision(1024) == "fp32"
-        for asked in ("fp32", "bf16"):
-            assert Host(device="cpu", precision=asked).resolved_precision(1024) == asked  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One run on several processes: the losses, gradients and metrics of one process, for every objective and tying."""
+"""One run on several processes: the losses, gradients and metrics of one process, and weights that are split."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ import torch.distributed as dist
 
 from tests.helpers.steps_of_ranks import CASES
 from workbench.errors import InputError, RankLost
+from workbench.execution.devices import check, refuse
 from workbench.options import Computation, checked
 from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.tensors import Batch, Mean, StepLoss
 from workbench.training import steps
-from workbench.training.distributed import Ranks, telling_of_loss
+from workbench.training.distributed import Ranks, layers_of, telling_of_loss
+from workbench.training.loop import build
 
 UNEVEN = ("bert", "albert", "causal-lm", "a user's means")  # their rows differ in how many tokens they score
 
@@ -154,16 +156,6 @@ class Rows:
         return Batch(torch.ones(rows, 4, dtype=torch.int64), row_keys(0, torch.arange(rows)))
 
 
-def test_parts_must_be_equal() -> None:
-    assert Host(devices=4).rows_at_once(32) == 8
-    assert Host(devices=2, micro_batch=4).rows_at_once(32) == 4
-    assert Host(devices=2, micro_batch=100).rows_at_once(32) == 16
-    with pytest.raises(InputError, match=r"--devices 3 does not divide batch\.size=32"):
-        Host(devices=3).rows_at_once(32)
-    with pytest.raises(InputError, match="--micro-batch 5 does not divide the 16 rows of each device"):
-        Host(devices=2, micro_batch=5).rows_at_once(32)
-
-
 @pytest.mark.parametrize("devices", [0, -1, 1025, "two"])
 def test_a_number_of_devices_that_cannot_be_is_refused(devices: Any) -> None:
     with pytest.raises(InputError, match="is not a whole number from 1 to 1,024"):
@@ -182,3 +174,44 @@ def test_other_errors_stay_as_they_are() -> None:
     with pytest.raises(RuntimeError, match="shapes") as caught, telling_of_loss():
         raise RuntimeError("shapes do not fit")
     assert not isinstance(caught.value, RankLost)
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        (Host(shard=True), "--shard splits a model over several devices, and there is one; give --devices"),
+        (Host(shard=True, devices=2, compile=True), "--shard does not work with --compile"),
+        (Host(shard=True, devices=2, plain=True), "--shard does not work with --plain"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(host: Host, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check(host)
+
+
+@pytest.mark.parametrize("kind", ["lamb", "muon"])
+def test_update_rules_of_whole_weights_are_refused(kind: str) -> None:
+    spec = resolve("nano", {"optim.kind": kind})
+    with pytest.raises(InputError, match=f"optim.kind={kind} updates whole ones; set optim.kind=adamw"):
+        refuse(spec, Host(devices=2, shard=True))
+    refuse(spec, Host(devices=2))
+    refuse(resolve("nano"), Host(devices=2, shard=True))
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "count"),
+    [
+        ("cpu", {"encoder.family": "electra"}, 0),
+        ("cuda", {"encoder.family": "electra", "generator.depth": 0.5}, 6),
+        ("cpu", {"encoder.family": "bert", "tying": "all", "generator.width": 1.0}, 0),
+        ("cuda", {"encoder.family": "bert", "tying": "all", "generator.width": 1.0}, 4),
+        ("cpu", {"encoder.family": "modernbert", "tying": "all", "generator.width": 1.0}, 4),
+        ("cuda", {"encoder.family": "xlnet", "tying": "tokens", "generator.width": 1.0}, 0),
+    ],
+)
+def test_layers_are_gathered_one_by_one_where_they_are_called(
+    device: str, settings: dict[str, Any], count: int
+) -> None:
+    """Those of the generator too, and shared ones once."""
+    model = build(resolve("nano", {"objective": "rtd", "encoder.layers": 4, **settings}))
+    assert len(layers_of(model, torch.device(device))) == count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import shutil
 from pathlib import Path
@@ -11,22 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from objective_oracle import build, shaken, synthetic, tiny
+from objective_oracle import build, tiny
+from tiny_runs import Begun, begun
 from torch import Tensor, nn
 
-from workbench import objectives
-from workbench.bench.turns import made_up
-from workbench.data.corpus import Corpus
 from workbench.errors import Diverged
 from workbench.models.families import PLUGS, family_of
-from workbench.spec.host import Host
 from workbench.spec.parts import EncoderSpec, OptimSpec
-from workbench.spec.presets import resolve
-from workbench.spec.stages import BoundRun
-from workbench.store.run_store import RunStore
 from workbench.tensors import Batch, StepLoss
 from workbench.training import loop
-from workbench.training import plan as planning
 from workbench.training.optimizer import make_optimizer, matrices, set_rate
 
 INSTALLED = importlib.util.find_spec("pytorch_optimizer") is not None
@@ -186,34 +178,22 @@ TINY = {
 }  # fmt: skip
 
 
-def begun(folder: Path, kind: str) -> Any:
-    spec = objectives.with_options(resolve("nano", TINY | {"optim.kind": kind}))
-    prepared = made_up(folder / "data", spec, tokens=5000)
-    spec = spec.changed({"data.special": prepared.special.model_dump()})
-    run = RunStore(folder / "runs").open(BoundRun(spec))
-    return run, spec, planning.plan(spec), Corpus(prepared, spec.data.length, spec.seed)
-
-
-def trained(job: Any) -> dict[str, Tensor]:
-    run, spec, planned, corpus = job
-    with run.lease():
-        host = Host(device="cpu", threads=1, precision="fp32", save_every=2)
-        model = loop.train(run, spec, planned, corpus, host)
+def trained(job: Begun) -> dict[str, Tensor]:
+    model = job.train(precision="fp32", save_every=2)
     return {name: weight.detach().clone() for name, weight in model.named_parameters()}
 
 
 @EACH
 def test_a_resumed_run_ends_with_the_same_bits(kind: str, tmp_path: Path) -> None:
-    job = begun(tmp_path, kind)
+    job = begun(tmp_path, TINY | {"optim.kind": kind})
     whole = trained(job)
-    checkpoints = job[0].path / "checkpoints"
+    checkpoints = job.run.path / "checkpoints"
     for late in checkpoints.glob("step-*6"):
         shutil.rmtree(late)
     assert [path.name for path in checkpoints.glob("step-*")] == ["step-00000004"]
     again = trained(job)
     assert all(torch.equal(again[name], weight) for name, weight in whole.items())
-    rows = (job[0].path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(row)["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in job.rows()] == [1, 2, 3, 4, 5, 6]
 
 
 @EACH
@@ -221,7 +201,7 @@ def test_training_stops_at_nan_with_the_weights_of_before(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gradients of the third step are NaN, and those of the next ones are finite again."""
-    job = begun(tmp_path, kind)
+    job = begun(tmp_path, TINY | {"optim.kind": kind})
     models, own = [], loop.build
     seen: list[dict[str, Tensor]] = []
 
@@ -238,27 +218,10 @@ def test_training_stops_at_nan_with_the_weights_of_before(
             return StepLoss(loss.total * factor, loss.parts, loss.metrics)
 
     monkeypatch.setattr(loop, "build", lambda *given: Broken(own(*given)))
-    host = Host(device="cpu", threads=1, precision="fp32", save_every=100, log_every=5)
-    run, spec, planned, corpus = job
-    with run.lease(), pytest.raises(Diverged, match="at step 3"):
-        loop.train(run, spec, planned, corpus, host)
+    with pytest.raises(Diverged, match="at step 3"):
+        job.train(precision="fp32", save_every=100, log_every=5)
     assert len(seen) == 5
     after = dict(models[0].named_parameters())
     for name, weight in seen[2].items():
         assert torch.equal(after[name], weight) and torch.equal(seen[4][name], weight), name
     assert any(not torch.equal(seen[1][name], weight) for name, weight in seen[2].items())
-
-
-@pytest.mark.parametrize(("kind", "peak"), [("muon", 1e-2), pytest.param("lamb", 5e-2, marks=LAMB.marks)])
-def test_losses_fall(kind: str, peak: float) -> None:
-    spec = tiny("bert-mlm", optim__kind=kind, optim__lr=peak)
-    model, batch = shaken(spec, size=0.02), synthetic(spec)
-    optimizer, losses = make_optimizer(model, spec.optim), []
-    for step in range(1, 31):
-        loss = model(batch).total
-        loss.backward()
-        set_rate(optimizer, spec.optim, peak, step)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-    assert losses[-1] < 0.6 * losses[0]
