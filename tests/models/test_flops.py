@@ -272,11 +272,11 @@ def test_the_head_of_gpt2_is_one_product_and_the_script_counts_a_whole_one() -> 
     from torch.utils.flop_counter import FlopCounterMode
 
     from workbench.models.encoder import Encoder
-    from workbench.models.heads import next_token_head
+    from workbench.models.heads import TiedHead
     from workbench.spec.parts import Special
 
     enc = EncoderSpec(family="gpt2", hidden=64, layers=1, heads=2, vocab=90, positions=40)
-    head = next_token_head(Encoder(enc, Special(pad=0, unk=1, cls=2, sep=3, mask=4)))
+    head = TiedHead(Encoder(enc, Special(pad=0, unk=1, cls=2, sep=3, mask=4)).table)
     with FlopCounterMode(display=False) as counter:
         head(torch.randn(3, 24, 64, requires_grad=True)).sum().backward()
     price, bert = flops.lm_head(enc, 24, "all"), flops.lm_head(enc.model_copy(update={"family": "bert"}), 24, "all")

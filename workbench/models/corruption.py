@@ -245,8 +245,3 @@ def visible_except(ids: Tensor, attention: Tensor | None, places: Tensor) -> Ten
     seen = columns != places[:, None]
     seen = seen if attention is None else seen & attention.bool()
     return seen[:, None].expand(-1, ids.shape[1], -1)
-
-
-def seeing(visible: Tensor, positions: Tensor) -> Tensor:
-    """Return whether positions (B, K) see any position at all, (B, K) bool."""
-    return gather(visible, positions).any(-1)

@@ -201,18 +201,6 @@ class TiedHead(MlmHead):
         return hidden
 
 
-def next_token_head(encoder: Encoder) -> MlmHead:
-    """Return the head that predicts the next token: that of the encoder's family, which is BERT MLM's for most."""
-    return TiedHead(encoder.table) if encoder.family.TIED_HEAD else MlmHead(encoder, encoder.table)
-
-
-def query_head(encoder: Encoder) -> MlmHead:
-    """Return the head that predicts tokens from the query stream: XLNet's own for that family, or that of BERT MLM."""
-    if encoder.family.TIED_QUERY_HEAD:
-        return TiedHead(encoder.table, with_bias=True)
-    return MlmHead(encoder, encoder.table)
-
-
 class BinaryHead(nn.Module):
     """A head with one logit for each position.
 
@@ -265,7 +253,7 @@ class PairHead(nn.Module):
     def loss(self, hidden: Tensor, broken: Tensor, name: str) -> tuple[Mean, dict[str, Ratio]]:
         """Return the mean cross-entropy of broken (B,) bool given the states of [CLS], hidden (B, D), and metrics.
 
-        The metrics have names that begin with `name`: those of `binary_ratios`, and the share of broken pairs.
+        The metrics have names that begin with `name`: those of `binary_loss_and_ratios`, and the share of broken pairs.
         """
         logits = self(hidden).float()
         margin, counted = logits[:, 1:] - logits[:, :1], torch.ones_like(broken)[:, None]  # (B, 1) each

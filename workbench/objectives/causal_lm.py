@@ -5,15 +5,12 @@ the head of the other objectives, or with `encoder.family=gpt2` those of GPT-2 (
 read its last token. There is neither a generator nor a corruption.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies, entropy
-from workbench.models.heads import next_token_head
+from workbench.models.heads import MlmHead, TiedHead
 from workbench.models.losses import share
 from workbench.models.sentence_scores import Scorer, summed
 from workbench.spec.parts import Part
@@ -21,13 +18,10 @@ from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, ordinary
 
 CAUSAL = True  # sets `encoder.causal`
+Options = Part  # there are none
 
 
-class Options(Part):
-    """The options of causal LM; there are none."""
-
-
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row, with the softmax at every position.
 
     Products with keys that a position may not see are counted, because they are computed.
@@ -46,7 +40,8 @@ class Objective(nn.Module):
         super().__init__()
         self.encoder, self.spec = encoder, spec
         with seeded(spec.seed, "init", "head"):
-            self.head = next_token_head(encoder)
+            tied = encoder.family.TIED_HEAD
+            self.head = TiedHead(encoder.table) if tied else MlmHead(encoder, encoder.table)
 
     def forward(self, batch: Batch) -> StepLoss:
         hidden = self.encoder(batch.ids, batch.attention, batch.segments)  # (B, L, D)

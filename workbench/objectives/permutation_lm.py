@@ -6,8 +6,6 @@ hidden by attention masks that follow the order, and predicted by a second strea
 at its own position. There is neither a generator nor a corruption.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch
@@ -15,12 +13,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import pick_spans, seeing, slots, visible_before, visible_except, visible_in_order
+from workbench.models.corruption import pick_spans, slots, visible_before, visible_except, visible_in_order
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.families import family_of
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies, entropy
-from workbench.models.heads import query_head
+from workbench.models.heads import MlmHead, TiedHead
 from workbench.models.losses import gather, share
 from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
 from workbench.models.two_streams import Queries
@@ -36,7 +33,7 @@ class Options(Part):
     longest: Annotated[int, Field(ge=1, le=100)] = 5  #: longest span of predicted tokens
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row: both streams, and the softmax at the predicted positions."""
     length = spec.data.length
     predicted = slots(length, int(spec.options["alpha"]))
@@ -54,13 +51,14 @@ class Objective(nn.Module):
         super().__init__()
         self.encoder, self.spec, self.options = encoder.with_query_stream(), spec, options
         with seeded(spec.seed, "init", "head"):
-            self.head = query_head(encoder)
+            tied = encoder.family.TIED_QUERY_HEAD
+            self.head = TiedHead(encoder.table, with_bias=True) if tied else MlmHead(encoder, encoder.table)
 
     def forward(self, batch: Batch) -> StepLoss:
         special = self.spec.data.special
         positions, weights = pick_spans(batch, special, self.options.alpha, self.options.longest)  # (B, K) each
         visible = visible_in_order(batch, special, positions, weights)  # (B, L, L)
-        weights = weights * seeing(visible, positions)  # in a row of three tokens, one may see nothing
+        weights = weights * gather(visible, positions).any(-1)  # in a row of three tokens, one may see nothing
         hidden = self.encoder(batch.ids, segments=batch.segments, queries=Queries(visible, positions))  # (B, K, D)
         loss, right = self.head.loss(hidden, gather(batch.ids, positions), weights)
 

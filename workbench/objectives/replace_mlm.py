@@ -3,13 +3,10 @@
 Clark et al. 2020, section 3.4, use it to measure how much of the gain comes from pre-training without [MASK].
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator
 from workbench.models.heads import MlmHead
@@ -26,7 +23,7 @@ class Options(Part):
     weight: float = 1.0  #: weight of the MLM loss; the generator's loss has weight 1
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row."""
     head = flops.lm_head(spec.encoder, spec.data.length, spec.picks)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
