@@ -44,14 +44,8 @@ HERE = Path(__file__).parent
 SOURCES = tuple(HERE / f"{name}.c" for name in ("kernels", "tiles", "products", "layers"))  # the first includes all
 HEADERS = (HERE / "kernels.h", HERE / "tiles.h")
 FLAGS: tuple[str, ...] = (
-    "-std=gnu11",
-    "-O3",
-    "-march=native",
-    "-fPIC",
-    "-fopenmp",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-)
+    "-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
 if platform.machine() in ("x86_64", "AMD64"):
     FLAGS = (*FLAGS, "-mprefer-vector-width=512")
 PRODUCTS = ("", "tiles", "avx512")  # by the value of `products` in products.c
@@ -283,11 +277,6 @@ def thread_sums(*columns: int) -> Tensor:
 def spread(bias: Tensor | None, many: int) -> tuple[int, int]:
     """Return how many of `many` items share an entry of bias (B or 1, L or 1, L), and how many queries it has."""
     return (1, 1) if bias is None else (many // len(bias), bias.shape[1])
-
-
-def flush(yes: bool) -> None:
-    """Replace denormal numbers by 0, or stop doing so, in all threads that torch has started."""
-    call("flush", torch.float32, int(yes))
 
 
 def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> Tensor:

@@ -121,10 +121,6 @@ class Electra(nn.Module):
         table: nn.Embedding = self.embeddings.word_embeddings
         return table
 
-    def set_input_embeddings(self, table: nn.Embedding) -> None:
-        """Replace the token embeddings by `table` (V, E)."""
-        self.embeddings.word_embeddings = table
-
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Output:
