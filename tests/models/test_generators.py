@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import objectives
 from workbench.errors import InputError
+from workbench.execution import plug_checks
 from workbench.models.corruption import mask_for_generator, mask_tokens
 from workbench.models.export import WEIGHTS, export_heads
 from workbench.models.generators import Ngrams, WordFrequencies, count_pairs, count_words
@@ -86,6 +87,11 @@ def test_settings_that_need_weights_are_refused() -> None:
         tiny("rtd", {"generator.kind": "unigram", "tying": "all"})
     with pytest.raises(InputError, match=r"generator.temperature=2 cannot be combined with generator.kind=ngram"):
         tiny("rtd", {"generator.kind": "ngram", "generator.temperature": 2.0})
+
+
+def test_a_run_with_such_a_generator_resumes_with_the_same_bits() -> None:
+    """As the runs of all objectives do, each of which `workbench check` tries."""
+    plug_checks._trained(plug_checks._spec({"objective": "rtd", "generator.kind": "ngram"}))
 
 
 def test_text_is_counted_before_it_is_used_and_tokens_before_pairs() -> None:
