@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from objective_oracle import (
-    NAMES,
-    build,
-    shaken,
-    synthetic,
-    tiny,
-)
+from objective_oracle import NAMES, build, shaken, synthetic, tiny
 from torch.nn.utils import parametrize
 
 from workbench.models.encoder import plain_weights
