@@ -98,16 +98,13 @@ class Context(NamedTuple):
     """What a `Side` has counted for contexts c, as tensors of the shape of the contexts.
 
     `before` is the sum of all counts above the pairs of c in the table, `total` is n(c), and `kinds` is t(c).
+    `unigram_weight` is the weight of the unigram distribution, t(c) / (n(c) + t(c)), float64; 1 without counts.
     """
 
     before: Tensor
     total: Tensor
     kinds: Tensor
-
-    @property
-    def unigram_weight(self) -> Tensor:
-        """The weight of the unigram distribution, t(c) / (n(c) + t(c)), float64; 1 for a context without counts."""
-        return torch.where(self.total > 0, self.kinds.double() / (self.total + self.kinds).clamp(min=1), 1.0)
+    unigram_weight: Tensor
 
 
 class Side(nn.Module):
@@ -142,7 +139,9 @@ class Side(nn.Module):
     def context(self, context: Tensor) -> Context:
         """Return the facts on contexts of any shape."""
         first, last = self.starts[context], self.starts[context + 1]
-        return Context(self.ends[first], self.ends[last] - self.ends[first], last - first)
+        total, kinds = self.ends[last] - self.ends[first], last - first
+        weight = torch.where(total > 0, kinds.double() / (total + kinds).clamp(min=1), 1.0)
+        return Context(self.ends[first], total, kinds, weight)
 
     def share(self, context: Tensor, tokens: Tensor, unigram: Tensor) -> Tensor:
         """Return p(token | context), float64, for contexts and tokens of one shape."""

@@ -19,7 +19,7 @@ from workbench.models.families import family_of
 from workbench.models.frequencies import Frequencies, entropy
 from workbench.models.heads import MlmHead, TiedHead
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
+from workbench.models.sentence_scores import Scorer, Sentences, pseudo_log_likelihood, summed
 from workbench.models.two_streams import Queries
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
@@ -66,16 +66,6 @@ class Objective(nn.Module):
         metrics = {"lm_accuracy": share(right, weights), "mask_rate": share(picked, real_tokens(batch))}
         return StepLoss(loss, {"lm_loss": loss}, metrics)
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token | tokens before it) over sentences ids (B, L), in one pass.
-
-        This is the factorisation of the likelihood from left to right (equation 1), one of the orders of equation 3.
-        """
-        places = torch.arange(1, ids.shape[1], device=ids.device).expand(len(ids), -1)
-        hidden = self.encoder(ids, queries=Queries(visible_before(ids, attention), places))  # (B, L - 1, D)
-        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids[:, 1:].flatten()).view(len(ids), -1)
-        return summed(likelihood, ids[:, 1:], None if attention is None else attention[:, 1:], self.spec.data.special)
-
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
         """Return states (B, D) that predict the tokens at places (B,) from all other tokens, which do not see them."""
         states: Tensor = self.encoder(ids, queries=Queries(visible_except(ids, attention, places), places[:, None]))
@@ -84,11 +74,20 @@ class Objective(nn.Module):
     def scorers(self) -> dict[str, Scorer]:
         """Return the ways to score sentences by name; the first is the default.
 
-        `pll` is the sum of log p(token | all other tokens) (Salazar et al. 2020), where each token is the last one of
-        an order.
+        `left-to-right` is the sum (B,) of log p(token | tokens before it), in one pass: the factorisation of the
+        likelihood from left to right (equation 1), one of the orders of equation 3. `pll` is the sum of log p(token |
+        all other tokens) (Salazar et al. 2020), where each token is the last one of an order.
         """
         special = self.spec.data.special
+
+        def left_to_right(s: Sentences) -> Tensor:
+            targets = s.ids[:, 1:]
+            places = torch.arange(1, s.ids.shape[1], device=s.ids.device).expand(len(s.ids), -1)
+            hidden = self.encoder(s.ids, queries=Queries(visible_before(s.ids, s.attention), places))  # (B, L - 1, D)
+            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), targets.flatten()).view(len(targets), -1)
+            return summed(likelihood, targets, None if s.attention is None else s.attention[:, 1:], special)
+
         return {
-            "left-to-right": lambda s: self.score(s.ids, s.attention),
+            "left-to-right": left_to_right,
             "pll": lambda s: pseudo_log_likelihood(self, self.head, s.ids, s.attention, special),
         }

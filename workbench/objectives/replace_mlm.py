@@ -11,7 +11,7 @@ from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, summed
+from workbench.models.sentence_scores import Scorer, Sentences, summed
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
@@ -50,16 +50,17 @@ class Objective(nn.Module):
         total = fake.loss + self.options.weight * loss
         return StepLoss(total, {"generator_loss": fake.loss, "mlm_loss": loss}, metrics)
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token) over the tokens of unchanged sentences ids (B, L), in one pass.
-
-        The inputs of pre-training have no [MASK] either, but contain samples of the generator. For a masked language
-        model, this is the "holistic" score of Zaczynska et al. 2020.
-        """
-        hidden = self.encoder(ids, attention)  # (B, L, D)
-        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
-        return summed(likelihood, ids, attention, self.spec.data.special)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        return {"one-pass": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()
+        """Return the ways to score sentences by name; the first is the default.
+
+        It is the sum (B,) of log p(token) over the tokens of unchanged sentences, in one pass. The inputs of
+        pre-training have no [MASK] either, but contain samples of the generator. For a masked language model, this is
+        the "holistic" score of Zaczynska et al. 2020.
+        """
+
+        def one_pass(s: Sentences) -> Tensor:
+            hidden = self.encoder(s.ids, s.attention)  # (B, L, D)
+            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), s.ids.flatten()).view_as(s.ids)
+            return summed(likelihood, s.ids, s.attention, self.spec.data.special)
+
+        return {"one-pass": one_pass} | self.generator.scorers()
