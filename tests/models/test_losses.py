@@ -16,7 +16,8 @@ from torch import Tensor
 from workbench.cpu import functions
 from workbench.models import losses
 from workbench.models.losses import (
-    binary_loss_and_ratios,
+    binary_loss,
+    binary_ratios,
     copy_mixture_loss,
     cross_entropy,
     gather,
@@ -47,7 +48,7 @@ def value(ratio: tuple[Tensor, Tensor]) -> float | None:
 @given(scored(), st.sampled_from([torch.bool, torch.float32]))
 def test_binary_ratios_agree_with_scikit_learn(case: tuple[Tensor, Tensor, Tensor], kind: torch.dtype) -> None:
     scores, labels, weights = case
-    _, ratios = binary_loss_and_ratios("x", scores, labels, weights.to(kind))
+    ratios = binary_ratios("x", scores, labels, weights.to(kind))
     s, y = scores[weights].numpy(), labels[weights].numpy()
     said = s > 0
     assert value(ratios["x_accuracy"]) == (pytest.approx(sk.accuracy_score(y, said)) if len(y) else None)
@@ -63,8 +64,8 @@ def test_auc_of_many_tokens() -> None:
     numbers = np.random.default_rng(0)
     labels = numbers.random((64, 128)) < 0.07
     scores = np.round(numbers.normal(size=labels.shape) + labels, 2).astype(np.float32)
-    _, ratios = binary_loss_and_ratios("x", *map(torch.tensor, (scores, labels, np.ones_like(labels))))
-    assert value(ratios["x_auc"]) == pytest.approx(sk.roc_auc_score(labels.ravel(), scores.ravel()), rel=1e-6)
+    found = value(binary_ratios("x", *map(torch.tensor, (scores, labels, np.ones_like(labels))))["x_auc"])
+    assert found == pytest.approx(sk.roc_auc_score(labels.ravel(), scores.ravel()), rel=1e-6)
 
 
 def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
@@ -105,7 +106,7 @@ def test_means_are_taken_over_positions_that_count(seed: int) -> None:
     weights = numbers.random((3, 4)) < 0.6
     each = np.log1p(np.exp(np.where(labels, -logits, logits)))
     expected = each[weights].mean() if weights.any() else 0.0
-    found, _ = binary_loss_and_ratios("x", *(torch.tensor(x) for x in (logits, labels, weights)))
+    found = binary_loss(*(torch.tensor(x) for x in (logits, labels, weights)))
     assert float(found) == pytest.approx(expected, rel=1e-5, abs=2e-6)  # fp32 near a logit of 15
 
 
@@ -250,5 +251,5 @@ def test_a_target_that_shares_the_largest_logit_counts_as_most_probable(compiled
 def test_scores_that_are_not_numbers_have_no_roc_area() -> None:
     labels, weights = torch.tensor([[True, False, True, False]]), torch.ones(1, 4)
     for logits, known in (([0.3, math.nan, 1.0, 0.2], False), ([0.3, 0.1, 1.0, 0.2], True)):
-        wins, pairs = binary_loss_and_ratios("d", torch.tensor([logits]), labels, weights)[1]["d_auc"]
+        wins, pairs = binary_ratios("d", torch.tensor([logits]), labels, weights)["d_auc"]
         assert bool(torch.isfinite(wins / pairs)) == known
