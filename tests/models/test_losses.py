@@ -73,8 +73,8 @@ def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
     numbers = torch.Generator().manual_seed(0)
     scores, labels = torch.randn(6, 9, generator=numbers), torch.rand(6, 9, generator=numbers) < 0.3
     counted = torch.rand(6, 9, generator=numbers) < 0.8
-    _, whole = binary_loss_and_ratios("x", scores, labels, counted)
-    halves = [binary_loss_and_ratios("x", *(part[i : i + 3] for part in (scores, labels, counted)))[1] for i in (0, 3)]
+    whole = binary_ratios("x", scores, labels, counted)
+    halves = [binary_ratios("x", *(part[i : i + 3] for part in (scores, labels, counted))) for i in (0, 3)]
     for name in ("x_accuracy", "x_precision", "x_recall"):
         for i in (0, 1):
             assert halves[0][name][i] + halves[1][name][i] == whole[name][i]

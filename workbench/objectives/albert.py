@@ -17,7 +17,8 @@ from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 PAIRS = "order"  # sets `data.pairs`
-Options, cost = bert.Options, bert.cost
+Options = bert.Options
+cost = bert.cost
 
 
 def floors(words: Frequencies) -> dict[str, float]:

@@ -33,7 +33,7 @@ def floors(words: Frequencies) -> dict[str, float]:
 
 
 class Objective(all_tokens_mlm.Objective):
-    options: Options
+    options: Options  # type: ignore[assignment]  # of its own, not those of its base
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
