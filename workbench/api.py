@@ -346,7 +346,7 @@ class Run:
         """Return the spec of the encoder, whose family's file is the copy in the run if it is not known here."""
         from workbench.models import families
 
-        families.keep_source(self.spec, self.path / "encoder.py")
+        families.PLUGS.keep(self.spec.encoder.source, self.path / "encoder.py")
         return self.spec.encoder
 
 

@@ -140,7 +140,7 @@ def test_hugging_face_fills_masks_with_the_logits_of_the_objective(tmp_path: Pat
     assert found is not None
     encoder, head = found
     assert (encoder is model.encoder) == (name == "bert-mlm")
-    babylm_export.export_masked_lm(encoder, head, tmp_path)
+    babylm_export.export_with_head(encoder, head, tmp_path)
     loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     ids = torch.tensor([[2, 7, 4, 9, 3]])

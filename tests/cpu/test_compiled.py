@@ -42,9 +42,7 @@ def counted(workbench_cache: Path) -> Iterator[ctypes.CDLL]:
         loaded.append(load(content))
         return loaded[-1]
 
-    headers = [
-        word for name in ("emulated_tiles.h", "counted_allocations.h") for word in ("-include", str(HERE / name))
-    ]
+    headers = ["-include", str(HERE / "emulated_tiles.h"), "-include", str(HERE / "counted_allocations.h")]
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", compiler("-mamx-tile", "-mamx-bf16", *headers))
@@ -196,19 +194,11 @@ def test_an_environment_variable_switches_kernels(tmp_path: Path) -> None:
         assert message in error.value.stderr
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def flipped(path: Path) -> None:
     """Flip one bit in every 64 bytes of the machine code."""
     content = bytearray(path.read_bytes())
     content[::64] = bytes(byte ^ 1 for byte in content[::64])
     path.write_bytes(content)
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 def another(path: Path) -> None:
@@ -218,21 +208,22 @@ def another(path: Path) -> None:
     source.unlink()
 
 
-def a_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def gone(path: Path) -> None:
-    path.unlink()
-
-
 def exchanged(path: Path) -> None:
     """Exchange the library with that of the other dtype, together with its hashes."""
     here = path.parent
     other = next(each for each in here.parent.iterdir() if each != here)
     for name, there in ((here.with_name("third"), here), (here, other), (other, here.with_name("third"))):
         there.rename(name)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut": cut, "flipped": flipped, "another": another, "exchanged": exchanged, "gone": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""), "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -247,15 +238,15 @@ def test_what_was_compiled_is_used_again(kernels_made: Path) -> None:
     assert ask(kernels_made, CC="/nonexistent/cc") == ("compiled True", "")
 
 
-@pytest.mark.parametrize("damage", [cut, flipped, empty, another, a_pipe, gone, exchanged])
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_machine_code_is_recognised(
-    kernels_made: Path, tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+    kernels_made: Path, tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
     folder = min((tmp_path / "kernels").iterdir())
     monkeypatch.setenv("CC", "/nonexistent/cc")
     assert compiled._compiled(folder, ()) == (folder / compiled.LIBRARY).read_bytes()
-    damage(folder / compiled.LIBRARY)
+    DAMAGE[damage](folder / compiled.LIBRARY)
     with pytest.raises(FileNotFoundError, match="/nonexistent/cc"):  # so that it is compiled anew
         compiled._compiled(folder, ())
 

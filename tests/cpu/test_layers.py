@@ -11,6 +11,7 @@ from torch import Tensor
 
 from workbench import cpu
 from workbench.cpu import compiled, layers, portable
+from workbench.cpu.layers import Rates
 from workbench.encoders.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.spec.presets import resolve
@@ -204,3 +205,42 @@ def test_gradients_under_dropout_agree_with_finite_differences() -> None:
             down = loss()
             weight += 1e-6 * direction
         assert float(up - down) / 2e-6 == pytest.approx(float((gradient * direction).sum()), rel=1e-3, abs=1e-4)
+
+
+def test_rates_are_of_the_places_that_have_dropout_and_none_in_evaluation() -> None:
+    rates = {"dropout": 0.2, "attention_dropout": 0.3}
+    bert = encoder_of(family="bert", embedding=None, **rates).model
+    albert = encoder_of(family="albert", **rates).model
+    assert layers.rates_of(bert.train()) == Rates(0.2, 0.3, 0.2, 0.2)
+    assert layers.rates_of(albert.train()) == Rates(0.2, 0.3, 0.2, 0.0) and layers.rates_of(albert.eval()) == Rates()
+
+
+def test_groups_of_layers_share_their_weights_as_in_hugging_face() -> None:
+    """An ALBERT may have several groups of several layers; published ones have one group of one layer."""
+    from transformers import AlbertConfig, AlbertModel
+
+    sizes = {"vocab_size": 60, "embedding_size": 24, "hidden_size": WIDTH, "num_attention_heads": 3}
+    torch.manual_seed(0)
+    model = AlbertModel(AlbertConfig(
+        **sizes, intermediate_size=64, num_hidden_layers=5, num_hidden_groups=2, inner_group_num=2, hidden_act="gelu",
+        initializer_range=0.3,
+    )).eval()  # fmt: skip
+    ids, attention = inputs(True)
+    assert attention is not None
+    assert len(layers.layers_of(model)) == 10
+    with torch.no_grad():
+        expected = model(ids, attention.long()).last_hidden_state
+        found = layers.hidden_states(model, ids, attention)
+    torch.testing.assert_close(found[attention], expected[attention], rtol=1e-5, atol=1e-5)
+
+
+def test_encoders_of_another_design_or_activation_are_left_to_their_module() -> None:
+    ids, encoder = inputs(False)[0], encoder_of(family="albert")
+    encoder.model.config.hidden_act = "gelu_new"
+    assert not layers.can(encoder.model, ids)
+    decoder = encoder_of(family="bert", embedding=None, causal=True)
+    assert layers.can(decoder.model, ids)
+    decoder.model.config.add_cross_attention = True
+    assert not layers.can(decoder.model, ids)
+    for family in ("deberta-v2", "modernbert", "gpt2", "xlnet"):
+        assert not layers.can(encoder_of(family=family, embedding=None).model, ids)

@@ -70,15 +70,6 @@ def test_the_roc_area_is_the_share_of_pairs_in_the_right_order() -> None:
     assert detecting(WORDS, WORDS, kept, special)[1] == pytest.approx(right / sum(positive) / sum(negative))
 
 
-def test_no_predictor_that_is_given_the_token_shown_is_better(trials: int = 200) -> None:
-    """Every other table of predicted probabilities has a larger cross-entropy than the floor."""
-    table = joint(WORDS, WORDS, 0.3)
-    draw = np.random.default_rng(0)
-    for _ in range(trials):
-        belief = draw.dirichlet(np.ones(5), size=5).T  # belief[original, seen]
-        assert -(table * np.log(belief)).sum() > restoring(WORDS, WORDS, 0.3)
-
-
 def nano(**changes: object) -> RunSpec:
     ids = {f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))}
     return resolve("nano", {"encoder.vocab": 60} | ids | changes)
@@ -107,15 +98,6 @@ def test_masked_language_models() -> None:
 
 def test_a_generator_without_weights_has_no_floor() -> None:
     assert known(nano(**{"generator.kind": "unigram"})).generator() == {}
-
-
-def test_the_observed_share_of_replaced_tokens_is_reproduced() -> None:
-    """The formulas reproduce the share of replaced tokens from which they are computed."""
-    words = known(nano(), mask_rate=0.3, replaced_rate=0.2)
-    for where, rate in (("picks", 0.2 / 0.3), ("all", 0.2 / (1 - words.special))):
-        kept = words._kept(where)  # type: ignore[arg-type]
-        table = joint(words.words, words.words, kept)
-        assert 1 - np.trace(table) == pytest.approx(rate)
 
 
 def test_detection_has_the_entropy_of_the_base_rate_if_all_tokens_are_equally_frequent() -> None:

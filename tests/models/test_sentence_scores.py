@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import objectives
-from workbench.models.generators import Detector
-from workbench.models.sentence_scores import Sentences, pseudo_log_likelihood
+from workbench.models.sentence_scores import Scorer, Sentences, pseudo_log_likelihood
+from workbench.objectives import rtd
 from workbench.spec.parts import Special
 from workbench.tensors import ordinary
 from workbench.training.loop import plainly
@@ -70,18 +70,6 @@ def test_pseudo_log_likelihood_agrees_with_a_slow_loop(words: list[int] | None) 
         found = model.scorers()[name](Sentences(rows, None, given))
         expected = [by_hand(model.encoder, model.head, row, spec.data.special.mask, words) for row in rows]
     assert found.dtype == torch.float64 and found.tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_toy_model_by_hand() -> None:
-    """A head that ignores its input has the same distribution everywhere; the score is a sum of three logarithms."""
-    spec, model = made("bert-mlm")
-    with torch.no_grad():
-        model.head.table.weight.zero_()
-        model.head.bias.copy_(torch.arange(spec.encoder.vocab) / 10)
-    special = spec.data.special
-    ids = torch.tensor([[special.cls, 9, 20, 9, special.sep]])
-    total = torch.arange(spec.encoder.vocab, dtype=torch.float64).div(10).exp().sum().log()
-    assert float(score(model, ids)) == pytest.approx(0.9 + 2.0 + 0.9 - 3 * float(total), rel=1e-6)
 
 
 def test_the_generator_s_own_score_is_its_pseudo_log_likelihood() -> None:
@@ -153,36 +141,34 @@ def test_scores_of_detectors_fall_with_their_logits(name: str) -> None:
         assert padded == pytest.approx(own - float(logits.sum()), rel=1e-5)
 
 
-def detector_of(logits: list[float], dtype: torch.dtype = torch.float32) -> Detector:
-    """A detector whose logits are a table by token; its generator scores a sentence by minus the sum of its ids."""
+def scorers_of(logits: list[float], dtype: torch.dtype = torch.float32) -> dict[str, Scorer]:
+    """Scorers of a detector whose logits are a table by token; its generator scores by minus the sum of ids."""
     table, special = torch.tensor(logits, dtype=dtype), Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 
     def own(ids: Tensor, attention: Tensor | None) -> Tensor:
         return -ids.double().sum(1)
 
-    generator: Any = SimpleNamespace(
-        spec=SimpleNamespace(data=SimpleNamespace(special=special)), score=own,
-        scorers=lambda: {"generator-pll": lambda s: own(s.ids, s.attention)},
+    generator = SimpleNamespace(score=own, scorers=lambda: {"generator-pll": lambda s: own(s.ids, s.attention)})
+    detector: Any = SimpleNamespace(
+        encoder=lambda ids, attention: ids, head=lambda ids: table[ids], generator=generator,
+        spec=SimpleNamespace(data=SimpleNamespace(special=special)),
     )  # fmt: skip
-    encoder: Any = lambda ids, attention: ids  # noqa: E731
-    head: Any = lambda ids: table[ids]  # noqa: E731
-    return Detector(encoder, head, generator)
+    return rtd.Objective.scorers(detector)
 
 
 def test_logits_of_any_size_and_width_keep_their_order() -> None:
     """Of a detector that is sure, 1 - sigmoid(logit) would be 0 and its logarithm infinite; bf16 sums would round."""
-    known = detector_of([0.0] * 5 + [1e4, -1e4, 90.0], torch.bfloat16)
-    scores = known.originality(torch.tensor([[5], [6], [7]]), None)
-    assert scores.tolist() == [pytest.approx(-1e4, rel=4e-3), 0.0, -90.0]
-    long = detector_of([0.0] * 5 + [0.0, 0.0, 1.0], torch.bfloat16)
-    assert float(long.electric(torch.full((1, 3000), 7), None)) == -7 * 3000 - 3000
+    known, ids = scorers_of([0.0] * 5 + [1e4, -1e4, 90.0], torch.bfloat16), torch.tensor([[5], [6], [7]])
+    assert known["originality"](Sentences(ids, None, ids)).tolist() == [pytest.approx(-1e4, rel=4e-3), 0.0, -90.0]
+    known, ids = scorers_of([0.0] * 5 + [0.0, 0.0, 1.0], torch.bfloat16), torch.full((1, 3000), 7)
+    assert float(known["electric"](Sentences(ids, None, ids))) == -7 * 3000 - 3000
 
 
 def test_a_detector_scores_text_alone_and_its_own_ways_come_before_those_of_the_generator() -> None:
-    known = detector_of([100.0, 0.5, 100.0, 100.0, 100.0, 0.5, 0.5, 0.5])
+    known = scorers_of([100.0, 0.5, 100.0, 100.0, 100.0, 0.5, 0.5, 0.5])
     ids = torch.tensor([[2, 1, 5, 4, 3, 6]])  # [CLS] [UNK] word [MASK] [SEP] and a word in the padding
     given_to_it = Sentences(ids, torch.tensor([[True] * 5 + [False]]), ids)
-    found = {name: float(scorer(given_to_it)) for name, scorer in known.scorers().items()}
+    found = {name: float(scorer(given_to_it)) for name, scorer in known.items()}
     assert list(found) == ["originality", "electric", "generator-pll"]
     original = -2 * math.log1p(math.exp(0.5))
     assert found == pytest.approx({"originality": original, "electric": -22.0, "generator-pll": -21.0})
@@ -227,18 +213,6 @@ def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], s
             together = scorer(Sentences(ids, attention, words))
             alone = [float(scorer(Sentences(row[None], None, words[:1, : len(row)]))) for row in rows]
             assert together.shape == (len(rows),) and together.tolist() == pytest.approx(alone, rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_fast_and_plain_computation_give_equal_scores(name: str) -> None:
-    """Compiled kernels, and a last layer that is computed at one position only, agree in fp32."""
-    spec = tiny(name)
-    fast, plain = shaken(spec).eval(), plainly(shaken(spec).eval())
-    rows = torch.stack([sentence(spec, seed) for seed in range(3)])
-    given = Sentences(rows, None, torch.arange(LENGTH).expand(3, -1))
-    with torch.no_grad():
-        for (label, one), other in zip(fast.scorers().items(), plain.scorers().values(), strict=True):
-            assert one(given).tolist() == pytest.approx(other(given).tolist(), rel=2e-5), label
 
 
 def test_special_tokens_and_padding_are_never_scored() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from objective_oracle import shaken, slow_nll, synthetic, tiny
+from objective_oracle import score, shaken, slow_nll, synthetic, tiny
 from torch import Tensor
 from transformers import AutoModel, ElectraConfig, ElectraForCausalLM, GPT2LMHeadModel
 
@@ -83,7 +83,7 @@ def test_the_last_position_predicts_nothing() -> None:
 def test_a_score_is_the_sum_of_log_probabilities(family: dict[str, Any]) -> None:
     spec = tiny("causal-lm", family)
     objective, batch = shaken(spec).eval(), synthetic(spec, rows=6, lengths=LENGTHS)
-    found = objective.score(batch.ids, batch.attention)
+    found = score(objective, batch.ids, batch.attention)
     logits = logits_of(objective, batch)
     for row, size in enumerate(LENGTHS):
         want = -sum(slow_nll(logits[row, place], int(batch.ids[row, place + 1])) for place in range(size - 2))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,8 @@ from objective_oracle import (
     WITH_GENERATOR,
     Seen,
     binary_logits,
-    build,
     counted,
     counts_of,
-    framed,
     observe,
     real_places,
     shaken,
@@ -117,32 +113,6 @@ def test_a_step_equals_a_slow_loop_on_synthetic_rows(name: str, recipe: str, pad
     agree(spec, synthetic(spec, lengths=LENGTHS if padded else None))
 
 
-@pytest.fixture(scope="module")
-def english(real_data: Path) -> tuple[np.ndarray, int]:
-    """Eight rows of 48 ids of English text, without special tokens, and the size of their WordPiece vocabulary."""
-    from tokenizers import BertWordPieceTokenizer
-
-    with lzma.open(real_data / "corpus" / "gutenberg-prose.txt.xz", "rt", encoding="utf-8") as file:
-        text = file.read(300_000)
-    tokenizer = BertWordPieceTokenizer()
-    tokenizer.train_from_iterator(text.splitlines(), vocab_size=1000, show_progress=False)
-    assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    stream = tokenizer.encode(text[100_000:110_000], add_special_tokens=False).ids
-    return np.array(stream[: 8 * 48]).reshape(8, 48), tokenizer.get_vocab_size()
-
-
-@PADDED
-@RECIPES
-@EACH
-def test_a_step_equals_a_slow_loop_on_real_text(
-    name: str, recipe: str, padded: bool, english: tuple[np.ndarray, int]
-) -> None:
-    words, vocab = english
-    sizes = {"encoder.vocab": vocab, "data.length": 48, "encoder.positions": 64, "encoder.hidden": 64}
-    spec = tiny(name, sizes, recipe=recipe, corruption__rate=0.15)
-    agree(spec, framed(words, [48, 11, 47, 30, 48, 5, 22, 36] if padded else [48] * 8, spec))
-
-
 @pytest.mark.parametrize("tying", ["none", "tokens", "all"])
 @pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_a_step_equals_a_slow_loop_under_every_tying(name: str, tying: str) -> None:
@@ -170,26 +140,6 @@ def test_the_batches_contain_right_and_wrong_samples_and_duplicates() -> None:
     same = [seen.main_input[at] == int(batch.ids[at]) for at in places]
     assert any(same) and not all(same)
     assert len(set(places)) < len(places) < len(list(real_places(batch)))
-
-
-@RECIPES
-def test_the_weight_of_a_position(recipe: str) -> None:
-    """Every token, or every pick, has the same weight in the mean, as the gradient of a bias shows."""
-    spec = tiny("rtd", recipe=recipe)
-    batch, objective = synthetic(spec, lengths=LENGTHS), build(spec)
-    with torch.no_grad():
-        objective.head.out.weight.zero_()
-        objective.generator.head.norm.weight.zero_()
-    seen = observe(objective, batch)
-    grads = torch.autograd.grad(seen.loss.values()["discriminator_loss"], [objective.head.out.bias], retain_graph=True)
-    real = list(real_places(batch))
-    fakes = sum(seen.main_input[at] != int(batch.ids[at]) for at in real)
-    assert grads[0].item() == pytest.approx(0.5 - fakes / len(real), abs=1e-6)
-
-    (grad,) = torch.autograd.grad(seen.loss.values()["generator_loss"], [objective.generator.head.bias])
-    picks, vocab = list(counted(seen)), spec.encoder.vocab
-    targets = np.bincount([int(batch.ids[at]) for at in picks], minlength=vocab) / len(picks)
-    np.testing.assert_allclose(grad.numpy(), 1 / vocab - targets, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", WITH_GENERATOR)

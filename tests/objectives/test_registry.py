@@ -149,7 +149,7 @@ def test_a_file_is_an_objective(tmp_path: Path) -> None:
     spec = tiny_of_file(path, {"options.shown": "0.25"})
     assert spec.objective == "half-masked" and len(spec.source) == 16
     assert spec.options == {"shown": 0.25}
-    assert objectives.source_file(spec) == path
+    assert objectives.PLUGS.file(spec.source) == path
     objective = build(spec)
     loss = objective(synthetic(spec))
     loss.total.backward()
@@ -195,7 +195,7 @@ def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monk
     assert name == "half-masked" and len(source) == 16
     spec = objectives.with_options(resolve("nano", TINY | {"objective": name, "source": source}))
     assert math.isfinite(build(spec)(synthetic(spec)).total)
-    assert objectives.source_file(spec) is None
+    assert objectives.PLUGS.file(spec.source) is None
 
 
 def installed(folder: Path, points: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,23 +336,23 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = tiny_of_file(write(tmp_path))
-    known = objectives.source_file(spec)
+    known = objectives.PLUGS.file(spec.source)
     run = tmp_path / "kept" / ".." / "run"
     (tmp_path / "kept").mkdir()
     objectives.keep_sources(spec, run)  # the copy does not exist yet
     run.mkdir()
     (run / "objective.py").write_text(IDEA)
     objectives.keep_sources(spec, run)
-    assert objectives.source_file(spec) == known, "the file that was named here goes first"
+    assert objectives.PLUGS.file(spec.source) == known, "the file that was named here goes first"
     monkeypatch.setattr(registry, "_files", {})
     objectives.keep_sources(spec, tmp_path / "missing")
     (tmp_path / "other").mkdir()
     objectives.keep_sources(spec, write(tmp_path, IDEA + "\n", "other/objective.py").parent)
-    assert objectives.source_file(spec) is None
+    assert objectives.PLUGS.file(spec.source) is None
     objectives.keep_sources(tiny("rtd"), run)  # a built-in objective has no source hash
-    assert objectives.source_file(tiny("rtd")) is None
+    assert objectives.PLUGS.file("") is None
     objectives.keep_sources(spec, run)
-    assert objectives.source_file(spec) == tmp_path / "run/objective.py"
+    assert objectives.PLUGS.file(spec.source) == tmp_path / "run/objective.py"
 
 
 def test_a_language_model_loss_needs_an_objective_that_predicts_the_next_token() -> None:

@@ -44,14 +44,8 @@ HERE = Path(__file__).parent
 SOURCES = tuple(HERE / f"{name}.c" for name in ("kernels", "tiles", "products", "layers"))  # the first includes all
 HEADERS = (HERE / "kernels.h", HERE / "tiles.h")
 FLAGS: tuple[str, ...] = (
-    "-std=gnu11",
-    "-O3",
-    "-march=native",
-    "-fPIC",
-    "-fopenmp",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-)
+    "-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
 if platform.machine() in ("x86_64", "AMD64"):
     FLAGS = (*FLAGS, "-mprefer-vector-width=512")
 PRODUCTS = ("", "tiles", "avx512")  # by the value of `products` in products.c
@@ -285,13 +279,10 @@ def spread(bias: Tensor | None, many: int) -> tuple[int, int]:
     return (1, 1) if bias is None else (many // len(bias), bias.shape[1])
 
 
-def flush(yes: bool) -> None:
-    """Replace denormal numbers by 0, or stop doing so, in all threads that torch has started."""
-    call("flush", torch.float32, int(yes))
+# ---- the functions of `portable.py`, whose docstrings define them, in one pass over memory each ----
 
 
 def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> Tensor:
-    """Compute `portable.split` in one pass over memory."""
     length, width = len(x) // rows, x.shape[1] // parts // heads
     out = x.new_empty(parts, rows * heads, length, width)
     call("split", x.dtype, x, bias, out, parts, rows, heads, length, width)
@@ -299,7 +290,6 @@ def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> 
 
 
 def merge(x: Tensor, rows: int, with_sums: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Compute `portable.merge` in one pass over memory."""
     parts, many, length, width = x.shape
     heads = many // rows
     out = x.new_empty(rows * length, parts * heads * width)
@@ -309,7 +299,6 @@ def merge(x: Tensor, rows: int, with_sums: bool = False) -> tuple[Tensor, Tensor
 
 
 def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
-    """Compute `portable.softmax` in one pass over memory."""
     many, rows, length = scores.shape
     after_dropout = torch.empty_like(scores) if drop.rate else scores
     each, queries = spread(bias, many * rows)
@@ -318,7 +307,6 @@ def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tu
 
 
 def softmax_backward(grad: Tensor, probs: Tensor, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
-    """Compute `portable.softmax_backward` in one pass over memory."""
     many, rows, length = grad.shape
     after_dropout = torch.empty_like(probs) if drop.rate else probs
     call("softmax_backward", grad.dtype, grad, probs, after_dropout, many * rows, length, scale, drop)
@@ -328,7 +316,6 @@ def softmax_backward(grad: Tensor, probs: Tensor, scale: float, drop: Drop) -> t
 def residual_norm(
     branch: Tensor, bias: Tensor, residual: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float, drop: Drop
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute `portable.residual_norm` in one pass over memory."""
     rows, width = branch.shape
     added, out = torch.empty_like(branch), torch.empty_like(branch)
     means, rstds = bias.new_empty(rows), bias.new_empty(rows)
@@ -341,7 +328,6 @@ def residual_norm_backward(
     grad: Tensor, extra_grad: Tensor | None, added: Tensor, means: Tensor, rstds: Tensor, norm_weight: Tensor,
     drop: Drop,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute `portable.residual_norm_backward` in one pass over memory."""
     rows, width = grad.shape
     d_added, sums = torch.empty_like(grad), thread_sums(3, width)
     d_branch = torch.empty_like(grad) if drop.rate else d_added
@@ -351,14 +337,12 @@ def residual_norm_backward(
 
 
 def gelu(x: Tensor, bias: Tensor) -> Tensor:
-    """Compute `portable.gelu` in one pass over memory."""
     out = torch.empty_like(x)
     call("gelu", x.dtype, x, bias, out, *x.shape)
     return out
 
 
 def gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `portable.gelu_backward` in one pass over memory."""
     sums = thread_sums(x.shape[1])
     call("gelu_backward", x.dtype, x, bias, grad, sums, *x.shape)
     return grad, sums.sum(0)
@@ -375,7 +359,6 @@ def vocabulary(
     logits: Tensor, bias: Tensor, targets: Tensor, write: Tensor, copy: Tensor | None, share: Tensor,
     draws: Tensor | None, temperature: float, with_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """Compute `portable.vocabulary` in one pass over memory."""
     (rows, width), vocab = logits.shape, len(bias)
     if rows and not 0 <= int(targets.min()) <= int(targets.max()) < vocab:
         raise IndexError(f"a target token lies outside the vocabulary of {vocab} tokens")

@@ -47,11 +47,6 @@ def is_known(config: Any) -> bool:
     return known and not getattr(config, "add_cross_attention", False)
 
 
-def is_causal(config: Any) -> bool:
-    """Return whether no position sees a later one; ALBERT's configuration has no such setting."""
-    return bool(getattr(config, "is_decoder", False))
-
-
 def rates_of(model: Any) -> Rates:
     """Return the rates of dropout that are in effect: those of the configuration in training, else 0."""
     if not model.training:
@@ -97,7 +92,7 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
         key = int(torch.randint(2**63 - 1, ())) if any(rates) else 0
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, segments, Drop(key, rates.embeddings), dtype)
-        bias = _bias(ids, attention, is_causal(config), dtype)
+        bias = _bias(ids, attention, config, dtype)
         parameters = [tensor for layer in layers_of(model) for tensor in layer]
         return _computed(hidden, bias, config, rates, key, torch.is_grad_enabled(), parameters)
 
@@ -132,15 +127,15 @@ def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> lis
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         dtype = model.embeddings.word_embeddings.weight.dtype
         states = [_embed(model, ids, None, Drop(0, 0.0), dtype)]
-        bias = _bias(ids, attention, is_causal(model.config), dtype)
+        bias = _bias(ids, attention, model.config, dtype)
         for layer in layers_of(model):
             states.append(_computed(states[-1], bias, model.config, Rates(), 0, False, layer))
         return states
 
 
-def _bias(ids: Tensor, attention: Tensor | None, causal: bool, dtype: torch.dtype) -> Tensor | None:
+def _bias(ids: Tensor, attention: Tensor | None, config: Any, dtype: torch.dtype) -> Tensor | None:
     """Return what is added to attention scores: 0 at the keys of `visible_keys`, minus infinity elsewhere, or None."""
-    visible = visible_keys(ids, attention, causal)
+    visible = visible_keys(ids, attention, getattr(config, "is_decoder", False))  # ALBERT has no such setting
     if visible is None:
         return None
     wide = torch.promote_types(dtype, torch.float32)
@@ -159,7 +154,7 @@ def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, None, Drop(0, 0.0), dtype)
         below = [tensor for layer in layers[:-1] for tensor in layer]
-        bias = _bias(ids, None, is_causal(config), dtype)
+        bias = _bias(ids, None, config, dtype)
         hidden = _computed(hidden, bias, config, Rates(), 0, False, below)
         return _last_layer(hidden, places, config, *(each.to(dtype) for each in layers[-1]))
 
@@ -175,7 +170,7 @@ def _last_layer(
     query = F.linear(here, wq, bq).unflatten(1, (heads, -1))[:, :, None]  # (B, H, 1, d)
     key, value = F.linear(hidden, torch.cat([wk, wv]), torch.cat([bk, bv])).unflatten(2, (2, heads, -1)).unbind(2)
     scores = (query @ key.permute(0, 2, 3, 1)).float() * (width // heads) ** -0.5  # (B, H, 1, L)
-    if is_causal(config):
+    if getattr(config, "is_decoder", False):
         later = torch.arange(hidden.shape[1]) > places[:, None]
         scores.masked_fill_(later[:, None, None], -torch.inf)
     context = (scores.softmax(-1).to(hidden.dtype) @ value.transpose(1, 2)).flatten(1)

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from workbench.models import backbones, flops
-from workbench.models.initial_weights import initialise, initialise_positions
+from workbench.models.initial_weights import initialise_positions
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.albert_layer_groups"
@@ -18,9 +18,7 @@ to_hub = backbones.save
 
 def build(config: EncoderSpec, special: Special) -> Any:
     """Return an `AlbertModel` with initial weights."""
-    settings = backbones.bert_settings(config, special) | {"embedding_size": config.embedding_width}
-    model = backbones.hugging_face_module("albert", settings, config.attention)
-    initialise(model, config.init)
+    model = backbones.like_bert("albert", config, special, embedding_size=config.embedding_width)
     first = model.encoder.albert_layer_groups[0].albert_layers[0].attention
     initialise_positions(
         config, model.embeddings.position_embeddings, first.query.weight, first.key.weight,

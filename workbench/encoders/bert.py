@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.models import backbones, flops
-from workbench.models.initial_weights import initialise, initialise_positions
+from workbench.models.initial_weights import initialise_positions
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
@@ -17,8 +17,7 @@ to_hub = backbones.save
 
 def build(config: EncoderSpec, special: Special) -> Any:
     """Return a `BertModel` with initial weights."""
-    model = backbones.hugging_face_module("bert", backbones.bert_settings(config, special), config.attention)
-    initialise(model, config.init)
+    model = backbones.like_bert("bert", config, special)
     first = model.encoder.layer[0].attention.self
     initialise_positions(config, model.embeddings.position_embeddings, first.query.weight, first.key.weight)
     return model

@@ -6,7 +6,7 @@ from typing import Any
 
 from workbench.models import backbones, flops
 from workbench.models.flops import Flops
-from workbench.models.initial_weights import initialise, initialise_positions
+from workbench.models.initial_weights import initialise_positions
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
@@ -15,12 +15,15 @@ plain_states, states = backbones.plain_states, backbones.states
 to_hub = backbones.save
 
 
+def relative(config: EncoderSpec, special: Special, **own: Any) -> Any:
+    """Return a `DebertaV2Model` with `own` settings, and initial weights but for positions."""
+    own |= {"embedding_size": config.embedding_width, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+    return backbones.like_bert("deberta-v2", config, special, "eager", **own)
+
+
 def build(config: EncoderSpec, special: Special) -> Any:
     """Return a `DebertaV2Model` with initial weights; its attention has no fused implementation."""
-    own = {"embedding_size": config.embedding_width, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
-    settings = backbones.bert_settings(config, special) | own
-    model = backbones.hugging_face_module("deberta-v2", settings, "eager")
-    initialise(model, config.init)
+    model = relative(config, special)
     first, project = model.encoder.layer[0].attention.self, getattr(model.embeddings, "embed_proj", None)
     initialise_positions(
         config, model.embeddings.position_embeddings, first.query_proj.weight, first.key_proj.weight,

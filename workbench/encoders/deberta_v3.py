@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from workbench.encoders import deberta_v2
 from workbench.models import backbones, flops
-from workbench.models.flops import Flops
-from workbench.models.initial_weights import initialise
 from workbench.spec.parts import EncoderSpec, Special
 
-TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
+TABLE, EMBEDDINGS, LAYERS = deberta_v2.TABLE, deberta_v2.EMBEDDINGS, deberta_v2.LAYERS
 OWN_WIDTH, PROJECTS_INSIDE = True, True
 BUCKETS = 256  # of distances on each side
+cost = functools.partial(flops.transformer, relative=2 * BUCKETS)  # products of queries and keys with the buckets
 plain_states, states = backbones.plain_states, backbones.states
 to_hub = backbones.save
 
 
 def build(config: EncoderSpec, special: Special) -> Any:
     """Return a `DebertaV2Model` with the settings of version 3 and initial weights."""
-    own = {
-        "embedding_size": config.embedding_width, "relative_attention": True, "pos_att_type": ["c2p", "p2c"],
-        "position_buckets": BUCKETS, "share_att_key": True, "norm_rel_ebd": "layer_norm",
-        "position_biased_input": False,
-    }  # fmt: skip
-    settings = backbones.bert_settings(config, special) | own
-    model = backbones.hugging_face_module("deberta-v2", settings, "eager")
-    initialise(model, config.init)
-    return model
-
-
-def cost(config: EncoderSpec, length: int) -> Flops:
-    """Return the FLOPs of a row, with the products of queries and keys with the buckets of distances."""
-    return flops.transformer(config, length, relative=2 * BUCKETS)
+    return deberta_v2.relative(
+        config, special, position_buckets=BUCKETS, share_att_key=True, norm_rel_ebd="layer_norm",
+        position_biased_input=False,
+    )  # fmt: skip

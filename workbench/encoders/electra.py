@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from workbench.models import backbones, flops
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.initial_weights import initialise, initialise_positions
 from workbench.models.losses import gather
+from workbench.models.own_layout import WEIGHTS, Output, write_settings
 from workbench.models.two_streams import Layer as TwoStreamLayer
 from workbench.models.two_streams import Queries, content_stream, last_states, query_stream, without_autocast
 from workbench.spec.parts import EncoderSpec, Special
@@ -92,12 +93,6 @@ class Config:
         return entries
 
 
-class Output(NamedTuple):
-    """The output of an encoder: last_hidden_state (B, L, D)."""
-
-    last_hidden_state: Tensor
-
-
 class Electra(nn.Module):
     """An ELECTRA encoder: embeddings, their projection if E differs from D, layers, no pooler (docs/electra.md 2)."""
 
@@ -125,10 +120,6 @@ class Electra(nn.Module):
         """Return the token embeddings (V, E)."""
         table: nn.Embedding = self.embeddings.word_embeddings
         return table
-
-    def set_input_embeddings(self, table: nn.Embedding) -> None:
-        """Replace the token embeddings by `table` (V, E)."""
-        self.embeddings.word_embeddings = table
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
@@ -230,7 +221,7 @@ def from_hub(folder: Path, dropout: float) -> Electra | None:
             return None
         known = {key: raw[key] for key in Config.__dataclass_fields__ if key in raw}
         rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-        config, tensors = Config(**known | rates), load_file(folder / "model.safetensors")
+        config, tensors = Config(**known | rates), load_file(folder / WEIGHTS)
         if config.weights() > 2 * sum(weight.numel() for weight in tensors.values()):
             return None
         with torch.random.fork_rng(devices=[]):  # the drawn weights are replaced, and leave no trace
@@ -251,9 +242,9 @@ def to_hub(model: Electra, weights: dict[str, Tensor], folder: Path) -> None:
 
 def _write(model: Electra, kind: str, weights: dict[str, Tensor], folder: Path) -> None:
     facts = {"architectures": [kind], "dtype": "float32", **model.config.facts()}
-    (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    with library_errors(folder / "model.safetensors"):
-        save_copies(weights, folder / "model.safetensors")
+    write_settings(folder, facts)
+    with library_errors(folder / WEIGHTS):
+        save_copies(weights, folder / WEIGHTS)
 
 
 def masked_lm_to_hub(model: Electra, weights: dict[str, Tensor], head: MlmHead, folder: Path) -> None:

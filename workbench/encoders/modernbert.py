@@ -20,7 +20,11 @@ to_hub = backbones.save
 
 
 def build(config: EncoderSpec, special: Special) -> Any:
-    """Return a `ModernBertModel` with initial weights."""
+    """Return a `ModernBertModel` with initial weights, as that class draws them.
+
+    They are BERT's, except that the projection at the end of each of the two residual branches of a layer is drawn from
+    a standard deviation of init / sqrt(2 layers) (Warner et al. 2024, appendix A, "Megatron" initialisation).
+    """
     settings = {
         "vocab_size": config.vocab, "hidden_size": config.hidden, "num_hidden_layers": config.layers,
         "num_attention_heads": config.head_count, "intermediate_size": config.ffn_width,
@@ -30,18 +34,9 @@ def build(config: EncoderSpec, special: Special) -> Any:
         "bos_token_id": special.cls, "sep_token_id": special.sep, "eos_token_id": special.sep,
     }  # fmt: skip
     model = backbones.hugging_face_module("modernbert", settings, config.attention)
-    initialise_modernbert(model, config.init, config.layers)
-    return model
-
-
-def initialise_modernbert(model: Any, std: float, layers: int) -> None:
-    """Initialise the weights of Hugging Face's `ModernBertModel` in place, as that class does.
-
-    They are BERT's, except that the projection at the end of each of the two residual branches of a layer is drawn from
-    a standard deviation of std / sqrt(2 layers) (Warner et al. 2024, appendix A, "Megatron" initialisation).
-    """
-    initialise(model, std)
+    initialise(model, config.init)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith(".Wo.weight"):
-                weight.div_(math.sqrt(2 * layers))
+                weight.div_(math.sqrt(2 * config.layers))
+    return model

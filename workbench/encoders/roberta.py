@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.models import backbones, flops
-from workbench.models.initial_weights import initialise, initialise_positions
+from workbench.models.initial_weights import initialise_positions
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
@@ -18,10 +18,8 @@ to_hub = backbones.save
 
 def build(config: EncoderSpec, special: Special) -> Any:
     """Return a `RobertaModel` with initial weights."""
-    own = {"max_position_embeddings": config.positions + RESERVED, "type_vocab_size": 1}
-    settings = backbones.bert_settings(config, special) | own
-    model = backbones.hugging_face_module("roberta", settings, config.attention)
-    initialise(model, config.init)
+    places = config.positions + RESERVED
+    model = backbones.like_bert("roberta", config, special, max_position_embeddings=places, type_vocab_size=1)
     first = model.encoder.layer[0].attention.self
     initialise_positions(config, model.embeddings.position_embeddings, first.query.weight, first.key.weight)
     return model

@@ -21,7 +21,7 @@ from torch import nn
 
 from workbench.errors import DAMAGE, InputError, remedy
 from workbench.execution.model_folders import add_tokenizer, new_folder
-from workbench.models.export import export_masked_lm, masked_lm, page, save_tensors
+from workbench.models.export import export_with_head, masked_lm, page, save_tensors
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store import validation
@@ -198,7 +198,7 @@ def write(weights: Path, folder: Path, revision: str) -> None:
     if language_model is None:
         copy_files(weights / "encoder", folder)
     else:
-        export_masked_lm(*language_model, folder)
+        export_with_head(*language_model, folder)
         add_tokenizer(folder, weights / "encoder", spec)
         if language_model[0] is not model.encoder:
             copy_files(weights / "encoder", folder / "encoder")

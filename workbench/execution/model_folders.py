@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.data.hugging_face import TOKENIZER_FILES, hub
 from workbench.errors import InputError, plural
 from workbench.models import export
-from workbench.models.export import Terms, add_origin, export_discriminator, export_masked_lm, masked_lm
+from workbench.models.export import Terms, add_origin, export_with_head, masked_lm
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
@@ -116,9 +116,9 @@ def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any, terms: Terms | No
             place = f"{hub_name}-{name}"
         folder.mkdir(parents=True)
         if name == DISCRIMINATOR:
-            export_discriminator(model.encoder, head, folder)  # type: ignore[arg-type]
+            export_with_head(model.encoder, head, folder)  # type: ignore[arg-type]
         elif language_model is not None:
-            export_masked_lm(*language_model, folder)
+            export_with_head(*language_model, folder)
         add_tokenizer(folder, run.path / "encoder", spec)
         (folder / "README.md").write_text(card(run, spec, name, terms, place), encoding="utf-8")
     return names

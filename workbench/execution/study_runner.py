@@ -208,13 +208,13 @@ def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]
 
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine."""
-    from workbench import cpu
+    from workbench.cpu import compiled
     from workbench.tasks.common import sentence_scorers
 
     if host.launch is None:
         host.resolved_device()
         devices.check(host)
-        cpu.check()
+        compiled.setting()
     else:
         slurm.check()  # jobs see the machine on which they run
     for spec in specs:

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from workbench.cpu import layers
+from workbench.models.initial_weights import initialise
 from workbench.spec.parts import EncoderSpec, Special
 
 
@@ -34,6 +35,14 @@ def bert_settings(config: EncoderSpec, special: Special) -> dict[str, Any]:
         "is_decoder": bool(config.causal),
         "hidden_act": "gelu",
     }
+
+
+def like_bert(model_type: str, config: EncoderSpec, special: Special, attention: str = "", **own: Any) -> Any:
+    """Return a Hugging Face module of `bert_settings` and `own` settings, with initial weights but for positions."""
+    settings = bert_settings(config, special) | own
+    model = hugging_face_module(model_type, settings, attention or config.attention)
+    initialise(model, config.init)
+    return model
 
 
 def hugging_face_module(model_type: str, settings: dict[str, Any], attention: str) -> Any:

@@ -120,9 +120,7 @@ def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
 # ----------------------------------------
 # Picks of whole words in spans of one to three, for masked language models such as ALBERT.
 #
-# Joshi et al. 2020 mask spans; Lan et al. 2020, section 3.1, give a span of n words a probability proportional to 1 /
-# n. B rows, L positions, K picks, V size of the vocabulary.
-
+# Joshi et al. 2020 mask spans; Lan et al. 2020, section 3.1, give a span of n words a probability proportional to 1/n.
 
 LONGEST = 3  # words of a span
 _SHARES = [1 / words for words in range(1, LONGEST + 1)]
@@ -177,8 +175,6 @@ def mark_words(model: nn.Module, starts: Callable[[], NDArray[np.bool_]]) -> Non
 # Yang et al. 2019, "XLNet", section 2.3, and the released code (zihangdai/xlnet, `data_utils.py`, `_sample_mask` and
 # `_local_perm`). Differences from the code: a span begins at any token, and not only at the beginning of a word,
 # because rows hold ids alone; and one order covers the whole row, since no memory of a former row is kept.
-#
-# B rows, L positions, K predicted positions.
 
 
 def pick_spans(batch: Batch, special: Special, alpha: int, longest: int) -> tuple[Tensor, Tensor]:
@@ -245,8 +241,3 @@ def visible_except(ids: Tensor, attention: Tensor | None, places: Tensor) -> Ten
     seen = columns != places[:, None]
     seen = seen if attention is None else seen & attention.bool()
     return seen[:, None].expand(-1, ids.shape[1], -1)
-
-
-def seeing(visible: Tensor, positions: Tensor) -> Tensor:
-    """Return whether positions (B, K) see any position at all, (B, K) bool."""
-    return gather(visible, positions).any(-1)

@@ -127,19 +127,25 @@ class Encoder(nn.Module):
         table: nn.Embedding = self.model.get_submodule(self.family.TABLE)
         return table
 
-    def share_table(self, table: nn.Embedding) -> None:
-        """Replace the token embeddings by `table` (V, E)."""
-        self.model.set_submodule(self.family.TABLE, table)
-
     def save(self, folder: Path) -> None:
-        """Write the backbone alone, as `AutoModel.from_pretrained(folder)` loads it if the family has a hub format."""
+        """Write the backbone alone, as `AutoModel.from_pretrained(folder)` loads it if the family has a hub format.
+
+        Raises InputError if the `to_hub` of a family's file writes no settings or no weights.
+        """
         weights = plain_weights(self.model)
         if self.family.to_hub is not None:
             self.family.to_hub(self.model, weights, folder)
         else:
             own_layout.write(self.spec, weights, folder)
         if self.family.source:
-            own_layout.add_family(self.spec, self.special, folder)
+            if not all((folder / name).is_file() for name in (own_layout.SETTINGS, own_layout.WEIGHTS)):
+                raise InputError(
+                    f"{self.family.file}: to_hub(model, weights, folder) wrote no {own_layout.SETTINGS} or no "
+                    f"{own_layout.WEIGHTS}"
+                )
+            parts = {"config": self.spec, "special": self.special}
+            family = {name: part.model_dump(mode="json") for name, part in parts.items()}
+            own_layout.add_entry(folder, family=family)
 
 
 def build_encoder(spec: RunSpec) -> Encoder:
@@ -182,9 +188,9 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
     if spec.tying == "embeddings" and family.EMBEDDINGS:
         body.model.set_submodule(family.EMBEDDINGS, encoder.model.get_submodule(family.EMBEDDINGS))
     elif spec.tying in ("tokens", "embeddings"):
-        body.share_table(encoder.table)
+        body.model.set_submodule(family.TABLE, encoder.table)
     elif spec.tying == "gdes":
-        body.share_table(copy.deepcopy(encoder.table))
+        body.model.set_submodule(family.TABLE, copy.deepcopy(encoder.table))
         parametrize.register_parametrization(encoder.table, "weight", Disentangled(body.table))
     return body
 

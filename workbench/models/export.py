@@ -21,7 +21,7 @@ from workbench.models.encoder import Encoder, plain_weights
 from workbench.models.families import built_in, family_of
 from workbench.models.generators import Generator, Ngrams, WordFrequencies
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.own_layout import ORIGIN, WEIGHTS
+from workbench.models.own_layout import WEIGHTS, add_entry
 from workbench.spec.parts import TUNING_FIELDS
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
@@ -71,12 +71,8 @@ def add_origin(folder: Path, spec: RunSpec) -> None:
     These are the tokens of a row of pre-training, to which sentences are cut when they are scored, and the settings of
     fine-tuning. Other programs ignore the entry.
     """
-    path = folder / "config.json"
     tasks = spec.tasks.model_dump(mode="json", include={*TUNING_FIELDS})
-    origin = {"row_length": spec.data.length, "scale": spec.scale, "tasks": tasks}
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    facts[ORIGIN] = facts.get(ORIGIN, {}) | origin
-    path.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    add_entry(folder, row_length=spec.data.length, scale=spec.scale, tasks=tasks)
 
 
 def limit_length(settings: Path, positions: int) -> None:
@@ -101,35 +97,24 @@ def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
     return encoder, head
 
 
-def export_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
-    """Write encoder and head as a model of Hugging Face that fills masks. Raises InputError if the family has none."""
-    write = encoder.family.masked_lm_to_hub
-    if write is None:
-        raise _without_heads(encoder)
-    write(encoder.model, plain_weights(encoder.model), head, folder)
-
-
-def export_discriminator(encoder: Encoder, head: BinaryHead, folder: Path) -> None:
-    """Write encoder and head as a model of Hugging Face that detects replaced tokens.
+def export_with_head(encoder: Encoder, head: MlmHead | BinaryHead, folder: Path) -> None:
+    """Write encoder and head as a model of Hugging Face that fills masks, or that detects replaced tokens.
 
     Raises InputError if the family has none.
     """
-    write = encoder.family.discriminator_to_hub
-    if write is None:
-        raise _without_heads(encoder)
-    write(encoder.model, plain_weights(encoder.model), head, folder)
-
-
-def _without_heads(encoder: Encoder) -> InputError:
-    """Return the error about a family whose models with their heads cannot be written for Hugging Face."""
-    known = " and ".join(family.name for family in built_in() if family.masked_lm_to_hub is not None)
+    family = encoder.family
+    write = family.discriminator_to_hub if isinstance(head, BinaryHead) else family.masked_lm_to_hub
+    if write is not None:
+        write(encoder.model, plain_weights(encoder.model), head, folder)
+        return
+    known = " and ".join(each.name for each in built_in() if each.masked_lm_to_hub is not None)
     what = f"encoder.family={encoder.spec.family}: "
-    if encoder.family.to_hub is None:
-        return InputError(
-            f"{what}{encoder.family.file} defines no to_hub, so the family has no format of Hugging Face; "
+    if family.to_hub is None:
+        raise InputError(
+            f"{what}{family.file} defines no to_hub, so the family has no format of Hugging Face; "
             f"`workbench evaluate` reads the folder encoder of each run"
         )
-    return InputError(
+    raise InputError(
         f"{what}models with their heads are exported for the family {known} only; AutoModel loads the folder encoder "
         f"of each run"
     )

@@ -19,7 +19,6 @@ from workbench.errors import InputError
 from workbench.registry import Plugs, check_options, file_of, options_of
 from workbench.spec.experiment import blaming
 from workbench.spec.parts import EncoderSpec, Part, Special
-from workbench.spec.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -153,13 +152,3 @@ def resolved(encoder: EncoderSpec) -> EncoderSpec:
     family = family_of(encoder)
     options = options_of(family.Options, encoder.options, "encoder.options", family.file, "encoder")
     return encoder.model_copy(update={"family": family.name, "source": family.source, "options": options})
-
-
-def source_file(spec: RunSpec) -> Path | None:
-    """Return the file of a family that was given by path, to be copied into its run; None for other families."""
-    return PLUGS.file(spec.encoder.source)
-
-
-def keep_source(spec: RunSpec, path: Path) -> None:
-    """Use the copy at `path`, in a run's folder, as the file of the spec's family, unless one was given by path."""
-    PLUGS.keep(spec.encoder.source, path)

@@ -1,4 +1,4 @@
-"""Generators, which replace picked tokens by samples, and the detector that is trained with one.
+"""Generators, which replace picked tokens by samples.
 
 A generator is a small masked language model, or has no weights (`generator.kind`): `unigram` samples tokens by their
 frequencies in the training text, the smallest generator of Clark et al. 2020, section 3.2; `uniform` comes from the
@@ -22,19 +22,17 @@ most the number of their tokens and bounds the memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from workbench.errors import InputError
 from workbench.models.corruption import mask_for_generator, replace_tokens
 from workbench.models.encoder import Encoder, build_generator_body, seeded
-from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share, weighted_mean
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.rng import uniform
@@ -100,16 +98,13 @@ class Context(NamedTuple):
     """What a `Side` has counted for contexts c, as tensors of the shape of the contexts.
 
     `before` is the sum of all counts above the pairs of c in the table, `total` is n(c), and `kinds` is t(c).
+    `unigram_weight` is the weight of the unigram distribution, t(c) / (n(c) + t(c)), float64; 1 without counts.
     """
 
     before: Tensor
     total: Tensor
     kinds: Tensor
-
-    @property
-    def unigram_weight(self) -> Tensor:
-        """The weight of the unigram distribution, t(c) / (n(c) + t(c)), float64; 1 for a context without counts."""
-        return torch.where(self.total > 0, self.kinds.double() / (self.total + self.kinds).clamp(min=1), 1.0)
+    unigram_weight: Tensor
 
 
 class Side(nn.Module):
@@ -144,7 +139,9 @@ class Side(nn.Module):
     def context(self, context: Tensor) -> Context:
         """Return the facts on contexts of any shape."""
         first, last = self.starts[context], self.starts[context + 1]
-        return Context(self.ends[first], self.ends[last] - self.ends[first], last - first)
+        total, kinds = self.ends[last] - self.ends[first], last - first
+        weight = torch.where(total > 0, kinds.double() / (total + kinds).clamp(min=1), 1.0)
+        return Context(self.ends[first], total, kinds, weight)
 
     def share(self, context: Tensor, tokens: Tensor, unigram: Tensor) -> Tensor:
         """Return p(token | context), float64, for contexts and tokens of one shape."""
@@ -310,46 +307,6 @@ class Generator(nn.Module):
         draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         hidden = gather(states, masked.positions)  # (B, K, D)
         return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)
-
-
-@dataclass(frozen=True)
-class Detector:
-    """An encoder with a head that detects replaced tokens (logits above 0), and the generator it was trained with."""
-
-    encoder: Encoder
-    head: BinaryHead
-    generator: Generator
-
-    def originality(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L).
-
-        Xia et al. 2022, "Prompting ELECTRA", score the options of a prompt in this way.
-        """
-        logits = self.head(self.encoder(ids, attention))  # (B, L)
-        return summed(F.logsigmoid(-logits.float()), ids, attention, self.generator.spec.data.special)
-
-    def electric(self, ids: Tensor, attention: Tensor | None, log_q: Tensor | None = None) -> Tensor:
-        """Return the sum (B,) of log q(token) - logit: the generator's log-probability, corrected by the head.
-
-        `log_q` (B,) is the generator's score of the sentences, if it is known.
-
-        At the optimum, each term is log p(token | other tokens) up to a constant (Clark et al. 2020, "Pre-training
-        transformers as energy-based cloze models"). Here this holds only roughly, since a sample that equals the
-        original is labelled original.
-        """
-        logits = self.head(self.encoder(ids, attention))  # (B, L)
-        corrections = summed(logits, ids, attention, self.generator.spec.data.special)
-        return (self.generator.score(ids, attention) if log_q is None else log_q) - corrections
-
-    def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, including those of the generator by itself."""
-        return {
-            "originality": lambda s: self.originality(s.ids, s.attention),
-            "electric": lambda s: self.electric(
-                s.ids, s.attention, s.once("generator-pll", lambda: self.generator.score(s.ids, s.attention))
-            ),
-            **self.generator.scorers(),
-        }
 
 
 def count_words(model: nn.Module, counts: Callable[[], NDArray[np.int64]]) -> None:

@@ -201,18 +201,6 @@ class TiedHead(MlmHead):
         return hidden
 
 
-def next_token_head(encoder: Encoder) -> MlmHead:
-    """Return the head that predicts the next token: that of the encoder's family, which is BERT MLM's for most."""
-    return TiedHead(encoder.table) if encoder.family.TIED_HEAD else MlmHead(encoder, encoder.table)
-
-
-def query_head(encoder: Encoder) -> MlmHead:
-    """Return the head that predicts tokens from the query stream: XLNet's own for that family, or that of BERT MLM."""
-    if encoder.family.TIED_QUERY_HEAD:
-        return TiedHead(encoder.table, with_bias=True)
-    return MlmHead(encoder, encoder.table)
-
-
 class BinaryHead(nn.Module):
     """A head with one logit for each position.
 

@@ -37,22 +37,19 @@ def write(config: EncoderSpec, weights: dict[str, Tensor], folder: Path) -> None
         "embedding_size": config.embedding_width, "num_hidden_layers": config.layers,
         "max_position_embeddings": config.positions,
     }  # fmt: skip
-    (folder / SETTINGS).write_text(json.dumps(sizes, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_settings(folder, sizes)
     save_copies(weights, folder / WEIGHTS)
 
 
-def add_family(config: EncoderSpec, special: Special, folder: Path) -> None:
-    """Add to config.json what `read` needs to build the module again. Raises InputError if there is no config.json."""
-    path = folder / SETTINGS
-    if not path.is_file() or not (folder / WEIGHTS).is_file():
-        raise InputError(
-            f"{family_of(config).file}: to_hub(model, weights, folder) wrote no {SETTINGS} or no {WEIGHTS}"
-        )
-    raw = read_object(path)
-    origin = raw.get(ORIGIN) or {}
-    family = {"config": config.model_dump(mode="json"), "special": special.model_dump(mode="json")}
-    text = json.dumps(raw | {ORIGIN: {**origin, "family": family}}, indent=2, sort_keys=True)
-    path.write_text(text + "\n", encoding="utf-8")
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write config.json."""
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def add_entry(folder: Path, **facts: Any) -> None:
+    """Add to the entry `workbench` of config.json what tasks and `read` need to know of an encoder."""
+    settings = read_object(folder / SETTINGS)
+    write_settings(folder, settings | {ORIGIN: (settings.get(ORIGIN) or {}) | facts})
 
 
 def read(folder: Path, settings: Mapping[str, Any], dropout: float) -> nn.Module | None:

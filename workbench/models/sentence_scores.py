@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from workbench.models.encoder import Encoder
-from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.losses import copy_mixture_loss
+from workbench.models.heads import MlmHead
 from workbench.spec.parts import Special
 from workbench.tensors import ordinary
 
@@ -51,31 +50,15 @@ def summed(values: Tensor, ids: Tensor, attention: Tensor | None, special: Speci
     return values.double().masked_fill(~ordinary(ids, attention, special), 0.0).sum(1)
 
 
-class Stateful(Protocol):
-    """What computes the states (B, D) of ids (B, L) at one position of each row, places (B,), such as an encoder."""
-
-    def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor: ...
-
-
-class Likely(Protocol):
-    """What computes log p (N,) of targets (N,) from states (N, D), such as the head of a masked language model."""
-
-    def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
-
-
 def pseudo_log_likelihood(
-    encoder: Stateful,
-    head: Likely,
-    ids: Tensor,
-    attention: Tensor | None,
-    special: Special,
-    words: Tensor | None = None,
+    encoder: Any, head: Any, ids: Tensor, attention: Tensor | None, special: Special, words: Tensor | None = None
 ) -> Tensor:
     """Return the sum (B,) of log p(token | all other tokens), with each token masked in its own copy of the sentence.
 
     Salazar et al. 2020, "Masked language model scoring". If words (B, L) are given, later tokens of the same word are
     masked too: Kauf and Ivanova 2023, "A better way to do masked language model scoring" (word-l2r), which corrects the
-    inflated scores of words of several tokens. Logits are computed only at the position that is scored.
+    inflated scores of words of several tokens. Logits are computed only at the position that is scored: the
+    encoder has `Encoder.states_at`, and the head `MlmHead.log_likelihood`.
     """
     rows, places = ordinary(ids, attention, special).nonzero(as_tuple=True)  # one copy for each token
     columns = torch.arange(ids.shape[1], device=ids.device)
@@ -90,20 +73,6 @@ def pseudo_log_likelihood(
         states = encoder.states_at(copies, None if attention is None else attention[row], place[:, 0])  # (n, D)
         log_likelihoods[row, place[:, 0]] = head.log_likelihood(states, ids[row].gather(1, place)[:, 0]).double()
     return log_likelihoods.sum(1)
-
-
-def copy_mixture(
-    encoder: Encoder, head: MlmHead, gate: BinaryHead, ids: Tensor, attention: Tensor | None, special: Special
-) -> Tensor:
-    """Return the sum (B,) of log p(token) under the copy mixture, over unchanged sentences ids (B, L), in one pass.
-
-    Here the input token is always the token scored, so that p = D + (1 - D) softmax(token), where D is the probability
-    of copying (`losses.copy_mixture_loss`).
-    """
-    hidden = encoder(ids, attention)  # (B, L, D)
-    likelihood = head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
-    mixed = -copy_mixture_loss(gate(hidden), likelihood, torch.ones_like(ids, dtype=torch.bool))
-    return summed(mixed, ids, attention, special)
 
 
 def masked_scorers(encoder: Encoder, head: MlmHead, special: Special, prefix: str = "") -> dict[str, Scorer]:

@@ -38,14 +38,9 @@ def names() -> list[str]:
     return [*PLUGS.built_in, *PLUGS.installed()]
 
 
-def source_file(spec: RunSpec) -> Path | None:
-    """Return the file of an objective that was given by path; None for other objectives."""
-    return PLUGS.file(spec.source)
-
-
 def source_files(spec: RunSpec) -> dict[str, Path]:
     """Return the files of the objective and the encoder's family that were given by path, by their names in a run."""
-    files = {"objective.py": source_file(spec), "encoder.py": families.source_file(spec)}
+    files = {"objective.py": PLUGS.file(spec.source), "encoder.py": families.PLUGS.file(spec.encoder.source)}
     return {name: path for name, path in files.items() if path is not None}
 
 
@@ -60,7 +55,7 @@ def keep_sources(spec: RunSpec, folder: Path) -> None:
     Files that were given by path go first, and a copy whose hash differs from that of the spec is not used.
     """
     PLUGS.keep(spec.source, folder / "objective.py")
-    families.keep_source(spec, folder / "encoder.py")
+    families.PLUGS.keep(spec.encoder.source, folder / "encoder.py")
 
 
 def load(spec: RunSpec) -> ModuleType:

@@ -5,18 +5,15 @@ loss at its position; a learned baseline, -log sigmoid(w . h_G), is trained by c
 not say whether the baseline's gradient reaches the generator; here it does not (docs/electra.md 3).
 """
 
-from __future__ import annotations
-
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from workbench.errors import InputError
 from workbench.models import flops
 from workbench.models.corruption import mask_for_generator, replace_tokens, sample_tokens
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
-from workbench.models.generators import Detector, Generator, require_weights
+from workbench.models.generators import require_weights
 from workbench.models.heads import BinaryHead
 from workbench.models.losses import (
     binary_loss_and_ratios,
@@ -26,13 +23,12 @@ from workbench.models.losses import (
     share,
     weighted_mean,
 )
-from workbench.models.sentence_scores import Scorer
-from workbench.spec.parts import Part
+from workbench.objectives import rtd
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Mean, StepLoss, real_tokens
 
 
-class Options(Part):
+class Options(rtd.Options):
     """The options of adversarial RTD: the weights of its losses."""
 
     weight: float = 50.0  #: weight of the detection loss
@@ -40,10 +36,9 @@ class Options(Part):
     baseline: float = 1.0  #: weight of the loss of the baseline
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row: that of RTD, and the product of the baseline at the picks."""
-    body = flops.encoder(spec.encoder, spec.data.length)
-    return flops.generator(spec) + body + flops.binary_head(spec, "all") + flops.baseline(spec)
+    return rtd.cost(spec) + flops.baseline(spec)
 
 
 def floors(words: Frequencies) -> dict[str, float]:
@@ -54,19 +49,17 @@ def floors(words: Frequencies) -> dict[str, float]:
     return words.detection("all")
 
 
-class Objective(nn.Module):
+class Objective(rtd.Objective):
+    options: Options
+
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
-        super().__init__()
         if spec.generator_frozen:
             raise InputError(
                 "adversarial trains its generator, which start.freeze_generator forbids; "
                 "set start.freeze_generator=false"
             )
         require_weights(spec)
-        self.encoder, self.spec, self.options = encoder, spec, options
-        self.generator = Generator(encoder, spec)
-        with seeded(spec.seed, "init", "head"):
-            self.head = BinaryHead(encoder, spec.head)
+        super().__init__(encoder, spec, options)
         with seeded(spec.seed, "init", "baseline"):
             self.baseline = BinaryHead(self.generator.body, "linear")
 
@@ -100,10 +93,6 @@ class Objective(nn.Module):
             "replaced_rate": share(replaced, real),
         }
         return StepLoss(total, parts, metrics | ratios)
-
-    def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        return Detector(self.encoder, self.head, self.generator).scorers()
 
 
 def detection_losses(logits: Tensor, replaced: Tensor) -> Tensor:

@@ -5,21 +5,19 @@ its likelihood over all tokens but padding. The paper names no separate loss for
 later work does, and with `stop_gradient` the mixture does not train the gate (docs/electra.md 1.6).
 """
 
-from __future__ import annotations
-
 from typing import Self
 
+import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.losses import binary_loss_and_ratios, share
-from workbench.models.sentence_scores import Scorer, Sentences, copy_mixture
+from workbench.models.losses import binary_loss_and_ratios, copy_mixture_loss, share
+from workbench.models.sentence_scores import Scorer, Sentences, summed
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens
@@ -39,7 +37,7 @@ class Options(Part):
         return self
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row, with the softmax at every position."""
     head = flops.lm_head(spec.encoder, spec.data.length, "all") + flops.gate(spec)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
@@ -74,10 +72,16 @@ class Objective(nn.Module):
         return StepLoss(total, parts, metrics)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        special = self.spec.data.special
+        """Return the ways to score sentences by name; the first is the default.
+
+        It is the sum (B,) of log p(token) under the copy mixture, over unchanged sentences in one pass. Here the input
+        token is always the token scored, so that p = D + (1 - D) softmax(token), where D is the probability of copying.
+        """
 
         def mixture(s: Sentences) -> Tensor:
-            return copy_mixture(self.encoder, self.head, self.gate, s.ids, s.attention, special)
+            hidden = self.encoder(s.ids, s.attention)  # (B, L, D)
+            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), s.ids.flatten()).view_as(s.ids)
+            mixed = -copy_mixture_loss(self.gate(hidden), likelihood, torch.ones_like(s.ids, dtype=torch.bool))
+            return summed(mixed, s.ids, s.attention, self.spec.data.special)
 
         return {"copy-mixture": mixture} | self.generator.scorers()

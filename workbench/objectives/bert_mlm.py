@@ -4,28 +4,23 @@ Devlin et al. 2019; Clark et al. 2020, section 3.4: 80 % of the picks become [MA
 as they are. The shares are `corruption.mask` and `corruption.random`; there is no generator.
 """
 
-from __future__ import annotations
-
-from torch import nn
+from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.corruption import mask_tokens
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
 from workbench.models.sentence_scores import Scorer, masked_scorers
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, StepLoss, real_tokens
+from workbench.tensors import Batch, Corruption, StepLoss, real_tokens
+
+Options = Part  # there are none
 
 
-class Options(Part):
-    """The options of BERT MLM; there are none."""
-
-
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row."""
     return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
 
@@ -43,9 +38,13 @@ class Objective(nn.Module):
         with seeded(spec.seed, "init", "head"):
             self.head = MlmHead(encoder, encoder.table)
 
-    def forward(self, batch: Batch) -> StepLoss:
+    def masked(self, batch: Batch, picks: tuple[Tensor, Tensor] | None = None) -> Corruption:
+        """Return the batch with its picks as [MASK], as random tokens or unchanged, in the shares of the spec."""
         shares = self.spec.corruption
-        masked = mask_tokens(batch, self.spec, shares.mask, shares.random)
+        return mask_tokens(batch, self.spec, shares.mask, shares.random, picks)
+
+    def forward(self, batch: Batch) -> StepLoss:
+        masked = self.masked(batch)
         hidden = gather(self.encoder(masked.ids, batch.attention, batch.segments), masked.positions)  # (B, K, D)
         loss, right = self.head.loss(hidden, masked.targets, masked.weights)
         metrics = masked.metrics | {

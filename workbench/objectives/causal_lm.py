@@ -5,29 +5,23 @@ the head of the other objectives, or with `encoder.family=gpt2` those of GPT-2 (
 read its last token. There is neither a generator nor a corruption.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies, entropy
-from workbench.models.heads import next_token_head
+from workbench.models.heads import MlmHead, TiedHead
 from workbench.models.losses import share
-from workbench.models.sentence_scores import Scorer, summed
+from workbench.models.sentence_scores import Scorer, Sentences, summed
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, ordinary
 
 CAUSAL = True  # sets `encoder.causal`
+Options = Part  # there are none
 
 
-class Options(Part):
-    """The options of causal LM; there are none."""
-
-
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row, with the softmax at every position.
 
     Products with keys that a position may not see are counted, because they are computed.
@@ -46,7 +40,8 @@ class Objective(nn.Module):
         super().__init__()
         self.encoder, self.spec = encoder, spec
         with seeded(spec.seed, "init", "head"):
-            self.head = next_token_head(encoder)
+            tied = encoder.family.TIED_HEAD
+            self.head = TiedHead(encoder.table) if tied else MlmHead(encoder, encoder.table)
 
     def forward(self, batch: Batch) -> StepLoss:
         hidden = self.encoder(batch.ids, batch.attention, batch.segments)  # (B, L, D)
@@ -58,12 +53,13 @@ class Objective(nn.Module):
         loss, right = self.head.loss(hidden, targets, weights)
         return StepLoss(loss, {"lm_loss": loss}, {"lm_accuracy": share(right, weights)})
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token | tokens before it) over sentences ids (B, L), in one pass."""
-        hidden = self.encoder(ids, attention)[:, :-1]
-        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids[:, 1:].flatten()).view(len(ids), -1)
-        return summed(likelihood, ids[:, 1:], None if attention is None else attention[:, 1:], self.spec.data.special)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        return {"causal": lambda s: self.score(s.ids, s.attention)}
+        """Return the way to score sentences: the sum (B,) of log p(token | tokens before it), in one pass."""
+
+        def causal(s: Sentences) -> Tensor:
+            hidden, targets = self.encoder(s.ids, s.attention)[:, :-1], s.ids[:, 1:]
+            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), targets.flatten()).view(len(targets), -1)
+            attention = None if s.attention is None else s.attention[:, 1:]
+            return summed(likelihood, targets, attention, self.spec.data.special)
+
+        return {"causal": causal}

@@ -6,16 +6,10 @@ binary loss has weight 50. The MLM head has a dense layer before the token table
 the code has none.
 """
 
-from torch import Tensor, nn
-
 from workbench.models import flops
-from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
-from workbench.models.generators import Generator
-from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.losses import binary_loss_and_ratios, gather, share, weighted_mean
-from workbench.models.sentence_scores import Scorer, Sentences, copy_mixture
+from workbench.objectives import all_tokens_mlm
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Mean, StepLoss, real_tokens
@@ -27,7 +21,7 @@ class Options(Part):
     copy_loss: float = 50.0  #: weight of the binary loss; the other two have weight 1
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row."""
     head = flops.lm_head(spec.encoder, spec.data.length, spec.picks) + flops.gate(spec)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
@@ -38,12 +32,8 @@ def floors(words: Frequencies) -> dict[str, float]:
     return words.generator()
 
 
-class Objective(nn.Module):
-    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
-        super().__init__()
-        self.encoder, self.spec, self.options, self.generator = encoder, spec, options, Generator(encoder, spec)
-        with seeded(spec.seed, "init", "head"):
-            self.head, self.gate = MlmHead(encoder, encoder.table), BinaryHead(encoder, "linear")
+class Objective(all_tokens_mlm.Objective):
+    options: Options  # type: ignore[assignment]  # of its own, not those of its base
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
@@ -57,12 +47,3 @@ class Objective(nn.Module):
         parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
         total = fake.loss + self.options.copy_loss * copying + loss
         return StepLoss(total, parts, fake.metrics | ratios | {"mlm_accuracy": share(right, fake.weights)})
-
-    def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        special = self.spec.data.special
-
-        def mixture(s: Sentences) -> Tensor:
-            return copy_mixture(self.encoder, self.head, self.gate, s.ids, s.attention, special)
-
-        return {"copy-mixture": mixture} | self.generator.scorers()

@@ -3,30 +3,21 @@
 Clark et al. 2020, section 3.4, use it to measure how much of the gain comes from learning at every position.
 """
 
-from __future__ import annotations
-
-from torch import nn
-
 from workbench.models import flops
-from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
-from workbench.models.generators import Detector, Generator
-from workbench.models.heads import BinaryHead
 from workbench.models.losses import binary_loss_and_ratios, gather
-from workbench.models.sentence_scores import Scorer
-from workbench.spec.parts import Part
+from workbench.objectives import rtd
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 
-class Options(Part):
+class Options(rtd.Options):
     """The options of ELECTRA 15%; the paper does not state lambda for this objective (docs/electra.md 1.9)."""
 
     weight: float = 50.0  #: lambda, the weight of the detection loss; the generator's loss has weight 1
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, spec.picks)
@@ -37,14 +28,7 @@ def floors(words: Frequencies) -> dict[str, float]:
     return words.generator() | words.detection("picks")
 
 
-class Objective(nn.Module):
-    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
-        super().__init__()
-        self.encoder, self.spec, self.options = encoder, spec, options
-        self.generator = Generator(encoder, spec)
-        with seeded(spec.seed, "init", "head"):
-            self.head = BinaryHead(encoder, spec.head)
-
+class Objective(rtd.Objective):
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
         hidden = gather(self.encoder(fake.ids, batch.attention, batch.segments), fake.positions)  # (B, K, D)
@@ -53,7 +37,3 @@ class Objective(nn.Module):
         loss, metrics = binary_loss_and_ratios("discriminator", logits, replaced, fake.weights)
         total = fake.loss + self.options.weight * loss
         return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, fake.metrics | metrics)
-
-    def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        return Detector(self.encoder, self.head, self.generator).scorers()

@@ -6,8 +6,6 @@ hidden by attention masks that follow the order, and predicted by a second strea
 at its own position. There is neither a generator nor a corruption.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch
@@ -15,14 +13,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from workbench.models import flops
-from workbench.models.corruption import pick_spans, seeing, slots, visible_before, visible_except, visible_in_order
+from workbench.models.corruption import pick_spans, slots, visible_before, visible_except, visible_in_order
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.families import family_of
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies, entropy
-from workbench.models.heads import query_head
+from workbench.models.heads import MlmHead, TiedHead
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
+from workbench.models.sentence_scores import Scorer, Sentences, pseudo_log_likelihood, summed
 from workbench.models.two_streams import Queries
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
@@ -36,7 +33,7 @@ class Options(Part):
     longest: Annotated[int, Field(ge=1, le=100)] = 5  #: longest span of predicted tokens
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row: both streams, and the softmax at the predicted positions."""
     length = spec.data.length
     predicted = slots(length, int(spec.options["alpha"]))
@@ -54,29 +51,20 @@ class Objective(nn.Module):
         super().__init__()
         self.encoder, self.spec, self.options = encoder.with_query_stream(), spec, options
         with seeded(spec.seed, "init", "head"):
-            self.head = query_head(encoder)
+            tied = encoder.family.TIED_QUERY_HEAD
+            self.head = TiedHead(encoder.table, with_bias=True) if tied else MlmHead(encoder, encoder.table)
 
     def forward(self, batch: Batch) -> StepLoss:
         special = self.spec.data.special
         positions, weights = pick_spans(batch, special, self.options.alpha, self.options.longest)  # (B, K) each
         visible = visible_in_order(batch, special, positions, weights)  # (B, L, L)
-        weights = weights * seeing(visible, positions)  # in a row of three tokens, one may see nothing
+        weights = weights * gather(visible, positions).any(-1)  # in a row of three tokens, one may see nothing
         hidden = self.encoder(batch.ids, segments=batch.segments, queries=Queries(visible, positions))  # (B, K, D)
         loss, right = self.head.loss(hidden, gather(batch.ids, positions), weights)
 
         picked = torch.zeros_like(batch.ids, dtype=torch.bool).scatter(1, positions, weights > 0)
         metrics = {"lm_accuracy": share(right, weights), "mask_rate": share(picked, real_tokens(batch))}
         return StepLoss(loss, {"lm_loss": loss}, metrics)
-
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token | tokens before it) over sentences ids (B, L), in one pass.
-
-        This is the factorisation of the likelihood from left to right (equation 1), one of the orders of equation 3.
-        """
-        places = torch.arange(1, ids.shape[1], device=ids.device).expand(len(ids), -1)
-        hidden = self.encoder(ids, queries=Queries(visible_before(ids, attention), places))  # (B, L - 1, D)
-        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids[:, 1:].flatten()).view(len(ids), -1)
-        return summed(likelihood, ids[:, 1:], None if attention is None else attention[:, 1:], self.spec.data.special)
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
         """Return states (B, D) that predict the tokens at places (B,) from all other tokens, which do not see them."""
@@ -86,11 +74,20 @@ class Objective(nn.Module):
     def scorers(self) -> dict[str, Scorer]:
         """Return the ways to score sentences by name; the first is the default.
 
-        `pll` is the sum of log p(token | all other tokens) (Salazar et al. 2020), where each token is the last one of
-        an order.
+        `left-to-right` is the sum (B,) of log p(token | tokens before it), in one pass: the factorisation of the
+        likelihood from left to right (equation 1), one of the orders of equation 3. `pll` is the sum of log p(token |
+        all other tokens) (Salazar et al. 2020), where each token is the last one of an order.
         """
         special = self.spec.data.special
+
+        def left_to_right(s: Sentences) -> Tensor:
+            targets = s.ids[:, 1:]
+            places = torch.arange(1, s.ids.shape[1], device=s.ids.device).expand(len(s.ids), -1)
+            hidden = self.encoder(s.ids, queries=Queries(visible_before(s.ids, s.attention), places))  # (B, L - 1, D)
+            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), targets.flatten()).view(len(targets), -1)
+            return summed(likelihood, targets, None if s.attention is None else s.attention[:, 1:], special)
+
         return {
-            "left-to-right": lambda s: self.score(s.ids, s.attention),
+            "left-to-right": left_to_right,
             "pll": lambda s: pseudo_log_likelihood(self, self.head, s.ids, s.attention, special),
         }

@@ -3,18 +3,15 @@
 Clark et al. 2020, section 3.4, use it to measure how much of the gain comes from pre-training without [MASK].
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, summed
+from workbench.models.sentence_scores import Scorer, Sentences, summed
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
@@ -26,7 +23,7 @@ class Options(Part):
     weight: float = 1.0  #: weight of the MLM loss; the generator's loss has weight 1
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row."""
     head = flops.lm_head(spec.encoder, spec.data.length, spec.picks)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
@@ -53,16 +50,17 @@ class Objective(nn.Module):
         total = fake.loss + self.options.weight * loss
         return StepLoss(total, {"generator_loss": fake.loss, "mlm_loss": loss}, metrics)
 
-    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token) over the tokens of unchanged sentences ids (B, L), in one pass.
-
-        The inputs of pre-training have no [MASK] either, but contain samples of the generator. For a masked language
-        model, this is the "holistic" score of Zaczynska et al. 2020.
-        """
-        hidden = self.encoder(ids, attention)  # (B, L, D)
-        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
-        return summed(likelihood, ids, attention, self.spec.data.special)
-
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        return {"one-pass": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()
+        """Return the ways to score sentences by name; the first is the default.
+
+        It is the sum (B,) of log p(token) over the tokens of unchanged sentences, in one pass. The inputs of
+        pre-training have no [MASK] either, but contain samples of the generator. For a masked language model, this is
+        the "holistic" score of Zaczynska et al. 2020.
+        """
+
+        def one_pass(s: Sentences) -> Tensor:
+            hidden = self.encoder(s.ids, s.attention)  # (B, L, D)
+            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), s.ids.flatten()).view_as(s.ids)
+            return summed(likelihood, s.ids, s.attention, self.spec.data.special)
+
+        return {"one-pass": one_pass} | self.generator.scorers()

@@ -5,18 +5,16 @@ mean over all tokens but padding; lambda is 50 (`options.weight`). No gradient p
 generator, except to weights that they share.
 """
 
-from __future__ import annotations
-
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
-from workbench.models.generators import Detector, Generator
+from workbench.models.generators import Generator
 from workbench.models.heads import BinaryHead
 from workbench.models.losses import binary_loss_and_ratios
-from workbench.models.sentence_scores import Scorer
+from workbench.models.sentence_scores import Scorer, Sentences, summed
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens
@@ -28,7 +26,7 @@ class Options(Part):
     weight: float = 50.0  #: lambda, the weight of the detection loss; the generator's loss has weight 1
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, "all")
@@ -56,5 +54,22 @@ class Objective(nn.Module):
         return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, fake.metrics | metrics)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name; the first is the default."""
-        return Detector(self.encoder, self.head, self.generator).scorers()
+        """Return the ways to score sentences by name: originality, electric, and those of the generator by itself.
+
+        Originality is the sum (B,) of log P(original) over tokens (Xia et al. 2022, "Prompting ELECTRA"). Electric is
+        the sum (B,) of log q(token) - logit: the generator's log-probability, corrected by the head. At the optimum,
+        each term is log p(token | other tokens) up to a constant (Clark et al. 2020, "Pre-training transformers as
+        energy-based cloze models"). Here this holds only roughly, since a sample that equals the original is labelled
+        original.
+        """
+        encoder, head, generator, special = self.encoder, self.head, self.generator, self.spec.data.special
+
+        def originality(s: Sentences) -> Tensor:
+            logits = head(encoder(s.ids, s.attention))  # (B, L), above 0 means replaced
+            return summed(F.logsigmoid(-logits.float()), s.ids, s.attention, special)
+
+        def electric(s: Sentences) -> Tensor:
+            corrections = summed(head(encoder(s.ids, s.attention)), s.ids, s.attention, special)
+            return s.once("generator-pll", lambda: generator.score(s.ids, s.attention)) - corrections
+
+        return {"originality": originality, "electric": electric, **generator.scorers()}

@@ -18,7 +18,7 @@ from workbench.cpu import layers
 from workbench.data import hugging_face
 from workbench.errors import InputError
 from workbench.models import own_layout
-from workbench.models.families import keep_source
+from workbench.models.families import PLUGS
 from workbench.models.own_layout import ORIGIN
 from workbench.spec.parts import TUNING_FIELDS, TasksSpec
 from workbench.store.run_directory import home_of
@@ -152,7 +152,7 @@ def _keep_family(folder: Path) -> None:
     """Use the copy of the family's file in the folder of the run that a folder belongs to, if there is one."""
     run = home_of(folder)[0]
     if (run.path / "encoder.py").is_file() and (run.path / "spec.json").is_file():
-        keep_source(run.spec(), run.path / "encoder.py")
+        PLUGS.keep(run.spec().encoder.source, run.path / "encoder.py")
 
 
 def load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Module:
