@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from text_files import DOCUMENTS, PACK, WRITE, read, refused
 
-from workbench.data import formats, sources, streams
+from workbench.data import formats, remote, sources, streams
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 
@@ -151,7 +151,7 @@ def test_no_permission_is_told_by_the_system(tmp_path: Path, monkeypatch: pytest
     def deny(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(streams, "open", deny, raising=False)
+    monkeypatch.setattr(remote, "open", deny, raising=False)
     assert str(path) in (message := refused(path)) and "no permission" in message
 
 

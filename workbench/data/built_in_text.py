@@ -247,34 +247,20 @@ def _without_shared(test: list[Entry], train: list[Entry]) -> list[Entry]:
     return remaining
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A Python file, with its size in bytes, its times of modification and change in nanoseconds, and its inode."""
-
-    path: str
-    size: int
-    changed: tuple[int, int, int]
-
-
-def files() -> tuple[SourceFile, ...]:
-    """Return the files in the order of packages and modules. Raises InputError if no package is installed here."""
-    sources = []
-    for path, _, module in source_files(installed("python-code")):
-        if not is_test(module):
-            status = os.stat(path)
-            changed = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-            sources.append(SourceFile(path, status.st_size, changed))
-    if not sources:
+def code_files() -> list[str]:
+    """Return the files of the corpus, by package and module. Raises InputError if there are none on this machine."""
+    found = [path for path, _, module in source_files(installed("python-code")) if not is_test(module)]
+    if not found:
         raise InputError("the built-in corpus 'python-code' has no file on this machine; name another with --corpus")
-    return tuple(sources)
+    return found
 
 
 def code_documents() -> Iterator[str]:
     """Yield the text of each file that has some; equal files count once, and files that are not UTF-8 are left out."""
     seen: set[str] = set()
-    for file in files():
+    for path in code_files():
         try:
-            content = Path(file.path).read_bytes()
+            content = Path(path).read_bytes()
             text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError):
             continue

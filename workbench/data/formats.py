@@ -21,12 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.data.remote import RemotePath
+from workbench.data.remote import RemotePath, opened
 from workbench.data.streams import (
     FREE,
     HEAD,
     LINE,
-    PACKINGS,
     RATIO,
     Advance,
     FilePart,
@@ -35,8 +34,10 @@ from workbench.data.streams import (
     head,
     ignore,
     lines,
-    opened,
+    named,
+    packing_of,
     unpacked_suffix,
+    whole,
 )
 from workbench.errors import InputError, encodable
 from workbench.progress import warn_once
@@ -70,11 +71,11 @@ def kind_of(path: Place, column: str | None = None) -> str:
     suffix = unpacked_suffix(path)
     if suffix in READERS:
         return suffix
-    whole = path.path if isinstance(path, FilePart) else path
-    beside = BESIDE.fullmatch(whole.name) or whole.name.endswith("~")  # an editor's copy of an earlier version
-    if suffix not in ("", JSON) or beside or (isinstance(whole, Path) and not os.path.isfile(whole)):
+    file, name = whole(path), named(path).name
+    beside = BESIDE.fullmatch(name) or name.endswith("~")  # an editor's copy of an earlier version
+    if suffix not in ("", JSON) or beside or (isinstance(file, Path) and not os.path.isfile(file)):
         return ""
-    content = head(whole)
+    content = head(file)
     first, *more = content.removeprefix(codecs.BOM_UTF8).strip().splitlines() or [b""]
     if first.startswith(b"{") and (len(content) == HEAD and not more):
         return ".jsonl"  # its first line is longer than what was read of it
@@ -85,7 +86,7 @@ def kind_of(path: Place, column: str | None = None) -> str:
         return ".jsonl" if not first else ""
     if content.startswith(b"PAR1"):
         return ".parquet"
-    return ".txt" if _is_text(whole, content) else ""
+    return ".txt" if _is_text(file, content) else ""
 
 
 def _is_text(path: Path | RemotePath, content: bytes) -> bool:
@@ -152,16 +153,16 @@ def _csv(path: Place, column: str, advance: Advance) -> Iterator[str]:
 
 
 def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
-    packed = path.suffix.lower() in PACKINGS
-    whole, groups = (path.path, (path.start, path.end)) if isinstance(path, FilePart) else (path, (0, -1))
+    packed, file = packing_of(path), whole(path)
+    groups = (path.start, path.end) if isinstance(path, FilePart) else (0, -1)
     with tempfile.NamedTemporaryFile(suffix=".parquet") if packed else contextlib.nullcontext() as unpacked:
         if unpacked is not None:  # Parquet is read from its end, so it is decompressed to a file first
             for chunk in chunks(path, advance):
                 unpacked.write(chunk)
             unpacked.flush()
-        place = Path(unpacked.name) if unpacked is not None else whole
-        for where, row in parquet_rows(place, str(whole), column, groups):
-            yield from cut(field(row[column], column, f"{whole}, {where}"))
+        place = Path(unpacked.name) if unpacked is not None else file
+        for where, row in parquet_rows(place, str(file), column, groups):
+            yield from cut(field(row[column], column, f"{file}, {where}"))
     if not packed:
         advance(path.stat().st_size if isinstance(path, Path) else path.size)
 

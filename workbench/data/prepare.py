@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from workbench.data import filters, preprocessing, sources, tokenizer
 from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
-from workbench.data.near_duplicates import left_out
+from workbench.data.near_duplicates import DUPLICATES, SIGNATURES, bands_of, compare, flags
 from workbench.data.preprocessing import Plan, Slice, cut, encode_with
 from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
 from workbench.data.streams import Advance
@@ -214,17 +214,14 @@ class _Preparation:
         """Make the folder of the text, unless another process is quicker, and return what it holds."""
         data, folder = self.spec.data, self.root / "data" / self.key
         if data.near_duplicates is not None:
-            waiting = partial(self._wait, "comparing the documents of")
-            compare = self._stage("comparing")
-            self.near = left_out(data, self.slices, self.origin, self.root, self.share, compare, waiting)
+            self.near = self._near_duplicates(data.near_duplicates)
         if len(self.slices) > 1:
-            with self._alone():
+            with self._alone(self.key, "preparing"):
                 words, text_hash = self._survey()
                 plan = Plan(self.root, self.key, data, words, tuple(self.slices), self.near.name if self.near else "")
-                plan.write()
-                preprocessing.discard_damaged(plan)
+                plan.begin()
             self.share(plan, advance=self._stage("encoding"))
-        with self._alone():
+        with self._alone(self.key, "preparing"):
             if (prepared := _read(folder)) is None:  # else another process was quicker
                 if len(self.slices) > 1:
                     self._merge(folder, plan, text_hash)
@@ -234,9 +231,27 @@ class _Preparation:
         assert prepared is not None, "a folder that was just written can be read"
         return prepared
 
+    def _near_duplicates(self, similarity: float) -> Path:
+        """Return the folder with the flags of the text's documents, which is made if there is none."""
+        bands, _ = bands_of(similarity)
+        key = digest([SIGNATURES, self.origin, [sources.size_of(each) for each in self.slices]], 16)
+        folder = self.root / DUPLICATES / key
+        if is_whole(folder):
+            return folder
+        plan = Plan(self.root, key, self.spec.data, None, tuple(self.slices))
+        with self._alone(key, "comparing the documents of"):
+            plan.begin()
+        self.share(plan, advance=self._stage("comparing"))
+        with self._alone(key, "comparing the documents of"):
+            if not is_whole(folder):
+                with staged(folder) as temporary:
+                    compare([plan.folder(number) for number in range(len(plan.slices))], bands, temporary)
+            preprocessing.remove_locks(plan)
+        return folder
+
     def _build(self, folder: Path) -> None:
         """Write the folder of a text that is one slice."""
-        words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE))
+        words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
         encoder = tokenizer.fast(words)
         text, by_source, removed = Text(), Counter[str](), Removed()
         with staged(folder) as temporary, closing(Shards(temporary, token_type(tokenizer.size(encoder)))) as shards:
@@ -252,21 +267,21 @@ class _Preparation:
 
         The vocabulary of a text that is not small is trained on the beginnings of slices spread evenly over it.
         """
-        whole = sum(source.size for source in self.found) <= preprocessing.WHOLE
+        whole = sources.size_of(self.found) <= preprocessing.WHOLE
         if not whole or any(isinstance(source, sources.Hub) for source in self.found):
             count = min(SPREAD, len(self.slices))
-            self.report("reading parts of the text, and training the vocabulary", 0, 0)
-            starts = (
-                documents(
-                    self.spec.data, self.slices[number].sources, limit=HUB_SAMPLE / count, near=self._flags(number)
-                )
+            self.report("reading parts of the text", 0, 0)
+            sample = (
+                document
                 for number in (number * len(self.slices) // count for number in range(count))
+                for document in documents(
+                    self.spec.data, self.slices[number], limit=HUB_SAMPLE / count, near=self._flags(number)
+                )
             )
-            sample = (document for start in starts for document in start)
-            return self._train(sample, f"{self.origin} sampled"), None
+            return self._vocabulary(sample, f"{self.origin} sampled"), None
         path, text = self.root / "texts" / f"{self.origin}.json", Text()
         known = read_entry(path)
-        words = self._vocabulary(text.counted(self._documents("reading")))
+        words = self._vocabulary(text.counted(self._documents("reading")), self.origin)
         if known is None:
             if not text.documents:  # the vocabulary was there
                 deque(text.counted(self._documents("reading")), maxlen=0)
@@ -274,17 +289,14 @@ class _Preparation:
             write_entry(path, known)
         return words, known["sha256"]
 
-    def _vocabulary(self, readable: Iterable[str]) -> Path:
-        """Return the folder of the vocabulary, which is trained on these documents if it is not in the cache."""
+    def _vocabulary(self, readable: Iterable[str], key: str) -> Path:
+        """Return the folder of the vocabulary, trained on these documents if the cache has none of this key."""
 
         def announced() -> Iterator[str]:
             yield from readable
             self.report("training the vocabulary", 0, 0)
 
-        return self._train(announced(), self.origin)
-
-    def _train(self, readable: Iterable[str], key: str) -> Path:
-        return tokenizer.train_or_load(self.spec.data, self.spec.encoder.vocab, readable, key, self.root)
+        return tokenizer.train_or_load(self.spec.data, self.spec.encoder.vocab, announced(), key, self.root)
 
     def _merge(self, folder: Path, plan: Plan, text_hash: str | None) -> None:
         """Write the folder of a text whose slices are encoded. It names their files, which stay where they are."""
@@ -295,7 +307,7 @@ class _Preparation:
             words.update(facts["sources"])
             for filter_, counts_of_filter in facts.get("removed", {}).items():
                 removed.setdefault(filter_, Counter()).update(counts_of_filter)
-        names = [plan.name(number) for number in range(len(each))]
+        names = [plan.folder(number).name for number in range(len(each))]
         count = sum(facts["documents"] for facts in each)
         text_hash = text_hash or digest(
             ["joined", count, joined((facts["documents"], int(facts["text"], 16)) for facts in each)], 64
@@ -361,13 +373,12 @@ class _Preparation:
 
     def _flags(self, number: int | None = None) -> Iterator[bool] | None:
         """Return the near-duplicate flags of the documents of the text, or of one slice; None without that filter."""
-        return None if self.near is None else preprocessing.flags(self.near, number)
+        return None if self.near is None else flags(self.near, number)
 
     def _stage(self, stage: str) -> Advance:
         """Return a function that reports the progress of a stage, from the bytes read since the last call."""
         size_known = not any(isinstance(source, sources.Hub) for source in self.found)
-        total = sum(source.size for source in self.found) if size_known else 0
-        done = 0
+        total, done = sources.size_of(self.found) if size_known else 0, 0
 
         def advance(size: int) -> None:
             nonlocal done
@@ -376,12 +387,10 @@ class _Preparation:
 
         return advance
 
-    def _alone(self) -> AbstractContextManager[object]:
-        """Hold the lease of the text, and report that another process has it as long as it does."""
-        return alone(self.root / "locks" / self.key, partial(self._wait, "preparing"))
-
-    def _wait(self, what: str) -> None:
-        self.report(f"another process is {what} {', '.join(self.spec.data.corpus)}; waiting for it", 0, 0)
+    def _alone(self, key: str, what: str) -> AbstractContextManager[object]:
+        """Hold the lease of the text or its flags, and report that another process has it as long as it does."""
+        waits = f"another process is {what} {', '.join(self.spec.data.corpus)}; waiting for it"
+        return alone(self.root / "locks" / key, lambda: self.report(waits, 0, 0))
 
     def _empty(self) -> InputError:
         """Return the error for a text without any document, or without one that passes the filters."""

@@ -30,7 +30,7 @@ def slices_of(monkeypatch: pytest.MonkeyPatch, size: int, *paths: Path) -> list[
 
 
 def read(slices: list[preprocessing.Slice]) -> list[str]:
-    return [text for each in slices for text in documents(DataSpec(), each.sources)]
+    return [text for each in slices for text in documents(DataSpec(), each)]
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -47,7 +47,7 @@ def test_plain_text_is_cut_where_documents_end(
         patch.setattr(preprocessing, "BLOCK", block)
         slices = slices_of(patch, size, path)
         assert read(slices) == whole
-        assert sum(each.size for each in slices) == path.stat().st_size
+        assert sum(map(sources.size_of, slices)) == path.stat().st_size
 
 
 @pytest.mark.parametrize("size", [1, 100, 3_000])
@@ -65,11 +65,11 @@ def test_each_kind_of_file_has_the_same_documents(
         path.write_text(joined)
     slices = slices_of(monkeypatch, size, path)
     assert read(slices) == texts
-    assert len(slices) > 1 and sum(each.size for each in slices) == path.stat().st_size
+    assert len(slices) > 1 and sum(map(sources.size_of, slices)) == path.stat().st_size
     if size < 3000:
         assert len(slices) > 20
     seen: list[int] = []
-    assert [text for each in slices for text in documents(DataSpec(), each.sources, seen.append)] == texts
+    assert [text for each in slices for text in documents(DataSpec(), each, seen.append)] == texts
     assert sum(seen) == path.stat().st_size
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_cut_is_one_slice_and_small_files_share_one(
     for number in range(6):
         (tmp_path / f"d{number}.txt").write_text("little " * 10)
     slices = slices_of(monkeypatch, 200, tmp_path)
-    names = [[source.path.name for source in each.sources] for each in slices]  # type: ignore[union-attr]
+    names = [[source.path.name for source in each] for each in slices]  # type: ignore[union-attr]
     pairs = [[f"d{number}.txt", f"d{number + 1}.txt"] for number in (0, 2, 4)]
     assert names == [["a.csv"], ["b.txt.xz"], ["c.txt"], *pairs]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from slice_text import Small, content, make, spec_of
 
-from workbench.data import filters, minhash, near_duplicates, preprocessing
+from workbench.data import filters, near_duplicates, preprocessing
+from workbench.data.near_duplicates import flags
 from workbench.data.prepare import already
-from workbench.data.preprocessing import flags
 from workbench.errors import InputError
 from workbench.spec.presets import resolve
 from workbench.store.cache import differences
@@ -86,12 +86,12 @@ def test_the_flags_depend_on_earlier_documents_alone(copied: tuple[Path, list[st
     from datasketch import MinHash
 
     documents = copied[0].read_text().split("\n\n")
-    bands, rows = minhash.bands_of(0.7)
-    blank = MinHash(num_perm=minhash.PERMUTATIONS, seed=1, scheme="affine32")
+    bands, rows = near_duplicates.bands_of(0.7)
+    blank = MinHash(num_perm=near_duplicates.PERMUTATIONS, seed=1, scheme="affine32")
     seen: set[tuple[int, bytes]] = set()
     expected = []
     for document in documents:
-        values = minhash._values(document, blank)
+        values = near_duplicates._values(document, blank)
         assert values is not None
         own = {(band, values[4 * band * rows : 4 * (band + 1) * rows]) for band in range(bands)}
         expected.append(bool(own & seen))
@@ -152,19 +152,19 @@ def changed(words: list[str], share: float, seed: int) -> list[str]:
 
 
 def similarity(a: str, b: str) -> float:
-    one, two = set(minhash._shingles(a)), set(minhash._shingles(b))
+    one, two = set(near_duplicates._shingles(a)), set(near_duplicates._shingles(b))
     return len(one & two) / len(one | two)
 
 
 def repeated(folder: Path, documents: list[str | None], threshold: float = 0.8) -> list[bool]:
     folder.mkdir(exist_ok=True)
-    return [bool(flag) for flag in minhash.write(folder, documents, threshold)[1]]
+    return [bool(flag) for flag in near_duplicates.write(folder, documents, threshold)[1]]
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 0.95])
 def test_similar_documents_are_found_as_often_as_the_formula_says(tmp_path: Path, threshold: float) -> None:
-    bands, rows = minhash.bands_of(threshold)
-    assert bands * rows <= minhash.PERMUTATIONS
+    bands, rows = near_duplicates.bands_of(threshold)
+    assert bands * rows <= near_duplicates.PERMUTATIONS
     for share in (0.0, 0.02, 0.1, 0.3):
         pairs = [(" ".join(text(seed)), " ".join(changed(text(seed), share, seed + 10_000))) for seed in range(60)]
         flags = repeated(tmp_path / "a", [each for pair in pairs for each in pair], threshold)
@@ -192,27 +192,27 @@ def test_a_document_that_is_left_out_for_its_length_does_not_stand_for_others(tm
 
 def test_the_files_hold_each_hash_once_in_order_with_its_first_document(tmp_path: Path) -> None:
     one, two = " ".join(text(1)), " ".join(text(2))
-    counts, _ = minhash.write(tmp_path, [one, two, one, None, two, " ".join(text(3))], 0.8)
-    bands, _ = minhash.bands_of(0.8)
+    counts, _ = near_duplicates.write(tmp_path, [one, two, one, None, two, " ".join(text(3))], 0.8)
+    bands, _ = near_duplicates.bands_of(0.8)
     assert counts == [3] * bands
-    hashes = np.fromfile(tmp_path / minhash.FILES[0], "<u8").reshape(bands, 3)
-    places = np.fromfile(tmp_path / minhash.FILES[1], "<u4").reshape(bands, 3)
+    hashes = np.fromfile(tmp_path / near_duplicates.FILES[0], "<u8").reshape(bands, 3)
+    places = np.fromfile(tmp_path / near_duplicates.FILES[1], "<u4").reshape(bands, 3)
     assert (np.diff(hashes.astype(object)) > 0).all()
     assert all(sorted(each) == [0, 1, 5] for each in places.tolist())
-    assert {path.name for path in tmp_path.iterdir()} == set(minhash.FILES)
+    assert {path.name for path in tmp_path.iterdir()} == set(near_duplicates.FILES)
 
 
 def test_a_long_document_is_hashed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     from datasketch import MinHash
 
-    blank = MinHash(num_perm=minhash.PERMUTATIONS, seed=1, scheme="affine32")
-    whole = minhash._values(" ".join(text(1)), blank)
-    monkeypatch.setattr(minhash, "AT_ONCE", 7)
-    assert minhash._values(" ".join(text(1)), blank) == whole
+    blank = MinHash(num_perm=near_duplicates.PERMUTATIONS, seed=1, scheme="affine32")
+    whole = near_duplicates._values(" ".join(text(1)), blank)
+    monkeypatch.setattr(near_duplicates, "AT_ONCE", 7)
+    assert near_duplicates._values(" ".join(text(1)), blank) == whole
 
 
 def test_a_slice_without_documents_has_no_entries(tmp_path: Path) -> None:
-    counts, flags = minhash.write(tmp_path, [], 0.8)
+    counts, flags = near_duplicates.write(tmp_path, [], 0.8)
     assert not any(counts) and len(flags) == 0
 
 
@@ -226,4 +226,4 @@ def test_without_datasketch_the_command_says_what_to_install(monkeypatch: pytest
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(InputError, match=r"data.near_duplicates=0.8 needs .* pip install 'encoder-workbench\[dedup\]'"):
-        minhash.bands_of(0.8)
+        near_duplicates.bands_of(0.8)

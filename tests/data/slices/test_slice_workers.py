@@ -100,7 +100,7 @@ def test_a_worker_that_is_stopped_is_not_waited_for_when_others_have_made_all_sl
     monkeypatch.setattr(preprocessing, "PATIENCE", 0.3)
     monkeypatch.setattr(preprocessing, "LOOK", 0.05)
     sizes: list[int] = []
-    plan = SimpleNamespace(slices=[SimpleNamespace(size=7)], path=tmp_path / "plan", folder=lambda _: tmp_path)
+    plan = SimpleNamespace(slices=[[SimpleNamespace(size=7)]], path=tmp_path / "plan", folder=lambda _: tmp_path)
     made: list[subprocess.Popen[bytes]] = []
 
     def stopped(*_: object) -> preprocessing.Child:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from slice_text import Small, content, make, spec_of
 from workbench.data import filters, prepare, preprocessing
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared
-from workbench.data.preprocessing import KINDS, Plan, Slice
-from workbench.data.sources import BuiltIn, File, Hub, Remote
+from workbench.data.preprocessing import Plan
+from workbench.data.remote import RemotePath
+from workbench.data.sources import BuiltIn, File, Hub, Remote, Source
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 from workbench.store.cache import differences
@@ -127,15 +129,16 @@ def test_a_plan_of_every_kind_of_source_is_read_as_it_was_written(tmp_path: Path
     several = (
         BuiltIn("docs", "ab", 10), BuiltIn("python-code", "cd", 20),
         File(Path("/texts/a.txt"), 30, (1_700_000_000_000_000_001, 2, 3)),
-        File(Path("/texts/b.txt"), 5, (7, 8, 9), (10, 15)), Remote("s3://bucket/c.txt", 20, "etag", 40, (0, 20)),
+        File(Path("/texts/b.txt"), 5, (7, 8, 9), (10, 15)),
+        Remote(RemotePath("s3://bucket/c.txt", 40), 20, "etag", (0, 20)),
         Hub("owner/name", None, "0" * 40),
     )  # fmt: skip
-    assert {type(source) for source in several} == set(KINDS.values())
-    slices = (Slice(several[:2]), Slice(several[2:4]), Slice(several[4:]))
+    assert {type(source) for source in several} == set(get_args(Source))
+    slices = (several[:2], several[2:4], several[4:])
     plan = Plan(tmp_path, "text-1", DataSpec(corpus=("x",), length=16), tmp_path / "tokenizers" / "wp-1", slices)
-    plan.write()
+    plan.begin()
     assert Plan.read(plan.path) == plan
-    assert [plan.name(0), plan.folder(1).name, plan.lock(12).name] == ["text-1-00000", "text-1-00001", "text-1-00012"]
+    assert [plan.folder(1).name, plan.lock(12).name] == ["text-1-00001", "text-1-00012"]
     assert plan.folder(0).parent != plan.lock(0).parent and plan.path.parent.parent == tmp_path
 
 
