@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.data.tagged_sentences import (
-    SCHEMES,
     Sentence,
     as_iob2,
     deviations,
@@ -269,7 +268,7 @@ def test_the_letters_of_bilou_stand_for_those_of_bioes(tags: list[str]) -> None:
 
 
 @given(drawn=some_spans())
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", WORDS_OF)
 def test_spans_survive_every_scheme(scheme: str, drawn: tuple[int, set[tuple[int, int, str]]]) -> None:
     length, wanted = drawn
     tags = encode(wanted, length, scheme)
@@ -278,7 +277,7 @@ def test_spans_survive_every_scheme(scheme: str, drawn: tuple[int, set[tuple[int
 
 
 @given(drawn=some_spans())
-@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "BIOES", "BILOU"])
+@pytest.mark.parametrize("scheme", WORDS_OF)
 def test_tags_are_those_of_seqevals_strict_schemes(scheme: str, drawn: tuple[int, set[tuple[int, int, str]]]) -> None:
     seqeval()
     from seqeval import scheme as schemes

@@ -238,7 +238,6 @@ def _of_columns(path: Path, column: str, blocks: list[Block]) -> Callable[[str],
     return parse
 
 
-SCHEMES = ("IOB2", "IOB1", "BIOES", "BILOU")
 TAG = re.compile(r"O|[BIESLU]-\S+")
 
 Span = tuple[int, int, str]  # first word, word after the last, type

@@ -99,11 +99,12 @@ def special(folder: Path) -> Special:
     """Return the ids of the special tokens. Raises InputError if one of them is missing."""
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     tokenizer = fast(folder)
-    tokens = {name: config.get(f"{name}_token") for name in ("pad", "unk", "cls", "sep", "mask")}
-    tokens = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens.items()}
-    special_ids = {name: tokenizer.token_to_id(token) if token else None for name, token in tokens.items()}
-    missing = [name for name, number in special_ids.items() if number is None]
-    if missing:
+    special_ids = {}
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        token = config.get(f"{name}_token")
+        token = token["content"] if isinstance(token, dict) else token
+        special_ids[name] = tokenizer.token_to_id(token) if token else None
+    if missing := [name for name, number in special_ids.items() if number is None]:
         raise InputError(
             f"the tokenizer has no {' and no '.join(missing)} token, which pre-training needs; "
             f"choose another with --set data.tokenizer=NAME"
@@ -162,18 +163,17 @@ def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
     characters are kept.
     """
     limit = SAMPLE if limit is None else limit
-    kept: list[tuple[int, str]] = []
+    kept: list[str] = []
     every, total = 1, 0
     for number, piece in enumerate(piece for document in documents for piece in pieces(document, PIECE)):
         if number % every:
             continue
-        kept.append((number, piece))
+        kept.append(piece)
         total += len(piece)
         while total > limit and len(kept) > 1:
-            every *= 2
-            kept = [(number, piece) for number, piece in kept if number % every == 0]
-            total = sum(len(piece) for _, piece in kept)
-    return [piece for _, piece in kept]
+            every, kept = 2 * every, kept[::2]
+            total = sum(map(len, kept))
+    return kept
 
 
 def pieces(document: str, length: int) -> Iterator[str]:
@@ -211,19 +211,17 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
 
 def _fetch(name: str, root: Path) -> Path:
     """Return a cached copy, in its fast form, of a tokenizer in a folder or on the hub. Its own code is never run."""
-    path = user_path(name, "--set data.tokenizer:")
+    path, identity = user_path(name, "--set data.tokenizer:"), name
     kinds = f"neither {' nor '.join(map(repr, TRAINED))}"
-    if not path.is_dir() and (os.path.lexists(path) or not NAME.fullmatch(name)):
+    if path.is_dir():
+        files = sorted(hugging_face.check_tokenizer_folder(path).items())
+        identity = [[name, hashlib.sha256(file.read_bytes()).hexdigest()] for name, file in files]
+    elif os.path.lexists(path) or not NAME.fullmatch(name):
         raise InputError(
             f"data.tokenizer={name!r} is {kinds} nor the folder of a tokenizer, nor can it be a name on the hub; "
             f"choose one of these with --set data.tokenizer=NAME"
         )
-    if path.is_dir():
-        files = hugging_face.check_tokenizer_folder(path)
-        key = digest([[name, hashlib.sha256(files[name].read_bytes()).hexdigest()] for name in sorted(files)], 16)
-    else:
-        key = digest(name, 16)
-    folder = root / f"{''.join(c if c.isalnum() else '-' for c in path.name)[:40]}-{key}"
+    folder = root / f"{''.join(c if c.isalnum() else '-' for c in path.name)[:40]}-{digest(identity, 16)}"
     if is_whole(folder):
         return folder
     if path.is_dir():
