@@ -97,21 +97,15 @@ def test_many_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest
 
 
 def test_single_files_of_unknown_content_are_refused(tmp_path: Path):
-    put(tmp_path, {"binary": b"\0", "x.gz": b"not gzip", "a.json": b'{"body": "x"}', "b.md": b"x"})
+    link = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n"
+    put(tmp_path, {"binary": b"\0", "x.gz": b"not gzip", "a.json": b'{"body": "x"}', "b.md": b"x", "in/b.txt": link})
+    assert "b.txt is a pointer of Git LFS" in refused(tmp_path / "in")
+    put(tmp_path, {"c/a.txt": b"x", "c/b.json.gz": gzip.compress(b'{"body": "x"}\n{"body": "y"}\n')})
+    assert "no column 'text'" in refused(tmp_path / "c")
     assert "cannot be read" in refused(tmp_path / "binary") and "not gzip" in refused(tmp_path / "x.gz")
     assert "no column 'text'; its columns are 'body'" in refused(tmp_path / "a.json")
     assert read(tmp_path / "a.json", column="body") == ["x"]
     assert "matches no file that can be read" in refused(tmp_path / "b*")
-
-
-def test_a_pointer_to_a_text_is_no_text(tmp_path: Path):
-    put(tmp_path, {"a.txt": b"x", "b.txt": b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n"})
-    assert "b.txt is a pointer of Git LFS" in refused(tmp_path)
-
-
-def test_lines_of_json_with_another_column_are_refused(tmp_path: Path):
-    put(tmp_path, {"a.txt": b"x", "b.json.gz": gzip.compress(b'{"body": "x"}\n{"body": "y"}\n')})
-    assert "no column 'text'" in refused(tmp_path)
 
 
 def test_links_to_files_and_folders_are_followed_and_cycles_end(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -188,9 +182,8 @@ def test_a_folder_without_permission_is_refused_and_not_left_out(tmp_path: Path)
 def test_slices_of_a_folder_give_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     texts = [f"sentence number {number} is here" for number in range(600)]
     mac = "\r\r".join(texts[400:]).encode()
-    folder = put(
-        tmp_path / "in", {"a.json": lines_of(*texts[:200]), "wiki_00": lines_of(*texts[200:400]), "wiki_01": mac}
-    )
+    files = {"a.json": lines_of(*texts[:200]), "wiki_00": lines_of(*texts[200:400]), "wiki_01": mac}
+    folder = put(tmp_path / "in", files)
     spec = resolve("nano", {"data.corpus": str(folder), "encoder.vocab": 200, "batch.size": 2, "data.length": 16})
     whole = prepare.prepare(spec, silent, tmp_path / "whole")
     assert whole.documents == 600 and whole.sources == {"a.json": 1000, "wiki_00": 1000, "wiki_01": 1000}

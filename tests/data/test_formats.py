@@ -7,8 +7,6 @@ import io
 import itertools
 import json
 import lzma
-import random
-import string
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,14 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_files import DOCUMENTS, WRITE, as_parquet, read, refused
+from text_files import DOCUMENTS, WRITE, as_parquet, read, refused, unbroken
 
 from workbench.data import formats, streams
 from workbench.errors import InputError
-
-
-def unbroken(count: int) -> str:
-    return "".join(random.Random(0).choices(string.ascii_letters, k=count))
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), min_size=1),

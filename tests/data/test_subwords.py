@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -59,9 +60,8 @@ def test_transformers_loads_them(kind: str, folders: dict[str, Path]) -> None:
     own = fast.encode(TEXT, "a second text")
     assert found["input_ids"] == own.ids and found["token_type_ids"] == own.type_ids
     assert found["input_ids"][0] == 2 and found["input_ids"][-1] == 3 and loaded.mask_token_id == 4
-    assert (
-        loaded.decode(fast.encode("the array of values").ids, skip_special_tokens=True).strip() == "the array of values"
-    )
+    words = "the array of values"
+    assert loaded.decode(fast.encode(words).ids, skip_special_tokens=True).strip() == words
 
 
 @EACH
@@ -83,8 +83,6 @@ def test_training_does_not_depend_on_process_or_threads(kind: str, texts: list[s
 
 def test_unigram_finds_the_pieces_of_sentencepiece(texts: list[str]) -> None:
     """The reader is `tokenizers`, and the most probable pieces are those that SentencePiece itself finds."""
-    import io
-
     import sentencepiece
 
     lines, words = texts[:80], ["the", "array", "values", "unvectorised", "returned", "ndarrays", "of", "x"]
@@ -113,7 +111,7 @@ def test_no_text_is_read_as_a_special_token_of_unigram(lowercase: bool) -> None:
 def test_without_its_package_unigram_is_refused(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subwords.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        InputError, match=r"sentencepiece, which is not installed: pip install 'encoder-workbench\[unigram\]'"
+        InputError, match=r"sentencepiece, .* installed: pip install 'encoder-workbench\[unigram\]'"
     ):
         subwords.train(texts, SIZE, True, "unigram")
 
@@ -192,9 +190,7 @@ def test_earlier_specs_and_vocabularies_keep_their_names(texts: list[str], tmp_p
 
 def test_accents_of_a_given_tokenizer_stay_as_they_are(folders: dict[str, Path], tmp_path: Path) -> None:
     spec = DataSpec(tokenizer=str(folders["bpe"]), strip_accents=False)
-    with pytest.raises(
-        InputError, match=r"data\.strip_accents=false cannot change data\.tokenizer=.* already; leave it"
-    ):
+    with pytest.raises(InputError, match=r"data\.strip_accents=false cannot change data\.tokenizer=.* already; leave"):
         tokenizer.train_or_load(spec, 0, [], cache=tmp_path)
 
 
@@ -202,9 +198,8 @@ def test_accents_of_a_given_tokenizer_stay_as_they_are(folders: dict[str, Path],
 def test_a_corpus_is_prepared_with_them(kind: str, texts: list[str], tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("\n\n".join([*texts[:60], TEXT]), encoding="utf-8")
-    spec: Any = resolve(
-        "nano", {"data.corpus": str(book), "data.tokenizer": kind, "encoder.vocab": 500, "batch.size": 4}
-    )
+    changes = {"data.corpus": str(book), "data.tokenizer": kind, "encoder.vocab": 500, "batch.size": 4}
+    spec = resolve("nano", changes)
     made = prepare.prepare(spec, cache=tmp_path / "cache")
     fast = tokenizer.fast(made.tokenizer)
     assert prepare.prepare(spec, cache=tmp_path / "cache") == made

@@ -28,17 +28,14 @@ def hub(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a data set as the hub holds it."""
     from datasets import ClassLabel, Dataset, Features, Sequence, Value
 
-    def made(
-        place: Path = tmp_path / "copy", numbers: bool = True, named: bool = True, column: str = "ner_tags"
-    ) -> Path:
+    def made(place: Path = tmp_path / "copy", numbers: bool = True, named: bool = True) -> Path:
         tag = ClassLabel(names=TAGS) if named else Value("int64")
         for split, rows in ROWS.items():
             for shard, part in enumerate((rows[:1], rows[1:])):
                 values = [tags if numbers else [TAGS[each] for each in tags] for _, tags in part]
-                kinds = Features(
-                    {"tokens": Sequence(Value("string")), column: Sequence(tag if numbers else Value("string"))}
-                )
-                content = Dataset.from_dict({"tokens": [words for words, _ in part], column: values}, features=kinds)
+                words, kind = [words for words, _ in part], tag if numbers else Value("string")
+                kinds = Features({"tokens": Sequence(Value("string")), "ner_tags": Sequence(kind)})
+                content = Dataset.from_dict({"tokens": words, "ner_tags": values}, features=kinds)
                 file = place / "data" / f"{split}-{shard:05}-of-00002.parquet"
                 file.parent.mkdir(parents=True, exist_ok=True)
                 content.to_parquet(file)
@@ -116,9 +113,7 @@ def test_a_split_of_which_a_file_is_missing_is_refused(hub: Callable[..., Path])
 
 def test_what_cannot_be_read_is_refused_with_its_place(hub: Callable[..., Path], tmp_path: Path) -> None:
     unnamed = hub(named=False)
-    with pytest.raises(
-        InputError, match=r"-00000-of-00002\.parquet, row 1: .* the number 1, and the file does not say"
-    ):
+    with pytest.raises(InputError, match=r"-00000-of-00002\.parquet, row 1: .* the number 1, and the file does not s"):
         load(f"tag:{unnamed}")
     with pytest.raises(InputError, match=r"has no column pos; its columns are tokens, ner_tags"):
         load(f"tag:{unnamed}#pos")

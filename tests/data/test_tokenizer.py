@@ -38,13 +38,6 @@ def test_frequent_words_are_tokens_and_rare_letters_unknown(folder: Path):
     assert fast.encode("Ḃ क", add_special_tokens=False).tokens[-1] == "[UNK]"
 
 
-def test_case_is_kept_on_request(texts: list[str], tmp_path: Path):
-    folder = tokenizer.train_or_load(DataSpec(lowercase=False), 2000, texts, cache=tmp_path)
-    fast = tokenizer.fast(folder)
-    assert fast.encode("Return", add_special_tokens=False).ids != fast.encode("return", add_special_tokens=False).ids
-    assert json.loads((folder / "tokenizer_config.json").read_text())["do_lower_case"] is False
-
-
 def test_special_tokens_in_a_text_are_text(folder: Path):
     found = tokenizer.fast(folder).encode("the [MASK] [SEP]", add_special_tokens=False).ids
     assert min(found) > 4
@@ -114,11 +107,7 @@ def test_a_file_or_what_is_no_name_on_the_hub_is_refused_without_asking_it(
         (DataSpec(), 3, "encoder.vocab=3"),
         (DataSpec(), 60, "encoder.vocab=60 is too small"),
         (DataSpec(), 2**32 + 1, "encoder.vocab=4294967297"),
-        (
-            DataSpec(tokenizer="no-such/name"),
-            9,
-            "'no-such/name' is neither 'wordpiece' nor 'bpe' nor 'unigram' nor a tok",
-        ),
+        (DataSpec(tokenizer="no/name"), 9, "'no/name' is neither 'wordpiece' nor 'bpe' nor 'unigram' nor a tok"),
         (DataSpec(tokenizer="wordpeice"), 9, "'wordpeice' is neither 'wordpiece' nor 'bpe' nor 'unigram' nor a tok"),
     ],
 )
@@ -149,9 +138,7 @@ def test_ids_with_large_gaps_are_refused(folder: Path, tmp_path: Path, largest: 
     (tmp_path / "tokenizer.json").write_text(json.dumps(words))
     load = functools.partial(tokenizer.train_or_load, DataSpec(tokenizer=str(tmp_path)), 9, [], cache=tmp_path)
     if refused:
-        with pytest.raises(
-            InputError, match=f"tokens with ids up to {largest:,}, and an encoder has weights for every"
-        ):
+        with pytest.raises(InputError, match=f"tokens with ids up to {largest:,}, and an encoder has weights for ev"):
             load()
     else:
         load()

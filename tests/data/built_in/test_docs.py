@@ -37,12 +37,9 @@ def test_the_corpus_is_large_english_of_all_packages(sides: dict[str, list[Entry
     assert "assignment" in topics and topics["assignment"].signature == ""
 
 
-def test_no_module_is_on_both_sides(sides: dict[str, list[Entry]]):
+def test_no_module_is_on_both_sides_and_no_entry_twice(sides: dict[str, list[Entry]]):
     train, test = ({(entry.package, entry.module) for entry in side} for side in sides.values())
     assert not train & test
-
-
-def test_entries_are_unique(sides: dict[str, list[Entry]]):
     texts = [" ".join(re.findall(r"\w+", entry.text.lower())) for entry in sides["train"] + sides["test"]]
     assert len(set(texts)) == len(texts)
 

@@ -53,22 +53,16 @@ def test_a_changed_file_is_prepared_anew(package: Path) -> None:
     assert after != before and after[0] == "python-code"
 
 
-def test_without_packages_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(built_in_text, "_root", lambda package: None)
-    with pytest.raises(InputError, match="'python-code' is made of the sources of python, numpy"):
-        resolved()
-
-
-def test_a_package_without_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(built_in_text, "_root", {"numpy": tmp_path}.get)
-    with pytest.raises(InputError, match="'python-code' has no file on this machine"):
-        resolved()
+def test_without_packages_or_files_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for roots, message in (({}, "is made of the sources of python, numpy"), ({"numpy": tmp_path}, "has no file on")):
+        monkeypatch.setattr(built_in_text, "_root", roots.get)
+        with pytest.raises(InputError, match=f"'python-code' {message}"):
+            resolved()
 
 
 def test_no_module_of_the_real_packages_is_on_the_test_side() -> None:
     held = {(entry.package, entry.module) for entry in built_in_text.entries("test")}
-    modules = {
-        path: (package, module) for path, package, module in built_in_text.source_files(built_in_text.installed("docs"))
-    }
+    files = built_in_text.source_files(built_in_text.installed("docs"))
+    modules = {path: (package, module) for path, package, module in files}
     found = [modules[path] for path in built_in_text.code_files()]
     assert len(found) > 1000 and held and held.isdisjoint(found)

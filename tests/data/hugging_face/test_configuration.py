@@ -10,7 +10,7 @@ import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.hugging_face.checks import CAUSAL, FIRST, KINDS, LAST, OWN, SIZES, check_configuration, first_of
+from workbench.data.hugging_face.checks import CAUSAL, FIRST, KINDS, LAST, OWN, SIZES, check_configuration
 from workbench.errors import InputError
 
 FOLDER = Path("models") / "mine"
@@ -81,6 +81,17 @@ def test_attention_is_computed_in_the_ways_that_need_no_code_of_others(key: str)
         assert key in said and ascii(other) in said
 
 
+@pytest.mark.parametrize("key", ["layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps"])
+def test_an_epsilon_is_above_0_and_at_most_1(key: str) -> None:
+    assert check_configuration(FOLDER, SOUND | {key: 1})[key] == 1
+    for value in (0, -1.0, 1.5):
+        assert f"{key}={value!a}, and it must be above 0 and at most 1" in refusal({key: value})
+
+
+def test_relative_positions_are_no_longer_computed() -> None:
+    assert "no longer computed" in refusal({"position_embedding_type": "relative_key_query"})
+
+
 @pytest.mark.parametrize("key", ["is_decoder", "causal"])
 def test_a_switch_is_on_or_off(key: str) -> None:
     for value in (True, False, None):
@@ -121,10 +132,3 @@ def test_any_settings_are_taken_or_refused_in_one_line(raw: dict[str, Any]) -> N
         for key, (least, most) in SIZES.items():
             assert found.get(key) is None or least <= found[key] <= most
         assert found.items() <= ({"model_type": "bert"} | raw).items()
-
-
-def test_the_first_name_that_is_set_counts() -> None:
-    assert first_of({"a": 1, "b": 2}, ("b", "a")) == 2
-    assert first_of({"a": 1, "b": None}, ("b", "a")) == 1
-    assert first_of({"a": 1, "b": 0}, ("b", "a")) == 0  # which is set
-    assert first_of({"a": 1}, ("b",)) is first_of({"a": 1}, ()) is None

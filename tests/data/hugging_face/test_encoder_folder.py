@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,8 @@ from workbench.data.hugging_face.checks import check_encoder_folder
 SIZES: dict[str, Any] = {"model_type": "bert", "hidden_size": 4, "num_hidden_layers": 3, "vocab_size": 10}
 # 40 + 12 + 8 = 60 fractions in three tensors, and one tensor of whole numbers
 TENSORS = {
-    "words": np.ones((10, 4), "f"),
-    "first": np.ones((3, 4), "e"),
-    "second": np.ones(8, "d"),
-    "ids": np.arange(9),
-}
+    "words": np.ones((10, 4), "f"), "first": np.ones((3, 4), "e"), "second": np.ones(8, "d"), "ids": np.arange(9),
+}  # fmt: skip
 
 
 def encoder(folder: Path, **changes: Any) -> Path:
@@ -49,9 +45,8 @@ def test_layers_are_as_many_as_tensors_of_fractions_at_most(tmp_path: Path) -> N
     for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
         said = refusal(encoder(tmp_path, **{"num_hidden_layers": None, key: 4}))
         assert " 4 " in said and " 3 " in said
-    assert check_encoder_folder(
-        encoder(tmp_path, model_type="albert", num_hidden_layers=12)
-    )  # which share their weights
+    albert = encoder(tmp_path, model_type="albert", num_hidden_layers=12)  # whose layers share their weights
+    assert check_encoder_folder(albert)
 
 
 @pytest.mark.parametrize(
@@ -80,19 +75,6 @@ def test_a_folder_lacks_neither_settings_nor_weights(tmp_path: Path, name: str) 
     assert name in refusal(tmp_path)
     (tmp_path / name).mkdir()
     assert name in refusal(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "notes.txt"])
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
-    (encoder(tmp_path) / name).unlink(missing_ok=True)
-    os.mkfifo(tmp_path / name)
-    assert name in refusal(tmp_path)
-
-
-def test_there_is_such_a_folder(tmp_path: Path) -> None:
-    for name in ("gone", "file"):
-        (tmp_path / "file").write_text("")
-        assert "config.json" in refusal(tmp_path / name)
 
 
 def test_settings_are_checked_before_weights_are_opened(tmp_path: Path) -> None:

@@ -19,9 +19,8 @@ from workbench.data.filters import documents
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 
-PIECES = st.sampled_from(
-    ["word", "ø", " ", "\n", "\n\n", "\r\n", "\n \t\n", "\r\n\r\n", "\ufeff", "\u2028", "a b c\n\n"]
-)
+TEXTS = ["word", "ø", " ", "\n", "\n\n", "\r\n", "\n \t\n", "\r\n\r\n", "\ufeff", "\u2028", "a b c\n\n"]
+PIECES = st.sampled_from(TEXTS)
 
 
 def slices_of(monkeypatch: pytest.MonkeyPatch, size: int, *paths: Path) -> list[preprocessing.Slice]:
@@ -34,7 +33,12 @@ def read(slices: list[preprocessing.Slice]) -> list[str]:
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.lists(PIECES, max_size=60), size=st.integers(1, 40), block=st.integers(2, 9), longest=st.integers(9, 50))
+@given(
+    text=st.lists(PIECES, max_size=60),
+    size=st.integers(1, 40),
+    block=st.integers(2, 9),
+    longest=st.integers(9, 50),
+)
 def test_plain_text_is_cut_where_documents_end(
     text: list[str], size: int, block: int, longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,9 +81,8 @@ def test_what_cannot_be_cut_is_one_slice_and_small_files_share_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.csv").write_text("text\n" + '"one\n\ntwo"\n' * 100)
-    (tmp_path / "b.txt.xz").write_bytes(
-        lzma.compress(b"word\n\n" * 5000 + random.Random(0).randbytes(900).hex().encode())
-    )
+    packed = lzma.compress(b"word\n\n" * 5000 + random.Random(0).randbytes(900).hex().encode())
+    (tmp_path / "b.txt.xz").write_bytes(packed)
     (tmp_path / "c.txt").write_text("one line without end " * 50)
     for number in range(6):
         (tmp_path / f"d{number}.txt").write_text("little " * 10)
