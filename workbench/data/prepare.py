@@ -16,7 +16,7 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 
 from workbench.data import filters, preprocessing, sources, tokenizer
 from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
-from workbench.data.near_duplicates import DUPLICATES, SIGNATURES, bands_of, compare, flags
-from workbench.data.preprocessing import Plan, Slice, cut, encode_with
-from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
+from workbench.data.near_duplicates import DUPLICATES, FACTS, SIGNATURES, bands_of, compare, flags
+from workbench.data.preprocessing import Plan, Slice, cut, encode_into, encode_with
+from workbench.data.shards import SHARD, Text, joined, token_type
 from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
@@ -34,7 +34,7 @@ from workbench.process import FOR_TEXT, check_address_space
 from workbench.progress import Progress, shown
 from workbench.spec.parts import EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
-from workbench.store.atomic import cache_root, copy_files
+from workbench.store.atomic import cache_root, copy_files, read_object
 from workbench.store.cache import alone, discard, faults, is_whole, read_entry, staged, write_entry
 
 FORMAT = 1
@@ -245,22 +245,16 @@ class _Preparation:
         with self._alone(key, "comparing the documents of"):
             if not is_whole(folder):
                 with staged(folder) as temporary:
-                    compare([plan.folder(number) for number in range(len(plan.slices))], bands, temporary)
+                    compare(plan.folders(), bands, temporary)
             preprocessing.remove_locks(plan)
         return folder
 
     def _build(self, folder: Path) -> None:
         """Write the folder of a text that is one slice."""
         words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
-        encoder = tokenizer.fast(words)
-        text, by_source, removed = Text(), Counter[str](), Removed()
-        with staged(folder) as temporary, closing(Shards(temporary, token_type(tokenizer.size(encoder)))) as shards:
-            with filters.writing(temporary) if self.spec.data.held_out else nullcontext(None) as aside:
-                read = self._documents("encoding", aside=aside, words=by_source, removed=removed)
-                encode(text.counted(read), encoder, tokenizer.special(words).sep, shards, self.spec.data.tokenizer)
-            text_hash = text.hash.hexdigest()
-            facts = {"documents": text.documents, "bytes": text.bytes, "shards": shards.finish()}
-            self._write_manifest(temporary, words, text_hash, by_source, removed, facts)
+        with staged(folder) as temporary:
+            facts, text_hash = encode_into(temporary, self.spec.data, words, partial(self._documents, "encoding"))
+            self._write_manifest(temporary, words, text_hash, facts)
 
     def _survey(self) -> tuple[Path, str | None]:
         """Return the folder of the vocabulary, and the SHA-256 of a small text, both from the cache if they are there.
@@ -301,41 +295,34 @@ class _Preparation:
     def _merge(self, folder: Path, plan: Plan, text_hash: str | None) -> None:
         """Write the folder of a text whose slices are encoded. It names their files, which stay where they are."""
         assert plan.vocabulary is not None
-        each = preprocessing.facts_of(plan)
-        words, removed = Counter[str](), Removed()
-        for facts in each:
+        words, removed, total = Counter[str](), Removed(), Counter[str]()
+        shards: list[dict[str, Any]] = []
+        parts: list[tuple[int, int]] = []
+        for slice_ in plan.folders():
+            facts = read_object(slice_ / FACTS)
+            total.update(documents=facts["documents"], bytes=facts["bytes"])
             words.update(facts["sources"])
             for filter_, counts_of_filter in facts.get("removed", {}).items():
                 removed.setdefault(filter_, Counter()).update(counts_of_filter)
-        names = [plan.folder(number).name for number in range(len(each))]
-        count = sum(facts["documents"] for facts in each)
-        text_hash = text_hash or digest(
-            ["joined", count, joined((facts["documents"], int(facts["text"], 16)) for facts in each)], 64
-        )
-        of_text = {
-            "documents": count,
-            "bytes": sum(facts["bytes"] for facts in each),
-            "shards": [
-                shard | {"name": f"../../slices/{name}/{shard['name']}"}
-                for name, facts in zip(names, each, strict=True)
-                for shard in facts["shards"]
-            ],
-        }
+            shards += [shard | {"name": f"../../slices/{slice_.name}/{shard['name']}"} for shard in facts["shards"]]
+            parts.append((facts["documents"], int(facts["text"], 16)))
+        text_hash = text_hash or digest(["joined", total["documents"], joined(parts)], 64)
+        of_text = {**total, "sources": words, "shards": shards, "removed": removed}
         with staged(folder) as temporary:
             if self.spec.data.held_out:
                 with filters.writing(temporary) as aside:
-                    for number in range(len(each)):
-                        for part in filters.read(plan.folder(number)):
-                            aside(part)
-            self._write_manifest(temporary, plan.vocabulary, text_hash, words, removed, of_text, {"slices": names})
+                    for part in (part for slice_ in plan.folders() for part in filters.read(slice_)):
+                        aside(part)
+            slices = {"slices": [slice_.name for slice_ in plan.folders()]}
+            self._write_manifest(temporary, plan.vocabulary, text_hash, of_text, slices)
         preprocessing.remove_locks(plan)
 
     def _write_manifest(
-        self, folder: Path, words: Path, text_hash: str, by_source: Mapping[str, int], removed: Removed,
-        facts: Mapping[str, Any], slices: Mapping[str, Any] | None = None,
+        self, folder: Path, words: Path, text_hash: str, facts: Mapping[str, Any],
+        slices: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Write the vocabulary and the manifest of a text. Raises InputError if the text has no tokens."""
-        tokens = sum(shard["tokens"] for shard in facts["shards"])
+        tokens, by_source = sum(shard["tokens"] for shard in facts["shards"]), facts["sources"]
         if not tokens:
             raise self._empty()
         if empty := [name for name in map(sources.name_of, self.found) if not by_source.get(name)]:
@@ -358,7 +345,7 @@ class _Preparation:
             "tokenizer_sha256": words_hash,
             "corpus": list(self.spec.data.corpus),
             **(slices or {}),
-            **({"removed": removed} if removed else {}),
+            **({"removed": facts["removed"]} if facts["removed"] else {}),
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 

@@ -24,9 +24,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,7 +43,6 @@ from workbench.data.streams import BLOCK, Advance, head, ignore, only_cr, packin
 from workbench.errors import InputError, LeaseHeld, one_line
 from workbench.spec.host import threads_for_each
 from workbench.spec.parts import DataSpec
-from workbench.store.atomic import read_object
 from workbench.store.cache import checked_entry, discard, is_whole, make_folder, staged, write_entry
 from workbench.store.lease import acquire
 
@@ -158,6 +158,10 @@ class Plan:
         kind = "signatures" if self.vocabulary is None else "slices"
         return self.root / kind / f"{self.key}-{number:05d}"
 
+    def folders(self) -> list[Path]:
+        """Return the folders of all slices in order."""
+        return [self.folder(number) for number in range(len(self.slices))]
+
     def lock(self, number: int) -> Path:
         """Return the folder of the lease of a slice, which the process that encodes the slice holds."""
         return self.root / "locks" / self.folder(number).name
@@ -172,7 +176,7 @@ class Plan:
             "duplicates": self.duplicates,
         }
         write_entry(self.path, content)
-        for folder in map(self.folder, range(len(self.slices))):
+        for folder in self.folders():
             if folder.exists() and not is_whole(folder, blocks=4):
                 discard(folder)
 
@@ -229,21 +233,32 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
 def _encode(plan: Plan, number: int, advance: Advance) -> None:
     """Write the tokens of a slice, and the facts on its text."""
     assert plan.vocabulary is not None
-    encoder, special = tokenizer.fast(plan.vocabulary), tokenizer.special(plan.vocabulary)
+    near = flags(plan.root / DUPLICATES / plan.duplicates, number) if plan.duplicates else None
+    with staged(plan.folder(number)) as temporary:
+        read = partial(documents, plan.data, plan.slices[number], advance, near=near)
+        facts, _ = encode_into(temporary, plan.data, plan.vocabulary, read)
+        check_unchanged(plan.slices[number])
+        (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def encode_into(
+    folder: Path, data: DataSpec, vocabulary: Path, read: Callable[..., Iterator[str]]
+) -> tuple[dict[str, Any], str]:
+    """Write the tokens and held-out parts of the documents that `read` gives, and return facts and the SHA-256 of them.
+
+    `read` is called with the options `aside`, `words` and `removed` of `documents`.
+    """
+    encoder, sep = tokenizer.fast(vocabulary), tokenizer.special(vocabulary).sep
     text, by_source, removed = Text(), Counter[str](), Removed()
-    found = plan.slices[number]
-    dtype = token_type(tokenizer.size(encoder))
-    with staged(plan.folder(number)) as temporary, closing(Shards(temporary, dtype)) as shards:
-        with filters.writing(temporary) if plan.data.held_out else nullcontext(None) as aside:
-            near = flags(plan.root / DUPLICATES / plan.duplicates, number) if plan.duplicates else None
-            read = documents(plan.data, found, advance, aside=aside, words=by_source, removed=removed, near=near)
-            encode(text.counted(read), encoder, special.sep, shards, plan.data.tokenizer)
-        check_unchanged(found)
+    with closing(Shards(folder, token_type(tokenizer.size(encoder)))) as shards:
+        with filters.writing(folder) if data.held_out else nullcontext(None) as aside:
+            documents = text.counted(read(aside=aside, words=by_source, removed=removed))
+            encode(documents, encoder, sep, shards, data.tokenizer)
         facts = {
             "documents": text.documents, "bytes": text.bytes, "text": f"{text.joined:x}", "sources": dict(by_source),
             "shards": shards.finish(), "removed": removed,
         }  # fmt: skip
-        (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    return facts, text.hash.hexdigest()
 
 
 def _sign(plan: Plan, number: int, advance: Advance) -> None:
@@ -258,11 +273,6 @@ def _sign(plan: Plan, number: int, advance: Advance) -> None:
         (temporary / REPEATED).write_bytes(repeated.tobytes())
         facts = {"documents": len(repeated), "entries": entries}
         (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
-
-
-def facts_of(plan: Plan) -> list[dict[str, Any]]:
-    """Return the facts on each slice in order. Raises OSError or ValueError if one cannot be read."""
-    return [read_object(plan.folder(number) / FACTS) for number in range(len(plan.slices))]
 
 
 def remove_locks(plan: Plan) -> None:
