@@ -215,8 +215,9 @@ def test_short_documents_are_counted_as_short_whatever_their_language(mixed: Pat
 def test_a_language_is_found_in_the_first_characters_alone() -> None:
     pytest.importorskip("py3langid")
     long = (SENTENCES["de"] + " ") * 40
-    assert len(long) > filters.CHARACTERS and filters.is_in("de", long + SENTENCES["en"] * 400)
-    assert not filters.is_in("en", long + SENTENCES["en"] * 400)
+    assert len(long) > filters.CHARACTERS
+    for language, found in (("de", ""), ("en", "language")):
+        assert filters.unsuitable(DataSpec(language=language), long + SENTENCES["en"] * 400) == found
 
 
 def test_another_version_of_the_model_is_another_text(

@@ -113,7 +113,6 @@ class Corpus:
         return rows
 
     def _paired(self, kind: PairKind, ends: NDArray[np.int64]) -> Pairs:
-        """Return the rows of pairs, from the positions in the stream of the [SEP] that end documents."""
         starts = np.concatenate([[0], ends + 1])[:-1]
         enough = ends - starts >= 2
         marks = tokenizer.sentence_ends(self.prepared.tokenizer, self.prepared.vocab)

@@ -29,14 +29,19 @@ Removed = dict[str, Counter[str]]  # filter, named by its key of the spec -> the
 
 
 def unsuitable(data: DataSpec, document: str) -> str:
-    """Return the name of the filter by which a document is left out for its length or language, "" if it is kept."""
+    """Return the name of the filter by which a document is left out for its length or language, "" if it is kept.
+
+    A document's language is the most probable one of its first characters. Raises InputError for an unknown language.
+    """
     if data.min_words or data.max_words is not None:
         words = len(document.split())
         if words < data.min_words:
             return "min_words"
         if data.max_words is not None and words > data.max_words:
             return "max_words"
-    return "language" if data.language is not None and not is_in(data.language, document) else ""
+    if data.language is not None and _model(data.language).classify(document[:CHARACTERS])[0] != data.language:
+        return "language"
+    return ""
 
 
 def documents(
@@ -146,11 +151,6 @@ def version_for(language: str) -> str:
         return metadata.version(PACKAGE)
     except metadata.PackageNotFoundError:
         raise _missing(language) from None
-
-
-def is_in(language: str, document: str) -> bool:
-    """Return whether a document's most probable language is this ISO 639-1 code. Raises InputError if unsupported."""
-    return bool(_model(language).classify(document[:CHARACTERS])[0] == language)
 
 
 @lru_cache(maxsize=1)

@@ -250,7 +250,6 @@ class _Preparation:
         return folder
 
     def _build(self, folder: Path) -> None:
-        """Write the folder of a text that is one slice."""
         words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
         with staged(folder) as temporary:
             facts, text_hash = encode_into(temporary, self.spec.data, words, partial(self._documents, "encoding"))

@@ -231,7 +231,6 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
 
 
 def _encode(plan: Plan, number: int, advance: Advance) -> None:
-    """Write the tokens of a slice, and the facts on its text."""
     assert plan.vocabulary is not None
     near = flags(plan.root / DUPLICATES / plan.duplicates, number) if plan.duplicates else None
     with staged(plan.folder(number)) as temporary:
@@ -262,7 +261,6 @@ def encode_into(
 
 
 def _sign(plan: Plan, number: int, advance: Advance) -> None:
-    """Write the signatures of a slice, by which near-duplicates are found."""
     assert plan.data.near_duplicates is not None
     found = plan.slices[number]
     with staged(plan.folder(number)) as temporary:

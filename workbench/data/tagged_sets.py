@@ -292,7 +292,6 @@ def read_raw(first: Path, column: str = "") -> list[Sentence]:
 
 
 def _sentences(path: Path, column: str) -> Iterator[Sentence]:
-    """Yield the sentences of one file."""
     names: list[str] | None = None
     words = tags = ""
     for number, (where, row) in enumerate(parquet_rows(path, str(path)), 1):
@@ -314,7 +313,6 @@ def _sentences(path: Path, column: str) -> Iterator[Sentence]:
 
 
 def _tag(value: Any, names: list[str] | None, column: str, where: str) -> str:
-    """Return the name of a tag. Raises InputError."""
     if isinstance(value, str) and value.strip() and encodable(value):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int):
@@ -327,7 +325,6 @@ def _tag(value: Any, names: list[str] | None, column: str, where: str) -> str:
 
 
 def _columns(path: Path, columns: list[str], column: str) -> tuple[str, str]:
-    """Return the columns of words and of tags. Raises InputError if there is none."""
     words = next((name for name in WORDS if name in columns), "")
     tags = column or next((name for name in TAGS if name in columns), "")
     if not words or tags not in columns:

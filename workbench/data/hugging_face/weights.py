@@ -161,7 +161,6 @@ def with_safetensors(folder: Path) -> Path:
 
 
 def _tensors(folder: Path, path: Path) -> dict[str, Any]:
-    """Return the tensors of a pickled state dict. Raises InputError."""
     import torch
 
     with refusing(folder, f"has a {PICKLED_FILE} that cannot be read without running code"):
