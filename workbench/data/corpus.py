@@ -38,10 +38,7 @@ def corpus_of(prepared: Prepared, spec: RunSpec) -> Corpus:
 
 
 class Corpus:
-    """A prepared corpus in batches. `rows` is the number of rows in an epoch; an incomplete last row is left out.
-
-    `pairs` and `copies` are those of `DataSpec`. Raises InputError if the corpus is too small for one row.
-    """
+    """A prepared corpus in batches of `rows` rows an epoch. Raises InputError if it is too small for one row."""
 
     def __init__(
         self, prepared: Prepared, length: int, seed: int, pairs: PairKind | None = None, copies: int | None = None
@@ -63,10 +60,7 @@ class Corpus:
         self.rows = self.windows if self._pairs is None else len(self._pairs)
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
-        """Return `rows` training rows from `position` on: ids (rows, length), keys (rows,).
-
-        Only rows of pairs have segments, labels and padding.
-        """
+        """Return `rows` rows from `position` on: ids (rows, length), keys (rows,); for pairs segments and labels."""
         import torch
 
         from workbench.tensors import Batch, to_device

@@ -1,9 +1,8 @@
 """Docstrings of source files as English paragraphs; the files are parsed with `ast` and not imported.
 
-A worker process of `built_in_text` runs this module: it reads tasks as JSON lines (path, package, module) from standard
-input, and writes one JSON line of entries for each task, in order. Docstrings are written in reStructuredText, numpydoc
-or Google conventions. Examples, code, tables, formulas, references and bare lists of names are dropped, since they are
-not English. Only the standard library is imported, so that workers start fast.
+A worker process of `built_in_text` reads tasks as JSON lines (path, package, module) from standard input, and writes a
+JSON line of entries for each. Examples, code, tables, formulas, references and lists of names are dropped. Only the
+standard library is imported, so that workers start fast.
 """
 
 from __future__ import annotations

@@ -6,11 +6,8 @@
 A document's set of shingles (SHINGLE words in a row, without case or punctuation) has PERMUTATIONS minimal hashes
 (Broder 1997, "On the resemblance and containment of documents"), in bands of a few. Two documents with Jaccard
 similarity s have a band of r values in common with probability s^r, and at least one of b bands with 1 - (1 - s^r)^b
-(Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4).
-
-The first of several similar documents stays, and whether a document is left out depends on the text before it alone,
-wherever the text is cut. Bands are sorted for each slice; then all slices are compared range of hashes by range, so
-that memory does not grow with the text, apart from pages of a file of one byte a document.
+(Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). The first of several similar documents
+stays, wherever the text is cut. Slices are compared range of hashes by range, so that memory does not grow with them.
 """
 
 from __future__ import annotations
@@ -47,10 +44,7 @@ READ = 1 << 16  # flags read at once
 
 
 def bands_of(threshold: float) -> tuple[int, int]:
-    """Return the number of bands, and of values in each, that separate best at this similarity (0 to 1).
-
-    Raises InputError if datasketch is not installed.
-    """
+    """Return the number of bands, and of values in each, for a similarity (0 to 1). InputError without datasketch."""
     try:
         from datasketch import MinHashLSH
     except ImportError:
@@ -64,10 +58,8 @@ def bands_of(threshold: float) -> tuple[int, int]:
 def write(folder: Path, documents: Iterable[str | None], threshold: float) -> tuple[list[int], NDArray[np.bool_]]:
     """Write the bands of all n documents into a folder, and return their sizes and which documents are repeated, (n,).
 
-    A document is repeated if one of its bands has the same hash as that of an earlier document. One that is None, or
-    has no word, has no bands and is not repeated. A band is written as its different hashes, sorted, and the first
-    document with each; its size is the number of these. Memory grows by one byte for each document, besides that of
-    sorting one band.
+    A document is repeated if a band has the same hash as an earlier document; one that is None or without words has no
+    bands. A band is written as its different hashes, sorted, and the first document with each, which its size counts.
     """
     from datasketch import MinHash
 

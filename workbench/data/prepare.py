@@ -1,11 +1,9 @@
 """Preparation of a corpus: its text becomes one stream of token ids on disk, with [SEP] after each document.
 
-The stream is cut into rows only when it is read. A prepared folder holds tokens-00000.bin ... (uint16 or uint32),
-tokenizer/, manifest.json and a seal with the hashes of all files (`workbench.store.cache`). It is found in the cache by
-names, sizes and times of the sources; its fingerprint depends on the text and the tokenizer alone.
-
-A text of more than one slice (`preprocessing`) is encoded slice by slice, by any number of processes. Then its folder
-has no tokens-*.bin, and its manifest names the files of its slices, which are folders of the cache beside it.
+A prepared folder holds tokens-00000.bin ... (uint16 or uint32), tokenizer/, manifest.json and a seal with the hashes of
+all files (`workbench.store.cache`); of a text of more than one slice (`preprocessing`), the manifest names the files of
+the slices instead. The cache finds it by names, sizes and times of the sources; its fingerprint depends on the text and
+the tokenizer alone.
 """
 
 from __future__ import annotations
@@ -52,9 +50,8 @@ FACTS_OF_TEXT = ("fingerprint", "tokens", "documents", "bytes", "vocab", "words"
 class Prepared:
     """A prepared corpus: token shards on disk, and facts on its text.
 
-    `tokens` includes the [SEP] after each document; `bytes` and `words` count the text. Words are separated by blanks,
-    as BabyLM counts them; `sources` has the number of words of each file or data set, and `removed` the documents and
-    words that each filter left out, by its key of the spec.
+    `tokens` includes the [SEP] after each document, words are separated by blanks, `sources` has the words of each file
+    or data set, and `removed` the documents and words that each filter left out, by its key of the spec.
     """
 
     folder: Path
@@ -76,10 +73,7 @@ def prepare(
 ) -> Prepared:  # fmt: skip
     """Return the token shards of a spec's corpus, which are made if the cache has none.
 
-    A text of more than one slice is encoded by `workers` processes, which `encode_slices` starts, beside processes of
-    the same command elsewhere; the result does not depend on their number. Progress is shown on standard error unless
-    `progress` is given.
-
+    `encode_slices` starts `workers` processes for a text of several slices; the result does not depend on their number.
     Raises InputError if the corpus cannot be read or is too small for one batch, OSError if the disk fails.
     """
     root = (cache or cache_root()).absolute()

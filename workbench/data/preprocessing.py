@@ -199,8 +199,7 @@ class Plan:
 def encode_missing(plan: Plan, advance: Advance = ignore) -> None:
     """Encode all slices that no other process encodes, and wait until every slice is there.
 
-    `advance` gets the bytes read here or found encoded. Raises InputError for text that cannot be read, and OSError if
-    the disk fails.
+    `advance` gets the bytes read here or found encoded. Raises InputError or OSError.
     """
     left = list(range(len(plan.slices)))
     while left:
@@ -243,10 +242,7 @@ def _encode(plan: Plan, number: int, advance: Advance) -> None:
 def encode_into(
     folder: Path, data: DataSpec, vocabulary: Path, read: Callable[..., Iterator[str]]
 ) -> tuple[dict[str, Any], str]:
-    """Write the tokens and held-out parts of the documents that `read` gives, and return facts and the SHA-256 of them.
-
-    `read` is called with the options `aside`, `words` and `removed` of `documents`.
-    """
+    """Write the tokens and held-out parts of what `read` gives; return facts, and the SHA-256 of the documents."""
     encoder, sep = tokenizer.fast(vocabulary), tokenizer.special(vocabulary).sep
     text, by_source, removed = Text(), Counter[str](), Removed()
     with closing(Shards(folder, token_type(tokenizer.size(encoder)))) as shards:

@@ -1,8 +1,7 @@
 """Files on object stores and web servers, through fsspec: `s3://`, `gs://`, `hf://`, `https://` and others.
 
-A file is read in blocks, each by a request for these bytes alone, which is repeated if it fails; so a server that fails
-some requests changes nothing of a text. Credentials and endpoints are those of fsspec and of each store's client
-(environment variables and their own configuration files), for web servers also ~/.netrc, and never part of a name.
+A block is read by a request for these bytes alone, which is repeated if it fails. Credentials and endpoints are
+those of fsspec and of each store's client, for web servers also ~/.netrc, and never part of a name.
 """
 
 from __future__ import annotations
@@ -96,10 +95,7 @@ def is_remote(name: str) -> bool:
 
 
 def listed(name: str) -> list[tuple[RemotePath, str]]:
-    """Return the sorted files of a URL (file, folder or glob), each with its version.
-
-    Raises InputError if there is none, or if the server gives no size or nothing that changes with the content.
-    """
+    """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
     refuse_secrets(name, "corpus")
     try:
         parts = urlsplit(name)

@@ -1,7 +1,7 @@
 """Sources of a corpus by name: the built-in corpus, files, folders and globs, or data sets of the Hugging Face hub.
 
-`resolve` finds sources without reading them, `documents` reads them. A name is tried as a built-in one, as a file or
-folder that exists, as a glob (`*`, `?`, `[`), and as a hub name "owner/name" or "owner/name:config", in this order.
+A name is tried as a built-in one, as a file or folder that exists, as a glob (`*`, `?`, `[`), and as a hub name
+"owner/name" or "owner/name:config", in this order.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class BuiltIn:
 
 @dataclass(frozen=True)
 class File:
-    """A local file, under the name that it was given by, which tells its kind, even if that is a link.
+    """A local file, under its given name, which tells its kind, even if that is a link.
 
-    Its size in bytes and `changed` show whether it has changed: the times of its last modification and change in
-    nanoseconds, and its inode. With a `span`, it is a part of this file (`FilePart`), and `size` is the part's size.
+    `changed` are its times of modification and change in nanoseconds, and its inode. With a `span`, it is a part of
+    this file (`FilePart`), and `size` is the part's size in bytes.
     """
 
     path: Path
@@ -64,10 +64,7 @@ class File:
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on a server. Its size in bytes and its `version`, such as an ETag, show whether it has changed.
-
-    With a `span`, it is a part of this file, and `size` is the part's size, as in `File`.
-    """
+    """A file on a server, or with a `span` a part of it, as `File`; `version` is an ETag or similar."""
 
     path: RemotePath
     size: int
@@ -195,8 +192,7 @@ def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
 def _matches(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches. Below `**` each folder is entered once, however many links lead to it.
 
-    `glob` would follow links that lead back to a folder above them again and again, and would leave out folders
-    without permission. Raises InputError for these.
+    Raises InputError for folders without permission, which `glob` would leave out.
     """
     parts = pattern.split(os.sep)
     if "**" not in parts:

@@ -1,8 +1,4 @@
-"""Files read as bytes or lines, plain or compressed. Error messages name the file and, for text, the byte's offset.
-
-Raises InputError for faults that a user can correct: a compression that is not the one in the file's name, a truncated
-file, text that is not UTF-8, a missing permission.
-"""
+"""Files read as bytes or lines, plain or compressed. Error messages name the file and, for text, the byte's offset."""
 
 from __future__ import annotations
 
@@ -35,10 +31,7 @@ RATIO, FREE = 500, 32 << 20  # limit of decompression: 500 times the file's size
 
 @dataclass(frozen=True)
 class FilePart:
-    """The bytes, or the row groups of a Parquet file, from `start` to before `end`; -1 is the end of the file.
-
-    `size` is its part of the bytes of the file.
-    """
+    """The `size` bytes, or row groups of a Parquet file, from `start` to before `end`; -1 is the end of the file."""
 
     path: Path | RemotePath
     start: int
@@ -69,10 +62,7 @@ def packing_of(place: Place) -> str | None:
 
 
 def unpacked_suffix(path: Place) -> str:
-    """Return a file's suffix in lower case without that of its compression: ".jsonl" for `a.JSONL.gz`; "" for none.
-
-    The number of a shard or part is no suffix: `a.jsonl-00000-of-00512` has ".jsonl", and `wiki.00` has "".
-    """
+    """Return a file's suffix in lower case without compression and shard: ".jsonl" for `a.JSONL-0-of-9.gz`, or ""."""
     suffixes = [suffix.lower() for suffix in named(path).suffixes[-2:]]
     if suffixes and suffixes[-1] in PACKINGS:
         suffixes.pop()
@@ -187,10 +177,9 @@ def _unpacker(packing: str) -> tuple[Any, tuple[type[Exception], ...]]:
 
 
 def lines(path: Place, advance: Advance = ignore, longest: int = LINE, cut: bool = False) -> Iterator[str]:
-    """Yield the lines of UTF-8 text without their line ends; a byte-order mark at the start is dropped.
+    """Yield the lines of UTF-8 text without their line ends and without a byte-order mark at the start.
 
-    A line of more than `longest` bytes raises InputError, or if `cut` is true, is divided into several, after a blank
-    if it has one.
+    A line of more than `longest` bytes raises InputError, or if `cut` is true, is divided, after a blank if it has one.
     """
     offset = path.start if isinstance(path, FilePart) else 0  # in the decompressed content, of the next line
     for raw in _raw_lines(path, advance, longest, cut, offset):

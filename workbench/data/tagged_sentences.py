@@ -79,10 +79,7 @@ def read(path: Path) -> list[Sentence]:
 
 
 def holds_columns(path: Path) -> bool:
-    """Return whether the lines of the first sentence of a file have the same number of columns, two or more.
-
-    A damaged file that ends like one of tagged sentences counts, so that reading it tells what is wrong.
-    """
+    """Return whether a file's first sentence has equal columns, two or more; also for a damaged file of its ending."""
     try:
         opening = list(itertools.islice(lines(path), LONGEST))
     except InputError:
@@ -100,11 +97,10 @@ def refuse_untyped(path: Path, sentences: list[Sentence]) -> None:
 
 
 def read_raw(path: Path, column: str = "") -> list[Sentence]:
-    """Return the sentences of a file with the tags of a column as they are written.
+    """Return the sentences of a file with the tags of a column as they are written. Raises InputError.
 
     `column` is a word of CONLLU_TAGS, or the number of a column from 1; by default it is chosen as described above. A
-    sentence that the file names, but without words, is returned with no words and the line of its name. Raises
-    InputError.
+    sentence that the file names, but without words, is returned with no words and the line of its name.
     """
     conllu, text = unpacked_suffix(path) == CONLLU, list(lines(path))
     blocks = list(_blocks(text, (lambda line: line.startswith("#")) if conllu else _remarks(text)))

@@ -1,9 +1,4 @@
-"""Tokenizers in the Hugging Face layout: trained on the corpus (`subwords`), or those of the hub or a folder.
-
-Whether a tokenizer keeps capital letters and whether its vocabulary has them may contradict each other: the first
-settings of a published cased model said that texts are put into lower case, and a vocabulary of small letters beside
-settings that keep capitals makes words with capitals unknown. Neither gives an error, only lower scores; both warn.
-"""
+"""Tokenizers in the Hugging Face layout: trained on the corpus (`subwords`), or those of the hub or a folder."""
 
 from __future__ import annotations
 
@@ -48,8 +43,7 @@ def train_or_load(
 ) -> Path:
     """Return the folder of the tokenizer that the spec names; one of the TRAINED is trained if it is not in the cache.
 
-    `documents` are the text for training, and are read only then. `key` identifies their content, so that a vocabulary
-    trained earlier is found without reading them. Raises InputError if the tokenizer cannot be loaded or trained.
+    `documents` are read only then; `key` identifies their content. Raises InputError.
     """
     root = (cache or cache_root()) / "tokenizers"
     if spec.tokenizer not in TRAINED:
@@ -133,11 +127,9 @@ def sentence_ends(folder: Path, vocab: int) -> NDArray[np.bool_]:
 
 
 def word_starts(folder: Path, vocab: int) -> NDArray[np.bool_]:
-    """Return which of `vocab` tokens begin a word, (V,).
+    """Return which of `vocab` tokens begin a word, (V,); all do if the vocabulary does not say so.
 
-    In WordPiece these are all without the prefix of continuations; in vocabularies that mark blanks ("\u2581" of
-    SentencePiece, "\u0120" of byte-level BPE) those with the mark, and in any other all. All are if the folder holds no
-    tokenizer, as for made-up tokens.
+    WordPiece marks continuations, SentencePiece ("\u2581") and byte-level BPE ("\u0120") the beginnings of words.
     """
     starts = np.ones(vocab, dtype=bool)
     if not (folder / "tokenizer.json").is_file():
@@ -159,8 +151,7 @@ def size(tokenizer: Tokenizer) -> int:
 def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
     """Return about `limit` characters of text, spread evenly over all documents, or all text if there is less.
 
-    The documents are read once, in bounded memory: every n-th piece is kept, and n doubles whenever more than `limit`
-    characters are kept.
+    Every n-th piece is kept, and n doubles whenever more than `limit` characters are kept.
     """
     limit = SAMPLE if limit is None else limit
     kept: list[str] = []
@@ -179,9 +170,7 @@ def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
 def pieces(document: str, length: int) -> Iterator[str]:
     """Yield a document in pieces of about `length` characters, cut after blanks and line ends.
 
-    A trained vocabulary gives the same tokens for pieces as for the document, as no word extends across a blank. If
-    there is no blank within FAR characters, the cut is after other white space or a punctuation mark, else inside the
-    word.
+    Without one within FAR characters, the cut is after other white space or punctuation, else inside the word.
     """
     start = 0
     while start < len(document):
@@ -248,10 +237,9 @@ def _fetch(name: str, root: Path) -> Path:
 
 
 def load_published_tokenizer(folder: Path) -> Any:
-    """Return a tokenizer that others made as a transformers tokenizer. Raises InputError if it cannot be used.
+    """Return a tokenizer that others made as a transformers tokenizer. Raises InputError.
 
-    It gives segment ids, unless its own settings name its outputs and leave them out. Whether they are used depends on
-    the encoder: RoBERTa, for instance, has no segments.
+    It gives segment ids, unless its own settings name its outputs and leave them out.
     """
     files = hugging_face.check_tokenizer_folder(folder)
     with (
