@@ -302,7 +302,7 @@ def test_long_text_is_cut_so_that_memory_is_bounded(tmp_path: Path, monkeypatch:
     (tmp_path / "t.txt").write_text(text)
     found = read(tmp_path / "t.txt")
     assert len(found) > 1 and max(map(len, found)) < 3000
-    assert [part for part in found for part in part.split()] == text.split() or "".join(found) == text
+    assert "".join(found).replace("\n", "") == text.replace("\n", "")
 
 
 def test_a_glob_enters_a_folder_once_however_many_links_lead_to_it(
