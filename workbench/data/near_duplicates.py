@@ -144,7 +144,8 @@ def _repeated(
     """Yield the places (n,) of documents whose hash an earlier slice has; `before` counts entries of earlier bands."""
     parts = max(1, math.ceil(sum(entries) / RANGE))
     edges = np.array([number * 2**64 // parts for number in range(1, parts)], dtype=np.uint64)
-    cuts = [_cuts(folder / FILES[0], *each, edges) for folder, *each in zip(folders, before, entries, strict=True)]
+    bands = zip(folders, before, entries, strict=True)
+    cuts = [_cuts(folder / FILES[0], first, count, edges) for folder, first, count in bands]
     for part in range(parts):
         hashes, places = [], []
         for number, cut in enumerate(cuts):

@@ -154,9 +154,9 @@ def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
         built_in = built_in_text.info()
         return [BuiltIn(name, built_in.fingerprint, built_in.bytes["train"])]
     if name == "python-code":
-        files = [(path, os.stat(path)) for path in built_in_text.code_files()]
-        facts = [[path, each.st_size, [each.st_mtime_ns, each.st_ctime_ns, each.st_ino]] for path, each in files]
-        return [BuiltIn(name, digest(facts, 16), sum(each.st_size for _, each in files))]
+        code = [(path, os.stat(path)) for path in built_in_text.code_files()]
+        facts = [[path, each.st_size, [each.st_mtime_ns, each.st_ctime_ns, each.st_ino]] for path, each in code]
+        return [BuiltIn(name, digest(facts, 16), sum(each.st_size for _, each in code))]
     if is_remote(name):
         return list(_remote(name, column))
     path = user_path(name, "--corpus")
@@ -285,12 +285,10 @@ def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: boo
     """Return the files that can be read, given by display name; a warning names the others."""
 
     def kind(name: str) -> str:
-        skipped = not hidden and any(part.startswith(".") for part in name.split("/"))
-        return (
-            ""
-            if skipped or (isinstance(file := files[name], Path) and os.path.isdir(file))
-            else formats.kind_of(file, column)
-        )
+        file, is_hidden = files[name], any(part.startswith(".") for part in name.split("/"))
+        if (is_hidden and not hidden) or (isinstance(file, Path) and os.path.isdir(file)):
+            return ""
+        return formats.kind_of(file, column)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:  # of a file on a server, the beginning may be needed
         kinds = dict(zip(files, threads.map(kind, files), strict=True))

@@ -200,7 +200,8 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
 
 def _fetch(name: str, root: Path) -> Path:
     """Return a cached copy, in its fast form, of a tokenizer in a folder or on the hub. Its own code is never run."""
-    path, identity = user_path(name, "--set data.tokenizer:"), name
+    path = user_path(name, "--set data.tokenizer:")
+    identity: Any = name
     kinds = f"neither {' nor '.join(map(repr, TRAINED))}"
     if path.is_dir():
         files = sorted(hugging_face.check_tokenizer_folder(path).items())
