@@ -89,28 +89,6 @@ def test_packed_files_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     assert format_of(Path("x.CONLLU.xz")) == ".conllu" and format_of(Path("x.csv")) == format_of(Path("iob2")) == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.conllu", "", "a.conllu holds no tagged sentences"),
-        ("a.conllu", "# only = this\n\n", "holds no tagged sentences"),
-        ("a.conllu", "1 Sie sie PRON\n", "line 1: 1 columns, and CoNLL-U has 10"),
-        ("a.conllu", "1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n", "line 1: column 4 holds no part of speech"),
-        ("a.conllu", "1\t \t_\tX\t_\t_\t_\t_\t_\t_\n", "line 1: column 2 holds no word"),
-        ("a.conllu", "x\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", "column 1 must be the number of the word in .*, and is 'x'"),
-        ("a.conllu", f"1\t{'a' * 2000}\t_\tX\t_\t_\t_\t_\t_\t_\n", "more than 1,000 characters"),
-        ("a.iob2", "Ann\n", "line 1: one column, and there must be a word and its tag"),
-        ("a.iob2", "\tO\n", "no word before the tag"),
-        ("a.iob2", "\nAnn\tX-PER\n", "line 2: tag 'X-PER' is not O, B-TYPE or I-TYPE"),
-        ("a.iob2", "1\tAnn\tB-\n", "tag 'B-' is not O"),
-        ("a.txt", "a O\nb PER\n\nc B-X\nd X-Y\n", "line 2: tag 'PER' is not O, B-TYPE .*the first of 2 lines"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_line(name: str, content: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        read(file(tmp_path, name, content))
-
-
 DANE = """# sent_id = 1
 1\tAnn\tAnn\tPROPN\tNP\t_\t0\troot\t_\tSpaceAfter=No|name=B-PER
 2\tLee\tLee\tPROPN\tNP\t_\t1\tflat\t_\tname=I-PER
@@ -157,6 +135,18 @@ def test_sentences_without_words_are_kept_where_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "column", "content", "message"),
     [
+        ("a.conllu", "", "", "a.conllu holds no tagged sentences"),
+        ("a.conllu", "", "# only = this\n\n", "holds no tagged sentences"),
+        ("a.conllu", "", "1 Sie sie PRON\n", "line 1: 1 columns, and CoNLL-U has 10"),
+        ("a.conllu", "", "1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n", "line 1: column 4 holds no part of speech"),
+        ("a.conllu", "", "1\t \t_\tX\t_\t_\t_\t_\t_\t_\n", "line 1: column 2 holds no word"),
+        ("a.conllu", "", "x\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", "column 1 must be the number of the word in .*, and is 'x'"),
+        ("a.conllu", "", f"1\t{'a' * 2000}\t_\tX\t_\t_\t_\t_\t_\t_\n", "more than 1,000 characters"),
+        ("a.iob2", "", "Ann\n", "line 1: one column, and there must be a word and its tag"),
+        ("a.iob2", "", "\tO\n", "no word before the tag"),
+        ("a.iob2", "", "\nAnn\tX-PER\n", "line 2: tag 'X-PER' is not O, B-TYPE or I-TYPE"),
+        ("a.iob2", "", "1\tAnn\tB-\n", "tag 'B-' is not O"),
+        ("a.txt", "", "a O\nb PER\n\nc B-X\nd X-Y\n", "line 2: tag 'PER' is not O, B-TYPE .*the first of 2 lines"),
         ("a.conllu", "chunk", DANE, "a.conllu#chunk: the tags of CoNLL-U are pos, xpos and ner"),
         ("a.conllu", "ner", DANE.replace("name=", "x="), r"line 2: column 10 holds no entity.*first of 3 lines"),
         ("a.conll", "", DANE, "has the columns of CoNLL-U; give it the ending .conllu, or name a column"),
@@ -170,11 +160,12 @@ def test_sentences_without_words_are_kept_where_asked(tmp_path: Path) -> None:
         ("a.txt", "", "-DOCSTART- O\n\n", "holds no tagged sentences"),
     ],
 )
-def test_columns_that_cannot_be_read_are_named(
+def test_what_is_wrong_is_said_with_its_line(
     name: str, column: str, content: str, message: str, tmp_path: Path
 ) -> None:
+    path = file(tmp_path, name, content)
     with pytest.raises(InputError, match=message):
-        read_raw(file(tmp_path, name, content), column)
+        read_raw(path, column) if column else read(path)
 
 
 def test_a_hashtag_with_an_equals_sign_is_a_word(tmp_path: Path) -> None:
