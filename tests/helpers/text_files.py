@@ -49,7 +49,7 @@ WRITE = {".txt": as_txt, ".jsonl": as_jsonl, ".csv": as_csv, ".parquet": as_parq
 
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    "": lambda raw: raw, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress,
+    "": lambda raw: raw, ".gz": gzip.compress, ".xz": lambda raw: lzma.compress(raw, preset=0), ".bz2": bz2.compress,
     ".zst": zstandard.ZstdCompressor().compress,
 }  # fmt: skip
 
