@@ -443,20 +443,3 @@ def test_files_hold_the_stream_in_equal_parts(blocks: list[list[int]], size: int
     ]
     assert [row["sha256"] for row in rows] == [hashlib.sha256(raw).hexdigest() for raw in files]
     assert [row["name"] for row in rows] == [f"tokens-{number:05d}.bin" for number in range(len(rows))]
-
-
-@given(st.lists(st.text("ab ", min_size=1, max_size=30), max_size=6), st.integers(1, 40))
-@settings(max_examples=50)
-def test_batches_join_to_the_documents(documents: list[str], size: int) -> None:
-    """Each text of a batch says whether its document ends there, wherever batches and long documents are divided."""
-    with mock.patch.object(shards, "BATCH", size), mock.patch.object(shards, "PIECE", 4):
-        batches = list(shards._batches(documents, cut=True))
-    found, document = [], ""
-    for texts, ends in batches:
-        for text, end in zip(texts, ends, strict=True):
-            document += text
-            if end:
-                found.append(document)
-                document = ""
-    assert found == documents and document == ""
-    assert all(sum(map(len, texts[:-1])) < size for texts, _ in batches)

@@ -7,7 +7,6 @@ import random
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from slice_text import Small, content, make, spec_of
 
@@ -189,18 +188,6 @@ def test_short_documents_are_compared_as_a_whole_and_empty_ones_not_at_all(tmp_p
     assert repeated(tmp_path / "a", documents) == [False, True] + [False] * 8 + [True]
     counts, flags = near_duplicates.write(tmp_path, [], 0.8)
     assert not any(counts) and len(flags) == 0
-
-
-def test_the_files_hold_each_hash_once_in_order_with_its_first_document(tmp_path: Path) -> None:
-    one, two = " ".join(text(1)), " ".join(text(2))
-    counts, _ = near_duplicates.write(tmp_path, [one, two, one, None, two, " ".join(text(3))], 0.8)
-    bands, _ = near_duplicates.bands_of(0.8)
-    assert counts == [3] * bands
-    hashes = np.fromfile(tmp_path / near_duplicates.FILES[0], "<u8").reshape(bands, 3)
-    places = np.fromfile(tmp_path / near_duplicates.FILES[1], "<u4").reshape(bands, 3)
-    assert (np.diff(hashes.astype(object)) > 0).all()
-    assert all(sorted(each) == [0, 1, 5] for each in places.tolist())
-    assert {path.name for path in tmp_path.iterdir()} == set(near_duplicates.FILES)
 
 
 def test_without_datasketch_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
