@@ -67,7 +67,7 @@ HOMES = {
     "pytorch_optimizer": ("training.optimizer",),
     "zstandard": ("data",),
     "sentencepiece": ("data.subwords",),
-    "datasketch": ("data.minhash",),
+    "datasketch": ("data.near_duplicates",),
     "fsspec": ("data.remote",),
 }
 SLOW_TO_LOAD = (

@@ -1,19 +1,26 @@
-"""What is read of a folder or glob: every file that holds text, and the name of every other one on standard error."""
+"""What is read of a file, folder, glob or hub name: every file with text, and the name of every other one."""
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
+import lzma
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from text_files import PACK, as_csv, as_parquet, read, refused
+from text_files import DOCUMENTS, PACK, WRITE, as_csv, as_parquet, read, refused
 
-from workbench.data import prepare, preprocessing, sources
+from workbench.data import formats, prepare, preprocessing, remote, sources, streams
 from workbench.errors import InputError
 from workbench.progress import silent
 from workbench.spec.parts import DataSpec
@@ -97,21 +104,15 @@ def test_many_files_that_are_not_read_are_counted(tmp_path: Path, caplog: pytest
 
 
 def test_single_files_of_unknown_content_are_refused(tmp_path: Path):
-    put(tmp_path, {"binary": b"\0", "x.gz": b"not gzip", "a.json": b'{"body": "x"}', "b.md": b"x"})
+    link = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n"
+    put(tmp_path, {"binary": b"\0", "x.gz": b"not gzip", "a.json": b'{"body": "x"}', "b.md": b"x", "in/b.txt": link})
+    assert "b.txt is a pointer of Git LFS" in refused(tmp_path / "in")
+    put(tmp_path, {"c/a.txt": b"x", "c/b.json.gz": gzip.compress(b'{"body": "x"}\n{"body": "y"}\n')})
+    assert "no column 'text'" in refused(tmp_path / "c")
     assert "cannot be read" in refused(tmp_path / "binary") and "not gzip" in refused(tmp_path / "x.gz")
     assert "no column 'text'; its columns are 'body'" in refused(tmp_path / "a.json")
     assert read(tmp_path / "a.json", column="body") == ["x"]
     assert "matches no file that can be read" in refused(tmp_path / "b*")
-
-
-def test_a_pointer_to_a_text_is_no_text(tmp_path: Path):
-    put(tmp_path, {"a.txt": b"x", "b.txt": b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n"})
-    assert "b.txt is a pointer of Git LFS" in refused(tmp_path)
-
-
-def test_lines_of_json_with_another_column_are_refused(tmp_path: Path):
-    put(tmp_path, {"a.txt": b"x", "b.json.gz": gzip.compress(b'{"body": "x"}\n{"body": "y"}\n')})
-    assert "no column 'text'" in refused(tmp_path)
 
 
 def test_links_to_files_and_folders_are_followed_and_cycles_end(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -188,9 +189,8 @@ def test_a_folder_without_permission_is_refused_and_not_left_out(tmp_path: Path)
 def test_slices_of_a_folder_give_the_same_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     texts = [f"sentence number {number} is here" for number in range(600)]
     mac = "\r\r".join(texts[400:]).encode()
-    folder = put(
-        tmp_path / "in", {"a.json": lines_of(*texts[:200]), "wiki_00": lines_of(*texts[200:400]), "wiki_01": mac}
-    )
+    files = {"a.json": lines_of(*texts[:200]), "wiki_00": lines_of(*texts[200:400]), "wiki_01": mac}
+    folder = put(tmp_path / "in", files)
     spec = resolve("nano", {"data.corpus": str(folder), "encoder.vocab": 200, "batch.size": 2, "data.length": 16})
     whole = prepare.prepare(spec, silent, tmp_path / "whole")
     assert whole.documents == 600 and whole.sources == {"a.json": 1000, "wiki_00": 1000, "wiki_01": 1000}
@@ -222,3 +222,236 @@ def test_a_text_of_the_same_size_and_time_is_not_taken_for_the_earlier_one(tmp_p
     if how == "in place":
         with pytest.raises(InputError, match="was changed while it was read"):
             sources.check_unchanged(before)
+
+
+def folder_of(path: Path, **texts: str) -> Path:
+    path.mkdir(parents=True)
+    for name, text in texts.items():
+        name = name.replace("__", ".")
+        raw = text.encode()
+        (path / name).write_bytes(lzma.compress(raw) if name.endswith(".xz") else raw)
+    return path
+
+
+def test_sources_are_read_packed_or_not_without_dev_and_test(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = folder_of(
+        tmp_path / "babylm", childes__train="one two\nthree\n", bnc_spoken__train__xz="four\n\nfive six seven\n",
+        childes__dev="held", childes__test__xz="out",
+    )  # fmt: skip
+    assert read(path) == ["four", "five six seven", "one two\nthree"]
+    assert "childes.dev, childes.test.xz are not read" in caplog.text and caplog.text.count("not read") == 1
+    assert sources.is_babylm(DataSpec(corpus=(str(path),)))
+    assert sources.is_babylm(DataSpec(corpus=(str(path / "*.train"),)))
+    assert not sources.is_babylm(DataSpec(corpus=("docs",)))
+
+
+def test_words_are_told_by_source_and_a_source_without_text_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder_of(
+        tmp_path / "babylm", childes__train="what is that ?\n" * 300, bnc_spoken__train__xz="yes  no\n" * 200,
+        subs__train="\n",
+    )  # fmt: skip
+    spec = resolve("nano", {"data.corpus": str(path), "encoder.vocab": 60, "batch.size": 2, "data.length": 16})
+    prepared = prepare.prepare(spec, silent, tmp_path / "cache")
+    assert prepared.sources == {"bnc_spoken.train": 400, "childes.train": 1200} and prepared.words == 1600
+    assert prepare.prepare(spec, silent, tmp_path / "cache").sources == prepared.sources  # from the cache
+    assert "there is no text in subs.train" in caplog.text
+
+
+def test_folders_that_can_be_meant_in_two_ways_are_refused(tmp_path: Path) -> None:
+    mixed = folder_of(tmp_path / "mixed", childes__train="a", notes__txt="b")
+    with pytest.raises(InputError, match=r"BabyLM's childes\.train and other text, notes\.txt; move one"):
+        read(mixed)
+    assert read(mixed / "*.train") == ["a"]
+    folder_of(tmp_path / "both" / "train_10M", childes__train="a")
+    folder_of(tmp_path / "both" / "train_100M", childes__train="a b")
+    with pytest.raises(InputError, match=r"childes\.train twice, as .*train_100M/childes\.train and as .*train_10M/"):
+        read(tmp_path / "both")
+    with pytest.raises(InputError, match=r"twice, as .*/childes\.train and as .*/childes\.train\.xz; .*move one"):
+        read(folder_of(tmp_path / "packed", childes__train="a", childes__train__xz="a"))
+    with pytest.raises(InputError, match="no file that can be read"):
+        read(folder_of(tmp_path / "held", childes__dev="a"))
+
+
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("kind", WRITE)
+def test_every_kind_in_every_packing(tmp_path: Path, kind: str, packing: str):
+    path = tmp_path / f"text{kind}{packing}"
+    path.write_bytes(PACK[packing](WRITE[kind](DOCUMENTS)))
+    assert read(path) == DOCUMENTS
+    done: list[int] = []
+    assert list(formats.read(path, "text", done.append)) == DOCUMENTS
+    assert sum(done) == path.stat().st_size
+
+
+def test_windows_line_ends_byte_order_mark_and_blanks(tmp_path: Path):
+    path = tmp_path / "w.txt"
+    path.write_bytes("\ufefffirst\r\nline\r\n  \t\r\n\r\nsecond\r\n".encode())
+    assert read(path) == ["first\nline", "second"]
+    (tmp_path / "w.csv").write_bytes('\ufefftext,n\r\n"a\r\nb",1\r\n'.encode())
+    assert read(tmp_path / "w.csv") == ["a\nb"]
+    (tmp_path / "one.txt").write_text("a\nb\nc")
+    assert read(tmp_path / "one.txt") == ["a\nb\nc"]
+
+
+@pytest.mark.parametrize("text", [" ".join(f"wörd{n}" for n in range(2000)), "é" * 3000, "wörd\n" * 2000])
+def test_long_text_is_cut_so_that_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str):
+    monkeypatch.setattr(formats, "LONGEST", 1000)
+    monkeypatch.setattr(streams, "BLOCK", 256)
+    (tmp_path / "t.txt").write_text(text)
+    found = read(tmp_path / "t.txt")
+    assert len(found) > 1 and max(map(len, found)) < 3000
+    assert "".join(found).replace("\n", "") == text.replace("\n", "")
+
+
+def test_a_glob_enters_a_folder_once_however_many_links_lead_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two links to a folder from within it would make 2 ** 40 paths."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("in/a.txt", "in/deep/b.txt", "in/deep/c.md", "in/.hidden/d.txt", "other/en/e.txt", "in/[x]/f.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "in/other").symlink_to(tmp_path / "other")
+    patterns = ["**", "**/*", "in/**/*.txt", f"{tmp_path}/i?/**", "in/**/en/*", "**/**/b.txt", "*/**/de*/*", "in/*.txt"]
+    for pattern in patterns:
+        expected = {os.path.realpath(path) for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)}
+        assert {os.path.realpath(p) for p in sources._matches(pattern) if os.path.isfile(p)} == expected, pattern
+    for name in ("one", "two"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "in")
+    found = sources._resolve("in/**/*.txt", None, "text")
+    names = {source.path.name for source in found if isinstance(source, sources.File)}
+    assert names == {"a.txt", "b.txt", "e.txt", "f.txt"}
+
+
+def test_folders_globs_and_several_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "in/deep").mkdir(parents=True)
+    (tmp_path / "in/.hidden").mkdir()
+    for name, text in [("b.txt", "bee"), ("a.txt", "ay"), ("deep/c.csv", "text\nsee\n"), (".hidden/d.txt", "no")]:
+        (tmp_path / "in" / name).write_text(text)
+    (tmp_path / "in/notes.md").write_text("not read")
+    (tmp_path / "e.jsonl").write_text('{"text": "ee"}\n')
+    assert read(tmp_path / "in") == ["ay", "bee", "see"]
+    monkeypatch.chdir(tmp_path)
+    assert read("in/*.txt", "e.jsonl") == ["ay", "bee", "ee"]
+    assert read("e.jsonl", "in") == ["ee", "ay", "bee", "see"]
+    assert read("in/**/*.csv") == ["see"]
+    assert read("in/a.txt", "in/*.txt", "./in/b.txt") == ["ay", "bee"]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/f.txt").write_text("of the folder")
+    assert read("./docs") == ["of the folder"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read("~/in/a.txt") == ["ay"]
+    (tmp_path / "[odd].txt").write_text("odd")
+    assert read("[odd].txt") == ["odd"]
+
+
+def test_nulls_and_empty_documents_are_left_out(tmp_path: Path):
+    (tmp_path / "n.jsonl").write_text('{"text": null}\n\n{"text": "  "}\n{"text": "a"}\n')
+    pq.write_table(pa.table({"text": ["", None, "b"]}), tmp_path / "n.parquet")
+    assert read(tmp_path / "n.jsonl", tmp_path / "n.parquet") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("t.jsonl", '{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
+        ("t.jsonl", '["a"]\n', "line 1 is not a JSON object"),
+        ("t.jsonl", '{"text": "a"}\n{"txet": "b"}\n', "line 2 has no column 'text'"),
+        ("t.jsonl", '{"text": "\\ud800"}\n', "surrogate"),
+        ("t.csv", 'id,text\n1,"a\n', "line 2 cannot be read as CSV"),
+        ("t.csv", "id,text\n1,a\n2\n", "line 3 has 1 fields"),
+        ("t.md", "text", "a type of file that cannot be read"),
+        ("t.txt.lz4", "text", "a type of file that cannot be read"),
+        ("t.json", '{\n "text": "a"\n}', "a type of file that cannot be read"),
+        ("t.txt.bz2", "text", "is damaged or not bzip2"),
+    ],
+)
+def test_faulty_files(tmp_path: Path, name: str, content: str, words: str):
+    (tmp_path / name).write_text(content)
+    message = refused(tmp_path / name)
+    assert words in message and str(tmp_path / name) in message
+
+
+def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "empty").mkdir()
+    assert "no file that can be read" in refused(tmp_path / "empty")
+    assert "matches no file" in refused(str(tmp_path / "*.txt"))
+    assert "neither 'docs'" in refused("dcos")
+    assert "there is no such file" in refused("text/missing.txt.xz")
+    assert "HF_HUB_OFFLINE" in refused("someone/something")
+    assert "neither" in refused(tmp_path / "none.txt")
+    assert refused("x" * 5000)
+
+
+def test_links_in_a_circle(tmp_path: Path):
+    (tmp_path / "a.txt").symlink_to("a.txt")
+    with pytest.raises(InputError, match="its symbolic links form a circle"):
+        sources.resolve(DataSpec(corpus=(str(tmp_path),)))
+
+
+def test_no_permission_is_told_by_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "t.txt"
+    path.write_text("text")
+
+    def deny(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(remote, "open", deny, raising=False)
+    assert str(path) in (message := refused(path)) and "no permission" in message
+
+
+class Hub:
+    """Stands in for the hub: one data set, and a record of what was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[Any] = []
+        self.rows: Any = datasets.Dataset.from_dict({"title": ["x", "y"], "text": ["one", None]}).to_iterable_dataset()
+        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", self.info)
+        monkeypatch.setattr("datasets.load_dataset", self.load)
+
+    def info(self, name: str, revision: str | None = None, timeout: float | None = None) -> Any:
+        self.asked.append(("info", name, revision))
+        if name == "no/network":
+            raise ConnectionError("no route to the hub\nmore")
+        return SimpleNamespace(sha="c0ffee")
+
+    def load(self, name: str, config: str | None, **options: Any) -> Any:
+        self.asked.append((name, config, options))
+        return self.rows
+
+
+def test_hub_names_are_streamed_at_a_commit(monkeypatch: pytest.MonkeyPatch):
+    hub = Hub(monkeypatch)
+    assert read("owner/name:part", revision="v2") == ["one"]
+    assert hub.asked == [
+        ("info", "owner/name", "v2"),
+        ("owner/name", "part", {"split": "train", "revision": "c0ffee", "streaming": True}),
+    ]
+    message = refused("owner/name", column="body")
+    assert "'title', 'text'" in message and "owner/name" in message
+    assert "no route to the hub" in refused("no/network")
+    commit = "a" * 40
+    found = sources.resolve(DataSpec(corpus=("owner/name",), revision=commit))
+    assert found == [sources.Hub("owner/name", None, commit)]
+
+
+def test_a_commit_seen_before_is_known_offline(monkeypatch: pytest.MonkeyPatch):
+    Hub(monkeypatch)
+    spec = DataSpec(corpus=("owner/seen",), revision="main")
+    found = sources.resolve(spec)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert sources.resolve(spec) == found
+    assert "HF_HUB_OFFLINE" in refused("owner/never-seen")
+
+
+def test_a_local_folder_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    hub = Hub(monkeypatch)
+    (tmp_path / "owner/name").mkdir(parents=True)
+    (tmp_path / "owner/name/a.txt").write_text("local")
+    monkeypatch.chdir(tmp_path)
+    assert read("owner/name") == ["local"] and hub.asked == []

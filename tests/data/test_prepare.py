@@ -1,9 +1,10 @@
-"""Token shards: against packing written out in plain Python, and whatever can go wrong on the way."""
+"""Prepared text: against packing written out in plain Python, and whatever can go wrong on the way."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import lzma
 import os
@@ -11,22 +12,27 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from workbench.data import built_in_text, prepare, shards, sources, tokenizer
+from workbench.data import built_in_text, prepare, shards, sources
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.errors import InputError
 from workbench.progress import silent
+from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.store.cache import staged
@@ -92,9 +98,8 @@ def test_a_document_without_tokens_at_its_end_has_one_separator(tmp_path: Path, 
     """Also where a batch ends inside it."""
     monkeypatch.setattr(shards, "BATCH", 1)
     monkeypatch.setattr(shards, "PIECE", 5)
-    (tmp_path / "t.txt").write_text(
-        "\n\n".join(["some words of text " * 20 + "\x07 " * 30, "\x07 " * 30, "and more text"] * 9)
-    )
+    documents = ["some words of text " * 20 + "\x07 " * 30, "\x07 " * 30, "and more text"] * 9
+    (tmp_path / "t.txt").write_text("\n\n".join(documents))
     prepared = make(spec_of(tmp_path / "t.txt", data__length=8), tmp_path / "cache")
     assert stream(prepared).count(3) == 18 and prepared.documents == 27
 
@@ -107,12 +112,8 @@ def test_the_manifest_is_true(book: Path, tmp_path: Path, monkeypatch: pytest.Mo
     for shard in manifest["shards"]:
         raw = (prepared.folder / shard["name"]).read_bytes()
         assert hashlib.sha256(raw).hexdigest() == shard["sha256"] and len(raw) == 2 * shard["tokens"]
-    assert {path.name for path in prepared.folder.iterdir()} == {
-        "manifest.json",
-        "seal.json",
-        "tokenizer",
-        *(shard["name"] for shard in manifest["shards"]),
-    }
+    names = {"manifest.json", "seal.json", "tokenizer", *(shard["name"] for shard in manifest["shards"])}
+    assert {path.name for path in prepared.folder.iterdir()} == names
 
 
 def test_the_fingerprint_is_of_the_content_alone(book: Path, texts: list[str], tmp_path: Path):
@@ -123,12 +124,13 @@ def test_the_fingerprint_is_of_the_content_alone(book: Path, texts: list[str], t
     elsewhere.write_text("".join(json.dumps({"body": text}) + "\n" for text in documents))
     moved = spec_of(elsewhere, data__column="body")
     assert make(moved, tmp_path / "other").fingerprint == first.fingerprint
-    for changed in (spec_of(book, data__lowercase=False), spec_of(book, encoder__vocab=900)):
-        assert make(changed, tmp_path / "cache").fingerprint != first.fingerprint
+    for other in (spec_of(book, data__lowercase=False), spec_of(book, encoder__vocab=900)):
+        assert make(other, tmp_path / "cache").fingerprint != first.fingerprint
     for same in (spec_of(book, data__length=16), spec_of(book, seed=5), spec_of(book, batch__size=2)):
         assert make(same, tmp_path / "cache").folder == first.folder
     elsewhere.write_text("".join(json.dumps({"body": text}) + "\n" for text in [*documents, "More."]))
-    assert make(moved, tmp_path / "other").fingerprint != first.fingerprint
+    changed = make(moved, tmp_path / "other")
+    assert changed.fingerprint != first.fingerprint and changed.documents == first.documents + 1
 
 
 def test_a_second_run_reads_nothing(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -137,15 +139,6 @@ def test_a_second_run_reads_nothing(book: Path, tmp_path: Path, monkeypatch: pyt
     assert make(spec_of(book), tmp_path / "cache") == first
     monkeypatch.chdir(book.parent)
     assert make(spec_of(book.name), tmp_path / "cache") == first
-
-
-def test_a_changed_file_is_prepared_again(tmp_path: Path, texts: list[str]):
-    path = tmp_path / "t.txt"
-    path.write_text("\n\n".join(texts[:100]))
-    first = make(spec_of(path), tmp_path / "cache")
-    path.write_text("\n\n".join(texts[:101]))
-    second = make(spec_of(path), tmp_path / "cache")
-    assert second.fingerprint != first.fingerprint and second.documents == first.documents + 1
 
 
 def cut(path: Path) -> None:
@@ -260,9 +253,7 @@ def test_a_small_corpus_has_a_smaller_vocabulary(tmp_path: Path):
 
 def test_too_small_for_one_batch(tmp_path: Path):
     (tmp_path / "t.txt").write_text("some words " * 100)
-    with pytest.raises(
-        InputError, match=r"too small for one batch: its \d+ tokens make \d+ rows of length 32, a batch"
-    ):
+    with pytest.raises(InputError, match=r"too small for one batch: its \d+ tokens make \d+ rows of length 32, a ba"):
         make(spec_of(tmp_path / "t.txt", batch__size=64), tmp_path / "cache")
 
 
@@ -301,6 +292,7 @@ import signal, sys, time
 from workbench.data import shards, tokenizer
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 from workbench.data.prepare import prepare
+from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
 tokenizer.SAMPLE = 200_000
 write = shards.Shards.write
@@ -316,12 +308,9 @@ print(prepare(spec).fingerprint)
 def start(path: Path, cache: Path, pause: float = 0.0) -> subprocess.Popen[str]:
     """Prepare in a process of its own, with a pause after each piece that was written."""
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(path), str(pause)],
-        env={**os.environ, "WORKBENCH_CACHE": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-c", CHILD, str(path), str(pause)], env={**os.environ, "WORKBENCH_CACHE": str(cache)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -403,19 +392,54 @@ def test_a_hub_data_set_is_streamed_once_and_a_bit(texts: list[str], tmp_path: P
     assert seen[-1] == ("encoding owner/name", sum(map(len, texts)), 0)
 
 
-def test_docs_are_prepared_from_their_training_side_only(workbench_cache: Path, tmp_path: Path):
-    spec = resolve("nano", {"encoder.vocab": 1000})
-    found = list(sources.documents(spec.data))
-    assert found == list(built_in_text.documents("train"))
-    assert sources.identity(sources.resolve(spec.data)[0]) == ["docs", built_in_text.info().fingerprint]
+def test_docs_are_prepared_from_their_training_side_only() -> None:
+    spec = DataSpec()
+    assert list(sources.documents(spec)) == list(built_in_text.documents("train"))
+    assert sources.identity(sources.resolve(spec)[0]) == ["docs", built_in_text.info().fingerprint]
 
 
-def test_a_real_file_prepares_as_it_lies_there(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Some hundred documents of a real corpus, against the plain definition."""
-    with lzma.open(real_data / "corpus" / "wiki-en-2015-1of4.txt.xz", "rt", encoding="utf-8") as file:
-        documents = file.read(1_500_000).split("\n\n")[:-1]
-    (tmp_path / "part.txt").write_text("\n\n".join(documents))
-    monkeypatch.setattr(tokenizer, "SAMPLE", 500_000)
-    prepared = make(spec_of(tmp_path / "part.txt"), tmp_path / "cache")
-    assert prepared.documents == len(documents) > 50
-    assert stream(prepared) == plainly(documents, prepared)
+def test_the_shard_type_follows_the_vocabulary():
+    assert shards.token_type(65536) == np.uint16 and shards.token_type(65537) == np.uint32
+    assert shards.token_type(2**32) == np.uint32
+    with pytest.raises(InputError, match="4294967297 tokens is larger than a token shard can hold"):
+        shards.token_type(2**32 + 1)
+
+
+def test_the_hash_of_a_text_follows_from_its_parts() -> None:
+    documents = [f"document {number % 7}" for number in range(50)]
+
+    def of(part: list[str]) -> tuple[int, int]:
+        text = shards.Text()
+        assert list(text.counted(part)) == part
+        return text.documents, text.joined
+
+    whole = of(documents)[1]
+    expected = 0  # as it is defined
+    for place, document in enumerate(documents):
+        number = int.from_bytes(hashlib.sha256(document.encode()).digest())
+        expected += number * shards.BASE ** (len(documents) - 1 - place)
+    assert whole == expected % shards.PRIME
+    for cuts in ([0, 0, 50], [0, 1, 2, 30, 50], list(range(51))):
+        parts = [of(documents[start:end]) for start, end in itertools.pairwise(cuts)]
+        assert shards.joined(parts) == whole
+    documents[3], documents[4] = documents[4], documents[3]
+    assert of(documents)[1] != whole
+
+
+@given(st.lists(st.lists(st.integers(0, 65535), max_size=20), max_size=8), st.integers(1, 9))
+@settings(max_examples=30)
+def test_files_hold_the_stream_in_equal_parts(blocks: list[list[int]], size: int) -> None:
+    whole = np.array([token for block in blocks for token in block], dtype="<u2")
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(shards, "SHARD", size):
+        writer = shards.Shards(Path(folder), np.dtype("<u2"))
+        for block in blocks:
+            writer.write(np.array(block, dtype=np.int64))
+        rows = writer.finish()
+        files = [(Path(folder) / row["name"]).read_bytes() for row in rows]
+        assert sorted(path.name for path in Path(folder).iterdir()) == [row["name"] for row in rows]
+    assert b"".join(files) == whole.tobytes()
+    assert [row["tokens"] for row in rows] == [
+        len(part) for part in np.split(whole, range(size, len(whole), size)) if len(part)
+    ]
+    assert [row["sha256"] for row in rows] == [hashlib.sha256(raw).hexdigest() for raw in files]
+    assert [row["name"] for row in rows] == [f"tokens-{number:05d}.bin" for number in range(len(rows))]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.slurm import Tool
 
-from workbench.data.preprocessing import Plan, Slice
+from workbench.data.preprocessing import Plan
 from workbench.data.sources import Hub
 from workbench.errors import InputError
 from workbench.execution import slurm
@@ -346,7 +346,7 @@ def test_more_models_than_an_array_has_jobs_are_refused(tool: Tool, tmp_path: Pa
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    slices = tuple(Slice((Hub(name, None, "1", size=5),)) for name in ("a", "b", "c"))
+    slices = tuple((Hub(name, None, "1", size=5),) for name in ("a", "b", "c"))
     (tmp_path / "slices").mkdir()
     return Plan(tmp_path, "key", DataSpec(), tmp_path / "tokenizers/x", slices)
 

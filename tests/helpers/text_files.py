@@ -9,6 +9,8 @@ import hashlib
 import io
 import json
 import lzma
+import random
+import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,12 +55,14 @@ WRITE = {".txt": as_txt, ".jsonl": as_jsonl, ".csv": as_csv, ".parquet": as_parq
 
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    "": lambda raw: raw,
-    ".gz": gzip.compress,
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
+    "": lambda raw: raw, ".gz": gzip.compress, ".xz": lambda raw: lzma.compress(raw, preset=0), ".bz2": bz2.compress,
     ".zst": zstandard.ZstdCompressor().compress,
-}
+}  # fmt: skip
+
+
+def unbroken(count: int) -> str:
+    """Return letters without a blank, always the same."""
+    return "".join(random.Random(0).choices(string.ascii_letters, k=count))
 
 
 def read(*names: Any, **options: Any) -> list[str]:

@@ -1,10 +1,7 @@
-"""The built-in corpora, `docs` and `code`, made of the packages on this machine; nothing is downloaded.
+"""The built-in corpora, `docs` and `python-code`, made of the packages on this machine; nothing is downloaded.
 
-`docs` is docstrings and the language reference. Sources are parsed with `ast` and never imported. Entries are cleaned
-(`docstrings`), deduplicated and split by module; test paragraphs that share phrases with the train side are dropped,
-so that no test text occurs in pre-training text. `code` is whole Python files of the same packages and folders, without
-files whose modules are on the test side of `docs`, since their docstrings are what probes and minimal pairs are made
-of.
+`docs` is docstrings and the language reference, parsed, cleaned (`docstrings`), deduplicated and split by module; no
+test text occurs on the train side. `python-code` is whole files of modules on the train side of `docs`.
 """
 
 from __future__ import annotations
@@ -49,11 +46,7 @@ SENTENCE_ENDS = (re.compile(r"(?<=[.!?])\s"), re.compile(r"(?<=[.!?:;])\s"))
 
 @dataclass(frozen=True)
 class Entry:
-    """One docstring. `text` is cleaned, with one paragraph on each line.
-
-    `signature` is of the form "foo(x, y=None)", or "" if there is none. `name` is qualified within its module
-    ("DataFrame.merge"), and "" for the module's own docstring.
-    """
+    """A cleaned docstring, a paragraph a line; its name is like "DataFrame.merge", its signature "f(x, y=1)" or ""."""
 
     package: str
     module: str
@@ -64,10 +57,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Info:
-    """Facts on the built-in corpus: versions of the packages, and the number of entries and bytes of each side.
-
-    `fingerprint` is the SHA-256 of all entries; `missing` are the packages that are not installed here.
-    """
+    """Versions of packages, those that are missing, entries and bytes of each side, and the SHA-256 of all entries."""
 
     fingerprint: str
     packages: dict[str, str]
@@ -180,8 +170,7 @@ def source_files(roots: dict[str, Path]) -> list[tuple[str, str, str]]:
 def _extract(files: list[tuple[str, str, str]]) -> list[Entry]:
     """Return the entries of all files, in their order, from one worker process for each core.
 
-    Workers are plain `python -c` processes: no process with threads is forked, and the caller's `__main__` is not run
-    again.
+    Workers are `python -c`: no process with threads is forked, and the caller's `__main__` is not run again.
     """
     count = min(cores(), max(1, len(files) // 50))
     code = "import sys; sys.path.insert(0, sys.argv[1]); from workbench.data.docstrings import main; main()"
@@ -208,10 +197,9 @@ def words(text: str) -> list[str]:
 
 
 def is_test(module: str) -> bool:
-    """Return whether a module is on the test side.
+    """Return whether a module is on the test side, which depends on its name alone.
 
-    This depends on its name alone, so that it does not change when other packages are installed or removed. With this
-    salt, close to a tenth of the text of each of the six packages is on the test side.
+    With this salt, close to a tenth of the text of each of the six packages is on the test side.
     """
     return int.from_bytes(hashlib.sha256(f"27/{module}".encode()).digest()[:8], "big") < TEST_SHARE * 2**64
 
@@ -247,34 +235,20 @@ def _without_shared(test: list[Entry], train: list[Entry]) -> list[Entry]:
     return remaining
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A Python file, with its size in bytes, its times of modification and change in nanoseconds, and its inode."""
-
-    path: str
-    size: int
-    changed: tuple[int, int, int]
-
-
-def files() -> tuple[SourceFile, ...]:
-    """Return the files in the order of packages and modules. Raises InputError if no package is installed here."""
-    sources = []
-    for path, _, module in source_files(installed("python-code")):
-        if not is_test(module):
-            status = os.stat(path)
-            changed = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-            sources.append(SourceFile(path, status.st_size, changed))
-    if not sources:
+def code_files() -> list[str]:
+    """Return the files of the corpus, by package and module. Raises InputError if there are none on this machine."""
+    found = [path for path, _, module in source_files(installed("python-code")) if not is_test(module)]
+    if not found:
         raise InputError("the built-in corpus 'python-code' has no file on this machine; name another with --corpus")
-    return tuple(sources)
+    return found
 
 
 def code_documents() -> Iterator[str]:
     """Yield the text of each file that has some; equal files count once, and files that are not UTF-8 are left out."""
     seen: set[str] = set()
-    for file in files():
+    for path in code_files():
         try:
-            content = Path(file.path).read_bytes()
+            content = Path(path).read_bytes()
             text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError):
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,7 @@ def corpus_of(prepared: Prepared, spec: RunSpec) -> Corpus:
 
 
 class Corpus:
-    """A prepared corpus in batches. `rows` is the number of rows in an epoch; an incomplete last row is left out.
-
-    `pairs` and `copies` are those of `DataSpec`. Raises InputError if the corpus is too small for one row.
-    """
+    """A prepared corpus in batches of `rows` rows an epoch. Raises InputError if it is too small for one row."""
 
     def __init__(
         self, prepared: Prepared, length: int, seed: int, pairs: PairKind | None = None, copies: int | None = None
@@ -63,10 +60,7 @@ class Corpus:
         self.rows = self.windows if self._pairs is None else len(self._pairs)
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
-        """Return `rows` training rows from `position` on: ids (rows, length), keys (rows,).
-
-        Only rows of pairs have segments, labels and padding.
-        """
+        """Return `rows` rows from `position` on: ids (rows, length), keys (rows,); for pairs segments and labels."""
         import torch
 
         from workbench.tensors import Batch, to_device
@@ -113,7 +107,6 @@ class Corpus:
         return rows
 
     def _paired(self, kind: PairKind, ends: NDArray[np.int64]) -> Pairs:
-        """Return the rows of pairs, from the positions in the stream of the [SEP] that end documents."""
         starts = np.concatenate([[0], ends + 1])[:-1]
         enough = ends - starts >= 2
         marks = tokenizer.sentence_ends(self.prepared.tokenizer, self.prepared.vocab)
@@ -125,11 +118,8 @@ class Corpus:
         """Return the tokens (n, width) of the stream from each of `starts` (n,) on, and 0 after its end."""
         tokens = np.zeros((len(starts), width), dtype=np.int64)
         for line, start in zip(tokens, map(int, starts), strict=True):
-            end, shard = (
-                min(start + width, self.prepared.tokens),
-                int(np.searchsorted(self._starts, start, "right")) - 1,
-            )
-            place = start
+            shard = int(np.searchsorted(self._starts, start, "right")) - 1
+            place, end = start, min(start + width, self.prepared.tokens)
             while place < end:  # the tokens may be in several shards
                 offset = place - int(self._starts[shard])
                 part = self._shards[shard][offset : offset + end - place]
@@ -155,19 +145,14 @@ def permuted(places: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64
     """
     left = (size - 1).bit_length() // 2
     right = (size - 1).bit_length() - left
-    keys = _round_keys(key)
+    keys = [np.uint64(seed_of(key, "round", number)) for number in range(ROUNDS)]
     images = _feistel(places.astype(np.uint64), left, right, keys)
     while len(outside := np.flatnonzero(images >= size)):
         images[outside] = _feistel(images[outside], left, right, keys)
     return images.astype(np.int64)
 
 
-@lru_cache(maxsize=16)
-def _round_keys(key: int) -> tuple[np.uint64, ...]:
-    return tuple(np.uint64(seed_of(key, "round", number)) for number in range(ROUNDS))
-
-
-def _feistel(value: Words, left: int, right: int, keys: tuple[np.uint64, ...]) -> Words:
+def _feistel(value: Words, left: int, right: int, keys: Sequence[np.uint64]) -> Words:
     """Permute numbers of `left + right` bits. After an even number of ROUNDS the two halves have their widths again."""
     high, low = value >> np.uint64(right), value & np.uint64((1 << right) - 1)
     for key in keys:

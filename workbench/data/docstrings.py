@@ -1,9 +1,8 @@
 """Docstrings of source files as English paragraphs; the files are parsed with `ast` and not imported.
 
-A worker process of `built_in_text` runs this module: it reads tasks as JSON lines (path, package, module) from standard
-input, and writes one JSON line of entries for each task, in order. Docstrings are written in reStructuredText, numpydoc
-or Google conventions. Examples, code, tables, formulas, references and bare lists of names are dropped, since they are
-not English. Only the standard library is imported, so that workers start fast.
+A worker process of `built_in_text` reads tasks as JSON lines (path, package, module) from standard input, and writes a
+JSON line of entries for each. Examples, code, tables, formulas, references and lists of names are dropped. Only the
+standard library is imported, so that workers start fast.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ def extract(path: Path, package: str, module: str) -> list[list[str]]:
 
 def docstrings(tree: ast.Module) -> Iterator[Docstring]:
     """Yield the docstrings of a module, its classes, functions and attributes, and of C code (`add_newdoc` calls)."""
-    doc = ast.get_docstring(tree, clean=False)
-    if doc:
+    if doc := ast.get_docstring(tree, clean=False):
         yield "", "", doc
     yield from _within(tree, "")
 
@@ -65,13 +63,9 @@ def _within(parent: ast.AST, prefix: str) -> Iterator[Docstring]:
     name = ""
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, Function | ast.ClassDef):
-            doc = ast.get_docstring(node, clean=False)
-            if doc:
+            if doc := ast.get_docstring(node, clean=False):
                 yield prefix + node.name, signature(node), doc
-            if isinstance(node, ast.ClassDef):
-                yield from _within(node, f"{prefix}{node.name}.")
-            else:
-                yield from _within(node, f"{prefix}{node.name}.<locals>.")
+            yield from _within(node, f"{prefix}{node.name}.{'' if isinstance(node, ast.ClassDef) else '<locals>.'}")
         elif isinstance(node, ast.If | ast.Try | ast.With | ast.For):
             yield from _within(node, prefix)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -125,39 +119,28 @@ def topics(tree: ast.Module) -> Iterator[Docstring]:
 
 def signature(node: Function | ast.ClassDef) -> str:
     """Return a signature such as "foo(x, y=None, *rest)", without annotations and self; "" if there is none."""
+    function: ast.AST | None = node
     if isinstance(node, ast.ClassDef):
-        for child in node.body:
-            if isinstance(child, Function) and child.name == "__init__":
-                return f"{node.name}({_arguments(child.args)})"
+        function = next((each for each in node.body if isinstance(each, Function) and each.name == "__init__"), None)
+    elif any(isinstance(name, ast.Name) and name.id in ("property", "cached_property") for name in node.decorator_list):
         return ""
-    if any(isinstance(name, ast.Name) and name.id in ("property", "cached_property") for name in node.decorator_list):
-        return ""
-    return f"{node.name}({_arguments(node.args)})"
+    return f"{node.name}({_arguments(function.args)})" if isinstance(function, Function) else ""
 
 
 def _arguments(args: ast.arguments) -> str:
     plain = args.posonlyargs + args.args
     defaults = [None] * (len(plain) - len(args.defaults)) + list(args.defaults)
-    words = [_argument(arg, default) for arg, default in zip(plain, defaults, strict=True)]
+    words = []
+    for arg, default in zip([*plain, *args.kwonlyargs], [*defaults, *args.kw_defaults], strict=True):
+        value = "" if default is None else ast.unparse(default)
+        words.append(f"{arg.arg}={value if len(value) <= 24 else '...'}" if default else arg.arg)
+    if args.vararg or args.kwonlyargs:
+        words.insert(len(plain), f"*{args.vararg.arg if args.vararg else ''}")
     if args.posonlyargs:
         words.insert(len(args.posonlyargs), "/")
     if plain and plain[0].arg in ("self", "cls", "mcs", "mcls"):
         words = words[2:] if words[1:2] == ["/"] else words[1:]
-    if args.vararg:
-        words.append(f"*{args.vararg.arg}")
-    elif args.kwonlyargs:
-        words.append("*")
-    words += [_argument(arg, default) for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
-    if args.kwarg:
-        words.append(f"**{args.kwarg.arg}")
-    return ", ".join(words)
-
-
-def _argument(arg: ast.arg, default: ast.expr | None) -> str:
-    if default is None:
-        return arg.arg
-    value = ast.unparse(default)
-    return f"{arg.arg}={value if len(value) <= 24 else '...'}"
+    return ", ".join([*words, f"**{args.kwarg.arg}"] if args.kwarg else words)
 
 
 KEPT_DIRECTIVES = {"note", "warning", "tip", "hint", "important", "attention", "caution", "danger", "admonition"}
@@ -232,13 +215,9 @@ def is_english(text: str) -> bool:
     return share >= 0.65 and any(token.lower() in STOPWORDS for token in tokens)
 
 
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
 def _skip_body(lines: list[str], at: int, indent: int) -> int:
     """Return the index after the lines from `at` on that are blank or indented deeper than `indent`."""
-    while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > indent):
+    while at < len(lines) and (not lines[at].strip() or lines[at][: indent + 1].isspace()):
         at += 1
     return at
 
@@ -277,7 +256,7 @@ class _Reader:
     def read(self) -> None:
         """Read one line and the lines below that belong to it. The first kind of line that matches is taken."""
         line = self.lines[self.at]
-        text, indent = line.strip(), _indent(line)
+        text, indent = line.strip(), len(line) - len(line.lstrip())
         self.at += 1
         if not text:
             self.close()
@@ -378,6 +357,5 @@ class _Reader:
 
 
 def _section(title: str) -> str:
-    name = title.strip().lower()
     kinds = {"numpy": ITEM_SECTIONS, "dropped": DROPPED_SECTIONS, "examples": EXAMPLE_SECTIONS}
-    return next((kind for kind, names in kinds.items() if name in names), "")
+    return next((kind for kind, names in kinds.items() if title.strip().lower() in names), "")

@@ -1,8 +1,7 @@
 """Documents that pass the filters of length, language and duplicates, without the parts that are held out.
 
-Held-out parts are chosen by a hash of their text, so equal parts are on one side. The language of a document is found
-by the model of py3langid in the document's first characters: a naive Bayes classifier over byte n-grams (Lui and
-Baldwin 2012, "langid.py") that comes with the package and has no randomness, so every process finds the same language.
+Held-out parts are chosen by a hash of their text, so equal parts are on one side. The language is found in a document's
+first characters by py3langid, a naive Bayes classifier over byte n-grams (Lui and Baldwin 2012) without randomness.
 """
 
 from __future__ import annotations
@@ -29,14 +28,16 @@ Removed = dict[str, Counter[str]]  # filter, named by its key of the spec -> the
 
 
 def unsuitable(data: DataSpec, document: str) -> str:
-    """Return the name of the filter by which a document is left out for its length or language, "" if it is kept."""
+    """Return the filter (length or language) that leaves a document out, "" for none. Raises InputError."""
     if data.min_words or data.max_words is not None:
         words = len(document.split())
         if words < data.min_words:
             return "min_words"
         if data.max_words is not None and words > data.max_words:
             return "max_words"
-    return "language" if data.language is not None and not is_in(data.language, document) else ""
+    if data.language is not None and _model(data.language).classify(document[:CHARACTERS])[0] != data.language:
+        return "language"
+    return ""
 
 
 def documents(
@@ -80,10 +81,7 @@ MOST = 1 << 24  # characters of held-out text that are kept at most
 
 
 def without(document: str, share: float, aside: Aside | None = None) -> str:
-    """Return a document without its held-out parts, "" if nothing is left.
-
-    A `share` (0 to 1) of all parts is held out; `aside` gets each of them.
-    """
+    """Return a document without the `share` (0 to 1) of its parts that is held out and given to `aside`."""
     if not share:
         return document
     remaining = []
@@ -146,11 +144,6 @@ def version_for(language: str) -> str:
         return metadata.version(PACKAGE)
     except metadata.PackageNotFoundError:
         raise _missing(language) from None
-
-
-def is_in(language: str, document: str) -> bool:
-    """Return whether a document's most probable language is this ISO 639-1 code. Raises InputError if unsupported."""
-    return bool(_model(language).classify(document[:CHARACTERS])[0] == language)
 
 
 @lru_cache(maxsize=1)

@@ -1,9 +1,7 @@
 """Documents read from one file: text separated by blank lines, JSON Lines, CSV or Parquet, plain or compressed.
 
-BabyLM's files SOURCE.train are text of this kind, with one utterance or paragraph on each line. The content of a file
-without a suffix, such as `wiki_00`, shows its kind; so does that of `.json`, which may be JSON Lines, as in C4, or not.
-
-Raises InputError naming the file and the line for malformed content.
+The content of a file without a suffix, such as `wiki_00`, and of `.json` shows its kind. Raises InputError naming the
+file and the line for malformed content.
 """
 
 from __future__ import annotations
@@ -21,12 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.data.remote import RemotePath
+from workbench.data.remote import RemotePath, opened
 from workbench.data.streams import (
     FREE,
     HEAD,
     LINE,
-    PACKINGS,
     RATIO,
     Advance,
     FilePart,
@@ -35,8 +32,10 @@ from workbench.data.streams import (
     head,
     ignore,
     lines,
-    opened,
+    named,
+    packing_of,
     unpacked_suffix,
+    whole,
 )
 from workbench.errors import InputError, encodable
 from workbench.progress import warn_once
@@ -63,18 +62,17 @@ BESIDE = re.compile(  # names of files beside the text of a repository or a data
 def kind_of(path: Place, column: str | None = None) -> str:
     """Return how an existing file is read, as a key of READERS such as ".txt"; "" if it cannot be read.
 
-    That is its suffix without that of a compression, or else follows from the beginning of its content. Files that
-    repositories and data sets hold besides their text, such as LICENSE and dataset_info.json, are not read; nor, with
-    `column`, is a single JSON object that lacks it. Raises InputError if the content is needed and cannot be read.
+    That is its suffix, or else follows from its content. Files beside a text, such as LICENSE, are not read; nor, with
+    `column`, is a single JSON object without it. Raises InputError if the content is needed and cannot be read.
     """
     suffix = unpacked_suffix(path)
     if suffix in READERS:
         return suffix
-    whole = path.path if isinstance(path, FilePart) else path
-    beside = BESIDE.fullmatch(whole.name) or whole.name.endswith("~")  # an editor's copy of an earlier version
-    if suffix not in ("", JSON) or beside or (isinstance(whole, Path) and not os.path.isfile(whole)):
+    file, name = whole(path), named(path).name
+    beside = BESIDE.fullmatch(name) or name.endswith("~")  # an editor's copy of an earlier version
+    if suffix not in ("", JSON) or beside or (isinstance(file, Path) and not os.path.isfile(file)):
         return ""
-    content = head(whole)
+    content = head(file)
     first, *more = content.removeprefix(codecs.BOM_UTF8).strip().splitlines() or [b""]
     if first.startswith(b"{") and (len(content) == HEAD and not more):
         return ".jsonl"  # its first line is longer than what was read of it
@@ -85,7 +83,7 @@ def kind_of(path: Place, column: str | None = None) -> str:
         return ".jsonl" if not first else ""
     if content.startswith(b"PAR1"):
         return ".parquet"
-    return ".txt" if _is_text(whole, content) else ""
+    return ".txt" if _is_text(file, content) else ""
 
 
 def _is_text(path: Path | RemotePath, content: bytes) -> bool:
@@ -152,16 +150,16 @@ def _csv(path: Place, column: str, advance: Advance) -> Iterator[str]:
 
 
 def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
-    packed = path.suffix.lower() in PACKINGS
-    whole, groups = (path.path, (path.start, path.end)) if isinstance(path, FilePart) else (path, (0, -1))
+    packed, file = packing_of(path), whole(path)
+    groups = (path.start, path.end) if isinstance(path, FilePart) else (0, -1)
     with tempfile.NamedTemporaryFile(suffix=".parquet") if packed else contextlib.nullcontext() as unpacked:
         if unpacked is not None:  # Parquet is read from its end, so it is decompressed to a file first
             for chunk in chunks(path, advance):
                 unpacked.write(chunk)
             unpacked.flush()
-        place = Path(unpacked.name) if unpacked is not None else whole
-        for where, row in parquet_rows(place, str(whole), column, groups):
-            yield from cut(field(row[column], column, f"{whole}, {where}"))
+        place = Path(unpacked.name) if unpacked is not None else file
+        for where, row in parquet_rows(place, str(file), column, groups):
+            yield from cut(field(row[column], column, f"{file}, {where}"))
     if not packed:
         advance(path.stat().st_size if isinstance(path, Path) else path.size)
 
@@ -209,10 +207,9 @@ def json_rows(path: Place, lines: Iterable[str]) -> Iterator[tuple[str, dict[str
 
 
 def delimited_rows(path: Place, lines: Iterable[str], mark: str = ",") -> Iterator[tuple[str, list[str]]]:
-    """Yield ("line 7", fields) for each row, the header first. Raises InputError naming file and line.
+    """Yield ("line 7", fields) for each row of `lines` with line ends. Raises InputError naming file and line.
 
-    Fields of CSV may be quoted (RFC 4180), and quoted fields may contain line ends; fields of TSV are never quoted.
-    `lines` include their line ends.
+    Fields of CSV may be quoted (RFC 4180) and contain line ends; fields of TSV are never quoted.
     """
     csv.field_size_limit(2 * LINE)
     read = 0  # characters of the row that is being read, which may have many lines
@@ -256,8 +253,7 @@ def parquet_rows(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ("row 7", {column: value}) for each row, with all columns or one. Errors name the file as `shown`.
 
-    Rows are those of the row groups from the first of `groups` to before the second; -1 is the end of the file.
-    Raises InputError if the file cannot be read, has no such column, or would fill memory.
+    `groups` are the first row group and the one after the last, -1 for the end of the file. Raises InputError.
     """
     import pyarrow as pa
 
@@ -286,10 +282,7 @@ def parquet_rows(
 
 
 def _with_dictionaries(file: Any) -> Any:
-    """Return a Parquet file whose columns stay packed: a text of a dictionary is in memory once, not in every row.
-
-    Arrow cannot do this for texts in lists, of which it reads less than 2 GiB at once.
-    """
+    """Return a Parquet file in which a text of a dictionary is in memory once; Arrow cannot do so within lists."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(file)
@@ -301,10 +294,9 @@ def _with_dictionaries(file: Any) -> Any:
 
 
 def _unpacked_in_parts(batch: Any, shown: str) -> Iterator[Any]:
-    """Yield the rows of a batch in parts that have at most UNPACKED bytes, or a single row.
+    """Yield the rows of a batch in parts of at most UNPACKED bytes, or a single row. Raises InputError.
 
-    A short text of a dictionary can be the value of every row and of every entry of a list. Raises InputError if a row
-    alone has more than MOST_OF_A_ROW bytes.
+    A short text of a dictionary can be the value of every row and of every entry of a list.
     """
     size = sum(map(_unpacked_size, batch.columns))
     if size > UNPACKED and batch.num_rows > 1:

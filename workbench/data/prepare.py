@@ -1,11 +1,9 @@
 """Preparation of a corpus: its text becomes one stream of token ids on disk, with [SEP] after each document.
 
-The stream is cut into rows only when it is read. A prepared folder holds tokens-00000.bin ... (uint16 or uint32),
-tokenizer/, manifest.json and a seal with the hashes of all files (`workbench.store.cache`). It is found in the cache by
-names, sizes and times of the sources; its fingerprint depends on the text and the tokenizer alone.
-
-A text of more than one slice (`preprocessing`) is encoded slice by slice, by any number of processes. Then its folder
-has no tokens-*.bin, and its manifest names the files of its slices, which are folders of the cache beside it.
+A prepared folder holds tokens-00000.bin ... (uint16 or uint32), tokenizer/, manifest.json and a seal with the hashes of
+all files (`workbench.store.cache`); of a text of more than one slice (`preprocessing`), the manifest names the files of
+the slices instead. The cache finds it by names, sizes and times of the sources; its fingerprint depends on the text and
+the tokenizer alone.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,9 +22,9 @@ from typing import Any, TypeVar
 
 from workbench.data import filters, preprocessing, sources, tokenizer
 from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
-from workbench.data.near_duplicates import left_out
-from workbench.data.preprocessing import Plan, Slice, cut, encode_with
-from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
+from workbench.data.near_duplicates import DUPLICATES, FACTS, SIGNATURES, bands_of, compare, flags
+from workbench.data.preprocessing import Plan, Slice, cut, encode_into, encode_with
+from workbench.data.shards import SHARD, Text, joined, token_type
 from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
@@ -34,7 +32,7 @@ from workbench.process import FOR_TEXT, check_address_space
 from workbench.progress import Progress, shown
 from workbench.spec.parts import EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
-from workbench.store.atomic import cache_root, copy_files
+from workbench.store.atomic import cache_root, copy_files, read_object
 from workbench.store.cache import alone, discard, faults, is_whole, read_entry, staged, write_entry
 
 FORMAT = 1
@@ -52,9 +50,8 @@ FACTS_OF_TEXT = ("fingerprint", "tokens", "documents", "bytes", "vocab", "words"
 class Prepared:
     """A prepared corpus: token shards on disk, and facts on its text.
 
-    `tokens` includes the [SEP] after each document; `bytes` and `words` count the text. Words are separated by blanks,
-    as BabyLM counts them; `sources` has the number of words of each file or data set, and `removed` the documents and
-    words that each filter left out, by its key of the spec.
+    `tokens` includes the [SEP] after each document, words are separated by blanks, `sources` has the words of each file
+    or data set, and `removed` the documents and words that each filter left out, by its key of the spec.
     """
 
     folder: Path
@@ -76,10 +73,7 @@ def prepare(
 ) -> Prepared:  # fmt: skip
     """Return the token shards of a spec's corpus, which are made if the cache has none.
 
-    A text of more than one slice is encoded by `workers` processes, which `encode_slices` starts, beside processes of
-    the same command elsewhere; the result does not depend on their number. Progress is shown on standard error unless
-    `progress` is given.
-
+    `encode_slices` starts `workers` processes for a text of several slices; the result does not depend on their number.
     Raises InputError if the corpus cannot be read or is too small for one batch, OSError if the disk fails.
     """
     root = (cache or cache_root()).absolute()
@@ -214,17 +208,14 @@ class _Preparation:
         """Make the folder of the text, unless another process is quicker, and return what it holds."""
         data, folder = self.spec.data, self.root / "data" / self.key
         if data.near_duplicates is not None:
-            waiting = partial(self._wait, "comparing the documents of")
-            compare = self._stage("comparing")
-            self.near = left_out(data, self.slices, self.origin, self.root, self.share, compare, waiting)
+            self.near = self._near_duplicates(data.near_duplicates)
         if len(self.slices) > 1:
-            with self._alone():
+            with self._alone(self.key, "preparing"):
                 words, text_hash = self._survey()
                 plan = Plan(self.root, self.key, data, words, tuple(self.slices), self.near.name if self.near else "")
-                plan.write()
-                preprocessing.discard_damaged(plan)
+                plan.begin()
             self.share(plan, advance=self._stage("encoding"))
-        with self._alone():
+        with self._alone(self.key, "preparing"):
             if (prepared := _read(folder)) is None:  # else another process was quicker
                 if len(self.slices) > 1:
                     self._merge(folder, plan, text_hash)
@@ -234,39 +225,50 @@ class _Preparation:
         assert prepared is not None, "a folder that was just written can be read"
         return prepared
 
+    def _near_duplicates(self, similarity: float) -> Path:
+        """Return the folder with the flags of the text's documents, which is made if there is none."""
+        bands, _ = bands_of(similarity)
+        key = digest([SIGNATURES, self.origin, [sources.size_of(each) for each in self.slices]], 16)
+        folder = self.root / DUPLICATES / key
+        if is_whole(folder):
+            return folder
+        plan = Plan(self.root, key, self.spec.data, None, tuple(self.slices))
+        with self._alone(key, "comparing the documents of"):
+            plan.begin()
+        self.share(plan, advance=self._stage("comparing"))
+        with self._alone(key, "comparing the documents of"):
+            if not is_whole(folder):
+                with staged(folder) as temporary:
+                    compare(plan.folders(), bands, temporary)
+            preprocessing.remove_locks(plan)
+        return folder
+
     def _build(self, folder: Path) -> None:
-        """Write the folder of a text that is one slice."""
-        words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE))
-        encoder = tokenizer.fast(words)
-        text, by_source, removed = Text(), Counter[str](), Removed()
-        with staged(folder) as temporary, closing(Shards(temporary, token_type(tokenizer.size(encoder)))) as shards:
-            with filters.writing(temporary) if self.spec.data.held_out else nullcontext(None) as aside:
-                read = self._documents("encoding", aside=aside, words=by_source, removed=removed)
-                encode(text.counted(read), encoder, tokenizer.special(words).sep, shards, self.spec.data.tokenizer)
-            text_hash = text.hash.hexdigest()
-            facts = {"documents": text.documents, "bytes": text.bytes, "shards": shards.finish()}
-            self._write_manifest(temporary, words, text_hash, by_source, removed, facts)
+        words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
+        with staged(folder) as temporary:
+            facts, text_hash = encode_into(temporary, self.spec.data, words, partial(self._documents, "encoding"))
+            self._write_manifest(temporary, words, text_hash, facts)
 
     def _survey(self) -> tuple[Path, str | None]:
         """Return the folder of the vocabulary, and the SHA-256 of a small text, both from the cache if they are there.
 
         The vocabulary of a text that is not small is trained on the beginnings of slices spread evenly over it.
         """
-        whole = sum(source.size for source in self.found) <= preprocessing.WHOLE
+        whole = sources.size_of(self.found) <= preprocessing.WHOLE
         if not whole or any(isinstance(source, sources.Hub) for source in self.found):
             count = min(SPREAD, len(self.slices))
-            self.report("reading parts of the text, and training the vocabulary", 0, 0)
-            starts = (
-                documents(
-                    self.spec.data, self.slices[number].sources, limit=HUB_SAMPLE / count, near=self._flags(number)
-                )
+            self.report("reading parts of the text", 0, 0)
+            sample = (
+                document
                 for number in (number * len(self.slices) // count for number in range(count))
+                for document in documents(
+                    self.spec.data, self.slices[number], limit=HUB_SAMPLE / count, near=self._flags(number)
+                )
             )
-            sample = (document for start in starts for document in start)
-            return self._train(sample, f"{self.origin} sampled"), None
+            return self._vocabulary(sample, f"{self.origin} sampled"), None
         path, text = self.root / "texts" / f"{self.origin}.json", Text()
         known = read_entry(path)
-        words = self._vocabulary(text.counted(self._documents("reading")))
+        words = self._vocabulary(text.counted(self._documents("reading")), self.origin)
         if known is None:
             if not text.documents:  # the vocabulary was there
                 deque(text.counted(self._documents("reading")), maxlen=0)
@@ -274,56 +276,46 @@ class _Preparation:
             write_entry(path, known)
         return words, known["sha256"]
 
-    def _vocabulary(self, readable: Iterable[str]) -> Path:
-        """Return the folder of the vocabulary, which is trained on these documents if it is not in the cache."""
+    def _vocabulary(self, readable: Iterable[str], key: str) -> Path:
+        """Return the folder of the vocabulary, trained on these documents if the cache has none of this key."""
 
         def announced() -> Iterator[str]:
             yield from readable
             self.report("training the vocabulary", 0, 0)
 
-        return self._train(announced(), self.origin)
-
-    def _train(self, readable: Iterable[str], key: str) -> Path:
-        return tokenizer.train_or_load(self.spec.data, self.spec.encoder.vocab, readable, key, self.root)
+        return tokenizer.train_or_load(self.spec.data, self.spec.encoder.vocab, announced(), key, self.root)
 
     def _merge(self, folder: Path, plan: Plan, text_hash: str | None) -> None:
         """Write the folder of a text whose slices are encoded. It names their files, which stay where they are."""
         assert plan.vocabulary is not None
-        each = preprocessing.facts_of(plan)
-        words, removed = Counter[str](), Removed()
-        for facts in each:
+        words, removed, total = Counter[str](), Removed(), Counter[str]()
+        shards: list[dict[str, Any]] = []
+        parts: list[tuple[int, int]] = []
+        for slice_ in plan.folders():
+            facts = read_object(slice_ / FACTS)
+            total.update(documents=facts["documents"], bytes=facts["bytes"])
             words.update(facts["sources"])
             for filter_, counts_of_filter in facts.get("removed", {}).items():
                 removed.setdefault(filter_, Counter()).update(counts_of_filter)
-        names = [plan.name(number) for number in range(len(each))]
-        count = sum(facts["documents"] for facts in each)
-        text_hash = text_hash or digest(
-            ["joined", count, joined((facts["documents"], int(facts["text"], 16)) for facts in each)], 64
-        )
-        of_text = {
-            "documents": count,
-            "bytes": sum(facts["bytes"] for facts in each),
-            "shards": [
-                shard | {"name": f"../../slices/{name}/{shard['name']}"}
-                for name, facts in zip(names, each, strict=True)
-                for shard in facts["shards"]
-            ],
-        }
+            shards += [shard | {"name": f"../../slices/{slice_.name}/{shard['name']}"} for shard in facts["shards"]]
+            parts.append((facts["documents"], int(facts["text"], 16)))
+        text_hash = text_hash or digest(["joined", total["documents"], joined(parts)], 64)
+        of_text = {**total, "sources": words, "shards": shards, "removed": removed}
         with staged(folder) as temporary:
             if self.spec.data.held_out:
                 with filters.writing(temporary) as aside:
-                    for number in range(len(each)):
-                        for part in filters.read(plan.folder(number)):
-                            aside(part)
-            self._write_manifest(temporary, plan.vocabulary, text_hash, words, removed, of_text, {"slices": names})
+                    for part in (part for slice_ in plan.folders() for part in filters.read(slice_)):
+                        aside(part)
+            slices = {"slices": [slice_.name for slice_ in plan.folders()]}
+            self._write_manifest(temporary, plan.vocabulary, text_hash, of_text, slices)
         preprocessing.remove_locks(plan)
 
     def _write_manifest(
-        self, folder: Path, words: Path, text_hash: str, by_source: Mapping[str, int], removed: Removed,
-        facts: Mapping[str, Any], slices: Mapping[str, Any] | None = None,
+        self, folder: Path, words: Path, text_hash: str, facts: Mapping[str, Any],
+        slices: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Write the vocabulary and the manifest of a text. Raises InputError if the text has no tokens."""
-        tokens = sum(shard["tokens"] for shard in facts["shards"])
+        tokens, by_source = sum(shard["tokens"] for shard in facts["shards"]), facts["sources"]
         if not tokens:
             raise self._empty()
         if empty := [name for name in map(sources.name_of, self.found) if not by_source.get(name)]:
@@ -346,7 +338,7 @@ class _Preparation:
             "tokenizer_sha256": words_hash,
             "corpus": list(self.spec.data.corpus),
             **(slices or {}),
-            **({"removed": removed} if removed else {}),
+            **({"removed": facts["removed"]} if facts["removed"] else {}),
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
@@ -361,13 +353,12 @@ class _Preparation:
 
     def _flags(self, number: int | None = None) -> Iterator[bool] | None:
         """Return the near-duplicate flags of the documents of the text, or of one slice; None without that filter."""
-        return None if self.near is None else preprocessing.flags(self.near, number)
+        return None if self.near is None else flags(self.near, number)
 
     def _stage(self, stage: str) -> Advance:
         """Return a function that reports the progress of a stage, from the bytes read since the last call."""
         size_known = not any(isinstance(source, sources.Hub) for source in self.found)
-        total = sum(source.size for source in self.found) if size_known else 0
-        done = 0
+        total, done = sources.size_of(self.found) if size_known else 0, 0
 
         def advance(size: int) -> None:
             nonlocal done
@@ -376,12 +367,10 @@ class _Preparation:
 
         return advance
 
-    def _alone(self) -> AbstractContextManager[object]:
-        """Hold the lease of the text, and report that another process has it as long as it does."""
-        return alone(self.root / "locks" / self.key, partial(self._wait, "preparing"))
-
-    def _wait(self, what: str) -> None:
-        self.report(f"another process is {what} {', '.join(self.spec.data.corpus)}; waiting for it", 0, 0)
+    def _alone(self, key: str, what: str) -> AbstractContextManager[object]:
+        """Hold the lease of the text or its flags, and report that another process has it as long as it does."""
+        waits = f"another process is {what} {', '.join(self.spec.data.corpus)}; waiting for it"
+        return alone(self.root / "locks" / key, lambda: self.report(waits, 0, 0))
 
     def _empty(self) -> InputError:
         """Return the error for a text without any document, or without one that passes the filters."""

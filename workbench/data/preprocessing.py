@@ -24,29 +24,30 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.data import filters, formats, minhash, sources, tokenizer
+from pydantic import TypeAdapter
+
+from workbench.data import filters, formats, near_duplicates, sources, tokenizer
 from workbench.data.filters import Removed, documents, unsuitable
+from workbench.data.near_duplicates import DUPLICATES, FACTS, REPEATED, flags
+from workbench.data.remote import opened
 from workbench.data.shards import Shards, Text, encode, token_type
-from workbench.data.sources import BuiltIn, File, Hub, Remote, Source, check_unchanged
-from workbench.data.streams import BLOCK, PACKINGS, Advance, head, ignore, only_cr, opened
+from workbench.data.sources import File, Hub, Remote, Source, check_unchanged, size_of
+from workbench.data.streams import BLOCK, Advance, head, ignore, only_cr, packing_of
 from workbench.errors import InputError, LeaseHeld, one_line
 from workbench.spec.host import threads_for_each
 from workbench.spec.parts import DataSpec
-from workbench.store.atomic import read_object
 from workbench.store.cache import checked_entry, discard, is_whole, make_folder, staged, write_entry
 from workbench.store.lease import acquire
 
 SLICE = 256 << 20  # bytes of input; 70 million tokens, which one core encodes in one to two minutes
 WHOLE = 16 << 30  # bytes; text up to here has the vocabulary and fingerprint that it had before slices were introduced
-FACTS, FLAGS = "slice.json", "left-out.bin"
-DUPLICATES = "duplicates"  # folder of the cache with the flags of texts
-READ = 1 << 16  # flags read at once
 LOOK = 0.2  # seconds between two looks for slices that other processes have finished
 PAUSE = 0.5  # seconds between two looks at the worker processes
 PATIENCE = 10.0  # seconds for a process to end when nothing is left to do, or after SIGTERM
@@ -55,22 +56,14 @@ log = logging.getLogger("workbench")
 MARKS = {".txt": (b"\n\n", b"\n\r\n"), ".train": (b"\n\n", b"\n\r\n"), ".jsonl": (b"\n",)}
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Whole sources, or parts of files, that follow each other in the text."""
-
-    sources: tuple[Source, ...]
-
-    @property
-    def size(self) -> int:
-        """The number of bytes, without data sets of the hub, whose sizes are not known."""
-        return sum(source.size for source in self.sources)
+Slice = tuple[Source, ...]  # whole sources, or parts of files, that follow each other in the text
+SLICES: TypeAdapter[tuple[Slice, ...]] = TypeAdapter(tuple[Slice, ...])
 
 
 def cut(sources: Sequence[Source]) -> list[Slice]:
     """Return the slices of a text in order; a text of up to SLICE bytes is one slice. Raises InputError."""
-    if sum(source.size for source in sources) <= SLICE:
-        return [Slice(tuple(sources))]
+    if size_of(sources) <= SLICE:
+        return [tuple(sources)]
     slices: list[list[Source]] = [[]]
     size = 0
     for part in (part for source in sources for part in _parts(source)):
@@ -79,7 +72,7 @@ def cut(sources: Sequence[Source]) -> list[Slice]:
             size = 0
         slices[-1].append(part)
         size += part.size
-    return [Slice(tuple(each)) for each in slices]
+    return [tuple(each) for each in slices]
 
 
 def _parts(source: Source) -> Iterator[Source]:
@@ -87,7 +80,7 @@ def _parts(source: Source) -> Iterator[Source]:
     if (
         not isinstance(source, File | Remote)
         or source.size <= SLICE
-        or source.path.suffix.lower() in PACKINGS
+        or packing_of(source.path)
         or (suffix := formats.kind_of(source.path)) not in (*MARKS, ".parquet")
     ):
         yield source
@@ -139,9 +132,6 @@ def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
     yield -1, file.size - round(done * scale)
 
 
-KINDS: dict[str, type[Source]] = {"built-in": BuiltIn, "file": File, "remote": Remote, "hub": Hub}
-
-
 @dataclass(frozen=True)
 class Plan:
     """The slices of a text, and what their tokens depend on besides: settings of the text, and the vocabulary.
@@ -163,29 +153,32 @@ class Plan:
         """The file of the plan."""
         return self.root / "plans" / f"{self.key}.json"
 
-    def name(self, number: int) -> str:
-        """Return the name of a slice."""
-        return f"{self.key}-{number:05d}"
-
     def folder(self, number: int) -> Path:
         """Return the folder of an encoded slice, or of its signatures, which exists when it is complete."""
-        return self.root / ("signatures" if self.vocabulary is None else "slices") / self.name(number)
+        kind = "signatures" if self.vocabulary is None else "slices"
+        return self.root / kind / f"{self.key}-{number:05d}"
+
+    def folders(self) -> list[Path]:
+        """Return the folders of all slices in order."""
+        return [self.folder(number) for number in range(len(self.slices))]
 
     def lock(self, number: int) -> Path:
         """Return the folder of the lease of a slice, which the process that encodes the slice holds."""
-        return self.root / "locks" / self.name(number)
+        return self.root / "locks" / self.folder(number).name
 
-    def write(self) -> None:
-        """Write the plan to its file. Raises OSError."""
-        names = {kind: name for name, kind in KINDS.items()}
+    def begin(self) -> None:
+        """Write the plan to its file, and remove slices whose files have changed, with a warning. Raises OSError."""
         content = {
             "key": self.key,
             "data": self.data.model_dump(mode="json"),
             "vocabulary": self.vocabulary.name if self.vocabulary else None,
-            "slices": [[{"kind": names[type(part)], **asdict(part)} for part in each.sources] for each in self.slices],
+            "slices": SLICES.dump_python(self.slices, mode="json"),
             "duplicates": self.duplicates,
         }
         write_entry(self.path, content)
+        for folder in self.folders():
+            if folder.exists() and not is_whole(folder, blocks=4):
+                discard(folder)
 
     @classmethod
     def read(cls, path: Path) -> Plan:
@@ -193,8 +186,7 @@ class Plan:
         try:
             value = checked_entry(path)
             root = path.absolute().parents[1]
-            slices = tuple(Slice(tuple(map(_source, each))) for each in value["slices"])
-            data = DataSpec.model_validate(value["data"])
+            slices, data = SLICES.validate_python(value["slices"]), DataSpec.model_validate(value["data"])
             vocabulary = root / "tokenizers" / value["vocabulary"] if value["vocabulary"] else None
             return cls(root, value["key"], data, vocabulary, slices, value["duplicates"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -204,34 +196,17 @@ class Plan:
             ) from None
 
 
-def _source(value: dict[str, Any]) -> Source:
-    fields: dict[str, Any] = {name: tuple(field) if isinstance(field, list) else field for name, field in value.items()}
-    kind = fields.pop("kind")
-    if kind == "file":
-        fields["path"] = Path(fields["path"])
-    return KINDS[kind](**fields)
-
-
-def discard_damaged(plan: Plan) -> None:
-    """Remove encoded slices whose files have changed, with a warning, so that they are made again."""
-    for number in range(len(plan.slices)):
-        folder = plan.folder(number)
-        if folder.exists() and not is_whole(folder, blocks=4):
-            discard(folder)
-
-
 def encode_missing(plan: Plan, advance: Advance = ignore) -> None:
     """Encode all slices that no other process encodes, and wait until every slice is there.
 
-    `advance` gets the bytes read here or found encoded. Raises InputError for text that cannot be read, and OSError if
-    the disk fails.
+    `advance` gets the bytes read here or found encoded. Raises InputError or OSError.
     """
     left = list(range(len(plan.slices)))
     while left:
         before = len(left)
         for number in list(left):
             if plan.folder(number).is_dir():
-                advance(plan.slices[number].size)
+                advance(size_of(plan.slices[number]))
             elif not _encode_alone(plan, number, advance):
                 continue
             left.remove(number)
@@ -255,52 +230,43 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
 
 
 def _encode(plan: Plan, number: int, advance: Advance) -> None:
-    """Write the tokens of a slice, and the facts on its text."""
     assert plan.vocabulary is not None
-    encoder, special = tokenizer.fast(plan.vocabulary), tokenizer.special(plan.vocabulary)
+    near = flags(plan.root / DUPLICATES / plan.duplicates, number) if plan.duplicates else None
+    with staged(plan.folder(number)) as temporary:
+        read = partial(documents, plan.data, plan.slices[number], advance, near=near)
+        facts, _ = encode_into(temporary, plan.data, plan.vocabulary, read)
+        check_unchanged(plan.slices[number])
+        (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def encode_into(
+    folder: Path, data: DataSpec, vocabulary: Path, read: Callable[..., Iterator[str]]
+) -> tuple[dict[str, Any], str]:
+    """Write the tokens and held-out parts of what `read` gives; return facts, and the SHA-256 of the documents."""
+    encoder, sep = tokenizer.fast(vocabulary), tokenizer.special(vocabulary).sep
     text, by_source, removed = Text(), Counter[str](), Removed()
-    found = plan.slices[number].sources
-    dtype = token_type(tokenizer.size(encoder))
-    with staged(plan.folder(number)) as temporary, closing(Shards(temporary, dtype)) as shards:
-        with filters.writing(temporary) if plan.data.held_out else nullcontext(None) as aside:
-            near = flags(plan.root / DUPLICATES / plan.duplicates, number) if plan.duplicates else None
-            read = documents(plan.data, found, advance, aside=aside, words=by_source, removed=removed, near=near)
-            encode(text.counted(read), encoder, special.sep, shards, plan.data.tokenizer)
-        check_unchanged(found)
+    with closing(Shards(folder, token_type(tokenizer.size(encoder)))) as shards:
+        with filters.writing(folder) if data.held_out else nullcontext(None) as aside:
+            documents = text.counted(read(aside=aside, words=by_source, removed=removed))
+            encode(documents, encoder, sep, shards, data.tokenizer)
         facts = {
             "documents": text.documents, "bytes": text.bytes, "text": f"{text.joined:x}", "sources": dict(by_source),
             "shards": shards.finish(), "removed": removed,
         }  # fmt: skip
-        (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    return facts, text.hash.hexdigest()
 
 
 def _sign(plan: Plan, number: int, advance: Advance) -> None:
-    """Write the signatures of a slice, by which near-duplicates are found."""
     assert plan.data.near_duplicates is not None
-    found = plan.slices[number].sources
+    found = plan.slices[number]
     with staged(plan.folder(number)) as temporary:
         read = (document for source in found for document in sources.read(source, plan.data.column, advance))
         suitable = (None if unsuitable(plan.data, document) else document for document in read)
-        entries, repeated = minhash.write(temporary, suitable, plan.data.near_duplicates)
+        entries, repeated = near_duplicates.write(temporary, suitable, plan.data.near_duplicates)
         check_unchanged(found)
-        (temporary / minhash.REPEATED).write_bytes(repeated.tobytes())
+        (temporary / REPEATED).write_bytes(repeated.tobytes())
         facts = {"documents": len(repeated), "entries": entries}
         (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
-
-
-def flags(folder: Path, number: int | None = None) -> Iterator[bool]:
-    """Yield for each document of a slice, or of the whole text without a number, whether it is a near-duplicate."""
-    counts = read_object(folder / FACTS)["documents"]
-    start, end = (0, sum(counts)) if number is None else (sum(counts[:number]), sum(counts[: number + 1]))
-    with open(folder / FLAGS, "rb") as file:
-        file.seek(start)
-        for place in range(start, end, READ):
-            yield from map(bool, file.read(min(READ, end - place)))
-
-
-def facts_of(plan: Plan) -> list[dict[str, Any]]:
-    """Return the facts on each slice in order. Raises OSError or ValueError if one cannot be read."""
-    return [read_object(plan.folder(number) / FACTS) for number in range(len(plan.slices))]
 
 
 def remove_locks(plan: Plan) -> None:
@@ -358,7 +324,7 @@ def _wait(plan: Plan, children: Sequence[Child], advance: Advance) -> None:
         time.sleep(PAUSE)
         for number in [number for number in left if plan.folder(number).is_dir()]:
             left.remove(number)
-            advance(plan.slices[number].size)
+            advance(size_of(plan.slices[number]))
             last = time.monotonic()
         for child in [child for child in running if child[0].poll() is not None]:
             running.remove(child)

@@ -1,8 +1,7 @@
 """Files on object stores and web servers, through fsspec: `s3://`, `gs://`, `hf://`, `https://` and others.
 
-A file is read in blocks, each by a request for these bytes alone, which is repeated if it fails; so a server that fails
-some requests changes nothing of a text. Credentials and endpoints are those of fsspec and of each store's client
-(environment variables and their own configuration files), for web servers also ~/.netrc, and never part of a name.
+A block is read by a request for these bytes alone, which is repeated if it fails. Credentials and endpoints are
+those of fsspec and of each store's client, for web servers also ~/.netrc, and never part of a name.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
 from workbench.errors import InputError, one_line
@@ -38,26 +37,20 @@ VERSIONS = ("sha256", "blob_id", "ETag", "etag", "md5Hash", "content_md5", "Cont
 
 @dataclass(frozen=True)
 class RemotePath:
-    """The URL of a file and its size in bytes, with the attributes of a path that readers use."""
+    """The URL of a file, and its size in bytes."""
 
     url: str
     size: int
-    name: str = field(init=False, compare=False)
-    stem: str = field(init=False, compare=False)
-    suffix: str = field(init=False, compare=False)
-    suffixes: list[str] = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        path = PurePosixPath(urlsplit(self.url).path)
-        for name in ("name", "stem", "suffix", "suffixes"):
-            object.__setattr__(self, name, getattr(path, name))
 
     def __str__(self) -> str:
         return self.url
 
-    def open(self, size: int | None = None) -> io.BufferedReader:
-        """Open the file to read `size` bytes of it, or more. Reading raises InputError if the server keeps failing."""
-        return io.BufferedReader(_Requests(self), min(BLOCK, size or BLOCK))
+
+def opened(path: Path | RemotePath, size: int | None = None) -> IO[bytes]:
+    """Open a file, here or on a server, to read `size` bytes of it. Raises OSError, or InputError for a server's."""
+    if isinstance(path, Path):
+        return open(path, "rb")
+    return io.BufferedReader(_Requests(path), min(BLOCK, size or BLOCK))
 
 
 class _Requests(io.RawIOBase):
@@ -75,9 +68,6 @@ class _Requests(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self.place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.place, io.SEEK_END: self.path.size}[whence]
-        return self.place
-
-    def tell(self) -> int:
         return self.place
 
     def readinto(self, buffer: Any) -> int:
@@ -105,10 +95,7 @@ def is_remote(name: str) -> bool:
 
 
 def listed(name: str) -> list[tuple[RemotePath, str]]:
-    """Return the sorted files of a URL (file, folder or glob), each with its version.
-
-    Raises InputError if there is none, or if the server gives no size or nothing that changes with the content.
-    """
+    """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
     refuse_secrets(name, "corpus")
     try:
         parts = urlsplit(name)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from workbench.spec.parts import PairKind, Special
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Segments = tuple[Ints, Ints]  # the first column and the number of tokens of a segment, (n,) each
+Segments = Ints  # (2, n): the first column and the number of tokens of a segment
 Read = Callable[[Ints, int], Ints]  # tokens (n, W) of the stream from positions (n,) on, 0 after its end
 OTHERS = 3  # tokens of a row that are not text: [CLS] and two [SEP]
 SHORT = 0.1  # the share of rows that are cut to a random length (short_seq_prob of the scripts)
@@ -62,7 +61,7 @@ class Window(NamedTuple):
     near: Bools
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pairs:
     """The rows of one epoch. `starts` and `sizes` (D,) are those of documents in the stream, without their [SEP].
 
@@ -84,23 +83,12 @@ class Pairs:
                 f"{len(self.sizes)}; separate documents by empty lines, or add text"
             )
 
+        self.room = self.length - OTHERS  # tokens of text in a row at most
+        self._texts = -(-self.sizes // self.room)  # rows (D,) into which each document is divided
+        self._last = np.cumsum(self._texts)  # rows (D,) up to the end of each document
+
     def __len__(self) -> int:
         return int(self._last[-1])
-
-    @property
-    def room(self) -> int:
-        """The largest number of tokens of text in a row."""
-        return self.length - OTHERS
-
-    @cached_property
-    def _texts(self) -> Ints:
-        """The number of rows (D,) into which each document is divided."""
-        return -(-self.sizes // self.room)
-
-    @cached_property
-    def _last(self) -> Ints:
-        """The number of rows (D,) up to the end of each document."""
-        return np.cumsum(self._texts)
 
     def rows(self, numbers: Ints, draws: NDArray[np.float64]) -> Rows:
         """Return the rows with these numbers (n,), for random numbers draws (n, DRAWS) on [0, 1)."""
@@ -113,7 +101,7 @@ class Pairs:
         text, broken = self._window(document, middle, np.ones_like(size), size - 1), label < 0.5
         if self.kind == "order":
             a, b = _ended_alike(text, middle, first, target, size, coin < 0.5)
-            return self._framed(text.tokens, _chosen(broken, b, a), _chosen(broken, a, b), broken)
+            return self._framed(text.tokens, np.where(broken, b, a), np.where(broken, a, b), broken)
         others = _below(other, len(self.sizes) - 1)
         others += others >= document
         high = np.maximum(self.sizes[others] - self.room, 0)
@@ -123,9 +111,9 @@ class Pairs:
         first = first.clip(target - size + cut, cut)
         second = np.minimum(target - first, self.sizes[others] - begin)
         start, width = text.offsets[:, 0], text.tokens.shape[1]
-        follows, elsewhere = (cut - start, second), (begin - random.offsets[:, 0] + width, second)
+        second_start = np.where(broken, begin - random.offsets[:, 0] + width, cut - start)
         tokens = np.concatenate([text.tokens, random.tokens], axis=1)
-        return self._framed(tokens, (cut - first - start, first), _chosen(broken, elsewhere, follows), broken)
+        return self._framed(tokens, np.stack([cut - first - start, first]), np.stack([second_start, second]), broken)
 
     def _window(self, document: Ints, middle: Ints, low: Ints, high: Ints) -> Window:
         """Return parts of documents (n,) around the offsets `middle` (n,), with places from low (n,) to high (n,)."""
@@ -175,7 +163,7 @@ def _ended_alike(
     a = np.where(alike, a, first)
     start_a = np.where(alike & ~backward, begins, np.where(alike, cut, middle) - a - start)
     ends = np.where(alike & backward, later.argmax(1), np.where(alike, cut, middle) + target - a - start)
-    return (start_a, a), (ends - target + a, target - a)
+    return np.stack([start_a, a]), np.stack([ends - target + a, target - a])
 
 
 def document_ends(files: Iterable[Path], dtype: np.dtype[Any], sep: int) -> Ints:
@@ -193,8 +181,3 @@ def _below(draws: NDArray[np.float64], limit: Ints | int) -> Ints:
     """Return whole numbers (n,) from 0 to below `limit`, from draws (n,) on [0, 1)."""
     numbers: Ints = (draws * limit).astype(np.int64)
     return numbers
-
-
-def _chosen(which: Bools, yes: Segments, no: Segments) -> Segments:
-    """Return the segments `yes` in rows for which `which` (n,) is true, and `no` in the others."""
-    return np.where(which, yes[0], no[0]), np.where(which, yes[1], no[1])

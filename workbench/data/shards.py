@@ -37,9 +37,8 @@ def token_type(vocab: int) -> np.dtype[Any]:
 class Text:
     """Number, bytes and hashes of the documents that pass through `counted`.
 
-    `hash` is the SHA-256 of all documents, one after the other. `joined` is the sum over documents of their SHA-256, as
-    numbers, times BASE to the power of the number of documents after each, modulo PRIME: the value for a text follows
-    from the values for its parts (`joined`), wherever the text is cut.
+    `hash` is the SHA-256 of all documents. `joined` is the sum of each document's SHA-256 times BASE to the power of
+    the number of documents after it, modulo PRIME, which follows from the parts of a text wherever it is cut.
     """
 
     def __init__(self) -> None:
@@ -104,11 +103,7 @@ class Shards:
 
 
 def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards, name: str) -> None:
-    """Write the token ids of documents to shards; batches are encoded on all cores.
-
-    The next batch is read and the last one is written meanwhile. `name` is the tokenizer's name in error messages.
-    Raises InputError if the tokenizer fails or takes too long.
-    """
+    """Write the token ids of documents to shards, while the next batch is read. Raises InputError as `in_time`."""
     batches = _batches(documents, _cuttable(encoder))
     writing: Future[bool] | None = None
     begun = False  # whether a document that goes on in the next batch has ids

@@ -1,7 +1,7 @@
 """Sources of a corpus by name: the built-in corpus, files, folders and globs, or data sets of the Hugging Face hub.
 
-`resolve` finds sources without reading them, `documents` reads them. A name is tried as a built-in one, as a file or
-folder that exists, as a glob (`*`, `?`, `[`), and as a hub name "owner/name" or "owner/name:config", in this order.
+A name is tried as a built-in one, as a file or folder that exists, as a glob (`*`, `?`, `[`), and as a hub name
+"owner/name" or "owner/name:config", in this order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from workbench.data import built_in_text, formats
 from workbench.data.remote import RemotePath, is_remote, listed
-from workbench.data.streams import PACKINGS, Advance, FilePart, ignore, unpacked_suffix
+from workbench.data.streams import PACKINGS, Advance, FilePart, ignore, named, packing_of, unpacked_suffix
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
@@ -50,10 +50,10 @@ class BuiltIn:
 
 @dataclass(frozen=True)
 class File:
-    """A local file, under the name that it was given by, which tells its kind, even if that is a link.
+    """A local file, under its given name, which tells its kind, even if that is a link.
 
-    Its size in bytes and `changed` show whether it has changed: the times of its last modification and change in
-    nanoseconds, and its inode. With a `span`, it is a part of this file (`FilePart`), and `size` is the part's size.
+    `changed` are its times of modification and change in nanoseconds, and its inode. With a `span`, it is a part of
+    this file (`FilePart`), and `size` is the part's size in bytes.
     """
 
     path: Path
@@ -64,21 +64,12 @@ class File:
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on a server. Its size in bytes and its `version`, such as an ETag, show whether it has changed.
+    """A file on a server, or with a `span` a part of it, as `File`; `version` is an ETag or similar."""
 
-    With a `span`, it is a part of this file, as in `File`; `whole` is the size of all of it.
-    """
-
-    url: str
+    path: RemotePath
     size: int
     version: str
-    whole: int
     span: tuple[int, int] | None = None
-
-    @property
-    def path(self) -> RemotePath:
-        """The whole file."""
-        return RemotePath(self.url, self.whole)
 
 
 @dataclass(frozen=True)
@@ -92,6 +83,11 @@ class Hub:
 
 
 Source = BuiltIn | File | Remote | Hub
+
+
+def size_of(sources: Iterable[Source]) -> int:
+    """Return the number of bytes of several sources, without data sets of the hub, whose sizes are not known."""
+    return sum(source.size for source in sources)
 
 
 def documents(spec: DataSpec) -> Iterator[str]:
@@ -129,7 +125,7 @@ def check_unchanged(sources: Iterable[Source]) -> None:
     for source in sources:
         # Of a local file, the times are the same on every machine that mounts it, and the inode is not.
         if (isinstance(source, File) and _file(source.path).changed[:2] != source.changed[:2]) or (
-            isinstance(source, Remote) and source.version != listed(source.url)[0][1]
+            isinstance(source, Remote) and source.version != listed(source.path.url)[0][1]
         ):
             raise InputError(f"corpus file {source.path} was changed while it was read; give the same command again")
 
@@ -139,7 +135,7 @@ def identity(source: Source) -> list[Any]:
     if isinstance(source, File):
         return ["file", os.path.realpath(source.path), source.size, *source.changed]
     if isinstance(source, Remote):
-        return ["remote", source.url, source.size, source.version]
+        return ["remote", source.path.url, source.size, source.version]
     if isinstance(source, Hub):
         return ["hub", source.name, source.config, source.commit]
     return [source.name, source.fingerprint]
@@ -148,7 +144,7 @@ def identity(source: Source) -> list[Any]:
 def name_of(source: Source) -> str:
     """Return a source's name for display, without a compression's suffix; bytes that are not UTF-8 are U+FFFD."""
     if isinstance(source, File | Remote):
-        name = source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
+        name = named(source.path).stem if packing_of(source.path) else named(source.path).name
         return name.encode(errors="surrogateescape").decode(errors="replace")
     return f"{source.name}:{source.config}" if isinstance(source, Hub) and source.config else source.name
 
@@ -158,9 +154,9 @@ def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
         built_in = built_in_text.info()
         return [BuiltIn(name, built_in.fingerprint, built_in.bytes["train"])]
     if name == "python-code":
-        code = built_in_text.files()
-        fingerprint = digest([[file.path, file.size, file.changed] for file in code], 16)
-        return [BuiltIn(name, fingerprint, sum(file.size for file in code))]
+        code = [(path, os.stat(path)) for path in built_in_text.code_files()]
+        facts = [[path, each.st_size, [each.st_mtime_ns, each.st_ctime_ns, each.st_ino]] for path, each in code]
+        return [BuiltIn(name, digest(facts, 16), sum(each.st_size for _, each in code))]
     if is_remote(name):
         return list(_remote(name, column))
     path = user_path(name, "--corpus")
@@ -196,8 +192,7 @@ def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
 def _matches(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches. Below `**` each folder is entered once, however many links lead to it.
 
-    `glob` would follow links that lead back to a folder above them again and again, and would leave out folders
-    without permission. Raises InputError for these.
+    Raises InputError for folders without permission, which `glob` would leave out.
     """
     parts = pattern.split(os.sep)
     if "**" not in parts:
@@ -237,7 +232,7 @@ def _remote(name: str, column: str) -> list[Remote]:
     )  # fmt: skip
     if not files:
         raise InputError(f"corpus {name!r} names no file that can be read: {KINDS}")
-    return [Remote(path.url, path.size, versions[path], path.size) for path in files]
+    return [Remote(path, path.size, versions[path]) for path in files]
 
 
 def _folder(path: Path, column: str) -> list[Source]:
@@ -290,12 +285,10 @@ def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: boo
     """Return the files that can be read, given by display name; a warning names the others."""
 
     def kind(name: str) -> str:
-        skipped = not hidden and any(part.startswith(".") for part in name.split("/"))
-        return (
-            ""
-            if skipped or (isinstance(file := files[name], Path) and os.path.isdir(file))
-            else formats.kind_of(file, column)
-        )
+        file, is_hidden = files[name], any(part.startswith(".") for part in name.split("/"))
+        if (is_hidden and not hidden) or (isinstance(file, Path) and os.path.isdir(file)):
+            return ""
+        return formats.kind_of(file, column)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:  # of a file on a server, the beginning may be needed
         kinds = dict(zip(files, threads.map(kind, files), strict=True))

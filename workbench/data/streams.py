@@ -1,8 +1,4 @@
-"""Files read as bytes or lines, plain or compressed. Error messages name the file and, for text, the byte's offset.
-
-Raises InputError for faults that a user can correct: a compression that is not the one in the file's name, a truncated
-file, text that is not UTF-8, a missing permission.
-"""
+"""Files read as bytes or lines, plain or compressed. Error messages name the file and, for text, the byte's offset."""
 
 from __future__ import annotations
 
@@ -12,11 +8,12 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
 
-from workbench.data.remote import RemotePath
+from workbench.data.remote import RemotePath, opened
 from workbench.errors import InputError
 from workbench.progress import warn_once
 
@@ -34,21 +31,12 @@ RATIO, FREE = 500, 32 << 20  # limit of decompression: 500 times the file's size
 
 @dataclass(frozen=True)
 class FilePart:
-    """The bytes, or the row groups of a Parquet file, from `start` to before `end`; -1 is the end of the file.
-
-    `size` is its part of the bytes of the file. It has the attributes of a path that readers use.
-    """
+    """The `size` bytes, or row groups of a Parquet file, from `start` to before `end`; -1 is the end of the file."""
 
     path: Path | RemotePath
     start: int
     end: int
     size: int
-    suffix: str = field(init=False)
-    suffixes: list[str] = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "suffix", self.path.suffix)
-        object.__setattr__(self, "suffixes", self.path.suffixes)
 
     def __str__(self) -> str:
         return f"{self.path} from byte {self.start}" if self.start else str(self.path)
@@ -57,12 +45,25 @@ class FilePart:
 Place = Path | RemotePath | FilePart
 
 
-def unpacked_suffix(path: Place) -> str:
-    """Return a file's suffix in lower case without that of its compression: ".jsonl" for `a.JSONL.gz`; "" for none.
+def whole(place: Place) -> Path | RemotePath:
+    """Return the file that a part belongs to, or the file itself."""
+    return place.path if isinstance(place, FilePart) else place
 
-    The number of a shard or part is no suffix: `a.jsonl-00000-of-00512` has ".jsonl", and `wiki.00` has "".
-    """
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+
+def named(place: Place) -> PurePath:
+    """Return the path of a file, of a part's file, or within its server's address, by whose name it is read."""
+    path = whole(place)
+    return path if isinstance(path, Path) else PurePosixPath(urlsplit(path.url).path)
+
+
+def packing_of(place: Place) -> str | None:
+    """Return the compression that the name of a file says, such as "gzip", or None."""
+    return PACKINGS.get(named(place).suffix.lower())
+
+
+def unpacked_suffix(path: Place) -> str:
+    """Return a file's suffix in lower case without compression and shard: ".jsonl" for `a.JSONL-0-of-9.gz`, or ""."""
+    suffixes = [suffix.lower() for suffix in named(path).suffixes[-2:]]
     if suffixes and suffixes[-1] in PACKINGS:
         suffixes.pop()
     suffix = SHARD.sub("", suffixes[-1]) if suffixes else ""
@@ -84,7 +85,7 @@ def ignore(_: int) -> None:
 
 def chunks(path: Place, advance: Advance = ignore) -> Iterator[bytes]:
     """Yield a file's decompressed content in blocks. Raises InputError if it is damaged, truncated, or a bomb."""
-    packing = PACKINGS.get(path.suffix.lower())
+    packing = packing_of(path)
     if packing is None:
         yield from _blocks(path, advance)
         return
@@ -108,10 +109,8 @@ def chunks(path: Place, advance: Advance = ignore) -> Iterator[bytes]:
 
 def head(path: Place) -> bytes:
     """Return the first HEAD bytes of a file's decompressed content; of a part, those of its file. Raises InputError."""
-    whole = path.path if isinstance(path, FilePart) else path
-    content = b""
-    packed = whole.suffix.lower() in PACKINGS
-    with closing(chunks(whole if packed else FilePart(whole, 0, HEAD, HEAD))) as blocks:  # type: ignore[type-var]
+    file, content = whole(path), b""
+    with closing(chunks(file if packing_of(file) else FilePart(file, 0, HEAD, HEAD))) as blocks:  # type: ignore[type-var]
         while len(content) < HEAD and (block := next(blocks, b"")):
             content += block
     return content[:HEAD]
@@ -164,16 +163,6 @@ def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
         raise InputError(f"{path} no longer exists, or is no longer a file") from None
 
 
-def opened(path: Path | RemotePath, size: int | None = None) -> IO[bytes]:
-    """Open a file, here or on a server, to read `size` bytes of it. Raises OSError, or InputError for a server's."""
-    return open(path, "rb") if isinstance(path, Path) else path.open(size)
-
-
-def _first(path: Place) -> int:
-    """Return the place in its file of the first byte of a part; 0 for a whole file."""
-    return path.start if isinstance(path, FilePart) else 0
-
-
 def _unpacker(packing: str) -> tuple[Any, tuple[type[Exception], ...]]:
     """Return a decompressor of one member, and the errors that it raises for damaged data."""
     if packing == "gzip":
@@ -188,13 +177,12 @@ def _unpacker(packing: str) -> tuple[Any, tuple[type[Exception], ...]]:
 
 
 def lines(path: Place, advance: Advance = ignore, longest: int = LINE, cut: bool = False) -> Iterator[str]:
-    """Yield the lines of UTF-8 text without their line ends; a byte-order mark at the start is dropped.
+    """Yield the lines of UTF-8 text without their line ends and without a byte-order mark at the start.
 
-    A line of more than `longest` bytes raises InputError, or if `cut` is true, is divided into several, after a blank
-    if it has one.
+    A line of more than `longest` bytes raises InputError, or if `cut` is true, is divided, after a blank if it has one.
     """
-    offset = _first(path)  # in the decompressed content, of the byte after the last line
-    for raw in _raw_lines(path, advance, longest, cut):
+    offset = path.start if isinstance(path, FilePart) else 0  # in the decompressed content, of the next line
+    for raw in _raw_lines(path, advance, longest, cut, offset):
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -208,14 +196,13 @@ def lines(path: Place, advance: Advance = ignore, longest: int = LINE, cut: bool
 
 
 def _place(path: Place, offset: int) -> str:
-    return f"{offset}{' of the decompressed text' if path.suffix.lower() in PACKINGS else ''}"
+    return f"{offset}{' of the decompressed text' if packing_of(path) else ''}"
 
 
-def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool) -> Iterator[bytes]:
+def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool, offset: int) -> Iterator[bytes]:
     waiting: list[bytes] = []  # pieces of a line whose end is not read yet
     size = number = 0
-    offset = _first(path)
-    for chunk in _texts(path, advance):
+    for chunk in _texts(path, advance, offset):
         first, end, rest = chunk.partition(b"\n")
         if end:
             yield b"".join([*waiting, first, end])
@@ -242,10 +229,9 @@ def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool) -> Iterat
         yield last
 
 
-def _texts(path: Place, advance: Advance) -> Iterator[bytes]:
+def _texts(path: Place, advance: Advance, offset: int) -> Iterator[bytes]:
     """Yield the blocks of a text file, with line feeds for lone carriage returns. Raises InputError for a NUL byte."""
-    offset, held = _first(path), b""
-    cr = only_cr(head(path))
+    held, cr = b"", only_cr(head(path))
     for chunk in chunks(path, advance):
         if (place := chunk.find(b"\0")) >= 0:
             raise InputError(

@@ -1,8 +1,7 @@
 """Vocabularies trained on text: WordPiece (BERT's), byte-level BPE (GPT-2's) and unigram (XLNet's, ALBERT's).
 
-Training is deterministic: the same text gives the same vocabulary on every machine. All kinds first split a text at
-white space, which is not kept, so that a text cut at a blank has the same tokens, and a word does not depend on the
-words around it. BPE and unigram mark the beginning of a word, WordPiece its continuation.
+Training is deterministic. All kinds first split a text at white space, which is not kept, so that a text cut at a blank
+has the same tokens. BPE and unigram mark the beginning of a word, WordPiece its continuation.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ NEVER = -1e6  # log-probability of special tokens in a unigram vocabulary, so th
 def train(
     texts: list[str], vocab: int, lowercase: bool = True, kind: str = "wordpiece", strip_accents: bool | None = None
 ) -> Tokenizer:
-    """Return a tokenizer of at most `vocab` tokens of one of the TRAINED, trained on texts.
+    """Return a tokenizer of one of the TRAINED kinds with at most `vocab` tokens; accents by default as BERT does.
 
-    Accents are stripped if `strip_accents`, or if it is None, with `lowercase`, as BERT does. Raises InputError if the
-    vocabulary has no room for the letters of the texts, or for all bytes, and if a package is missing.
+    Raises InputError if the vocabulary has no room for the letters of the texts, and if a package is missing.
     """
     if kind == "wordpiece":
         return _wordpiece(texts, vocab, lowercase, strip_accents)

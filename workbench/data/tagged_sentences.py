@@ -54,14 +54,7 @@ class Sentence:
     lines: tuple[int, ...] = field(default=(), compare=False)
 
 
-@dataclass
-class Block:
-    """The numbered lines between two blank lines; `named` is the line of a comment that only sentences have, or 0."""
-
-    lines: list[tuple[int, str]] = field(default_factory=list)
-    named: int = 0
-
-
+Block = tuple[list[tuple[int, str]], int]  # numbered lines between blank lines, and the line of a sentence's name, or 0
 Parsed = tuple[str, str] | str | None  # word and tag; what is wrong with a line; None for a line without a word
 
 
@@ -86,16 +79,13 @@ def read(path: Path) -> list[Sentence]:
 
 
 def holds_columns(path: Path) -> bool:
-    """Return whether the lines of the first sentence of a file have the same number of columns, two or more.
-
-    A damaged file that ends like one of tagged sentences counts, so that reading it tells what is wrong.
-    """
+    """Return whether a file's first sentence has equal columns, two or more; also for a damaged file of its ending."""
     try:
         opening = list(itertools.islice(lines(path), LONGEST))
     except InputError:
         return bool(format_of(path))
-    block = next((block.lines for block in _blocks(opening, _remarks(opening)) if block.lines), [])
-    widths = {len(_split(line)) for _, line in block}
+    first = next((numbered for numbered, _ in _blocks(opening, _remarks(opening)) if numbered), [])
+    widths = {len(_split(line)) for _, line in first}
     return len(widths) == 1 and min(widths) > 1
 
 
@@ -107,17 +97,16 @@ def refuse_untyped(path: Path, sentences: list[Sentence]) -> None:
 
 
 def read_raw(path: Path, column: str = "") -> list[Sentence]:
-    """Return the sentences of a file with the tags of a column as they are written.
+    """Return the sentences of a file with the tags of a column as they are written. Raises InputError.
 
     `column` is a word of CONLLU_TAGS, or the number of a column from 1; by default it is chosen as described above. A
-    sentence that the file names, but without words, is returned with no words and the line of its name. Raises
-    InputError.
+    sentence that the file names, but without words, is returned with no words and the line of its name.
     """
     conllu, text = unpacked_suffix(path) == CONLLU, list(lines(path))
     blocks = list(_blocks(text, (lambda line: line.startswith("#")) if conllu else _remarks(text)))
     parse = _of_conllu(path, column) if conllu else _of_columns(path, column, blocks)
     wrong: list[tuple[int, str]] = []
-    sentences = [_sentence(block, parse, wrong) for block in blocks if block.lines or block.named]
+    sentences = [_sentence(block, parse, wrong) for block in blocks if any(block)]
     _refuse(path, wrong)
     if not any(sentence.words for sentence in sentences):
         raise InputError(f"{path} holds no tagged sentences")
@@ -133,23 +122,24 @@ def _refuse(path: Path, wrong: list[tuple[int, str]]) -> None:
 
 
 def _blocks(text: list[str], is_comment: Callable[[str], bool]) -> Iterator[Block]:
-    """Yield the lines of each block between blank lines."""
-    block = Block()
+    numbered: list[tuple[int, str]] = []
+    name = 0  # the line of a comment that only sentences have
     for number, line in enumerate(text, 1):
         if not line.strip() or (is_comment(line) and DOCUMENT.match(line)):
-            yield block
-            block = Block()
+            yield numbered, name
+            numbered, name = [], 0
         elif not is_comment(line):
-            block.lines.append((number, line))
+            numbered.append((number, line))
         elif OF_SENTENCE.match(line):
-            block.named = number
-    yield block
+            name = number
+    yield numbered, name
 
 
 def _sentence(block: Block, parse: Callable[[str], Parsed], wrong: list[tuple[int, str]]) -> Sentence:
     """Return the words of a block; lines that cannot be read are added to `wrong`, with the reason."""
+    numbered, name = block
     words, tags, numbers = [], [], []
-    for number, line in block.lines:
+    for number, line in numbered:
         parsed = parse(line)
         if isinstance(parsed, str):
             wrong.append((number, parsed))
@@ -159,7 +149,7 @@ def _sentence(block: Block, parse: Callable[[str], Parsed], wrong: list[tuple[in
             words.append(parsed[0])
             tags.append(parsed[1])
             numbers.append(number)
-    return Sentence(tuple(words), tuple(tags), tuple(numbers or [block.named or block.lines[0][0]]))
+    return Sentence(tuple(words), tuple(tags), tuple(numbers or [name or numbered[0][0]]))
 
 
 def _of_conllu(path: Path, column: str) -> Callable[[str], Parsed]:
@@ -212,7 +202,7 @@ def _remarks(text: list[str]) -> Callable[[str], bool]:
 
 def _of_columns(path: Path, column: str, blocks: list[Block]) -> Callable[[str], Parsed]:
     """Return the function that parses a line of a file in columns. Raises InputError if it has no such column."""
-    opening = [_split(line) for _, line in next((block.lines for block in blocks if block.lines), [])]
+    opening = [_split(line) for _, line in next((numbered for numbered, _ in blocks if numbered), [])]
     width = len(opening[0]) if opening else 0
     counted = [columns[0] for columns in opening if not NO_WORD.fullmatch(columns[0])]
     numbered = width >= 3 and counted == [str(number) for number in range(1, len(counted) + 1)]
@@ -238,7 +228,6 @@ def _of_columns(path: Path, column: str, blocks: list[Block]) -> Callable[[str],
     return parse
 
 
-SCHEMES = ("IOB2", "IOB1", "BIOES", "BILOU")
 TAG = re.compile(r"O|[BIESLU]-\S+")
 
 Span = tuple[int, int, str]  # first word, word after the last, type

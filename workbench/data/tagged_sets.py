@@ -117,10 +117,9 @@ def trains_on_dev(parts: Collection[str]) -> bool:
 
 
 def sides(path: Path, parts: Sentences) -> Sentences:
-    """Return the sentences of `train`, and of `test` or `dev` or both, in this order.
+    """Return the sentences of `train`, and of `test` or `dev` or both, in this order. Raises InputError.
 
-    If there is no training file, the dev file is trained on. Of a single file, a hash of their words says which
-    sentences are tested on. Raises InputError if there is nothing to train or to test on.
+    Without a training file the dev file is trained on; a hash of the words divides the sentences of a single file.
     """
     parts = dict(parts)
     if "" in parts:
@@ -152,11 +151,9 @@ def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterabl
 
 
 def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict[str, Path]:
-    """Return the file to read of each part, of the files of a set.
+    """Return the file to read of each part, of the files of a set and of those `beside` them. Raises InputError.
 
-    Of the files `beside` them those count as well that are annotated, and those of a part that the set lacks.
-    Unless `path` is a folder, a warning names those that are not read. Raises InputError if several files of a part
-    could be meant.
+    Beside them annotated files count, and files of parts that the set lacks. A warning names what is not read.
     """
     stems = {_set(file)[0] for file in files}
     annotated = [file for file in beside if file not in files and ANNOTATED.search(file.name)]
@@ -197,10 +194,7 @@ def _complete(files: Iterable[Path]) -> bool:
 
 
 def _by_word(path: Path, files: list[Path]) -> dict[str, Path]:
-    """Return the files by the part whose word is anywhere in their names, as in `wnut17train.conll`.
-
-    It is empty if no name has the word `train`, if none has that of another part, and if the file at `path` has none.
-    """
+    """Return the files by the part whose word is anywhere in their names, as in `wnut17train.conll`; {} if none fit."""
     worded = [file for file in files if _worded_part(file) and file.suffix != SUFFIX]
     several = len({_worded_part(file) for file in worded}) > 1
     fits = several and "train" in map(_worded_part, worded) and (path.is_dir() or path in worded)
@@ -292,7 +286,6 @@ def read_raw(first: Path, column: str = "") -> list[Sentence]:
 
 
 def _sentences(path: Path, column: str) -> Iterator[Sentence]:
-    """Yield the sentences of one file."""
     names: list[str] | None = None
     words = tags = ""
     for number, (where, row) in enumerate(parquet_rows(path, str(path)), 1):
@@ -314,7 +307,6 @@ def _sentences(path: Path, column: str) -> Iterator[Sentence]:
 
 
 def _tag(value: Any, names: list[str] | None, column: str, where: str) -> str:
-    """Return the name of a tag. Raises InputError."""
     if isinstance(value, str) and value.strip() and encodable(value):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int):
@@ -327,7 +319,6 @@ def _tag(value: Any, names: list[str] | None, column: str, where: str) -> str:
 
 
 def _columns(path: Path, columns: list[str], column: str) -> tuple[str, str]:
-    """Return the columns of words and of tags. Raises InputError if there is none."""
     words = next((name for name in WORDS if name in columns), "")
     tags = column or next((name for name in TAGS if name in columns), "")
     if not words or tags not in columns:

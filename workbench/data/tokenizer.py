@@ -1,9 +1,4 @@
-"""Tokenizers in the Hugging Face layout: trained on the corpus (`subwords`), or those of the hub or a folder.
-
-Whether a tokenizer keeps capital letters and whether its vocabulary has them may contradict each other: the first
-settings of a published cased model said that texts are put into lower case, and a vocabulary of small letters beside
-settings that keep capitals makes words with capitals unknown. Neither gives an error, only lower scores; both warn.
-"""
+"""Tokenizers in the Hugging Face layout: trained on the corpus (`subwords`), or those of the hub or a folder."""
 
 from __future__ import annotations
 
@@ -48,8 +43,7 @@ def train_or_load(
 ) -> Path:
     """Return the folder of the tokenizer that the spec names; one of the TRAINED is trained if it is not in the cache.
 
-    `documents` are the text for training, and are read only then. `key` identifies their content, so that a vocabulary
-    trained earlier is found without reading them. Raises InputError if the tokenizer cannot be loaded or trained.
+    `documents` are read only then; `key` identifies their content. Raises InputError.
     """
     root = (cache or cache_root()) / "tokenizers"
     if spec.tokenizer not in TRAINED:
@@ -99,11 +93,12 @@ def special(folder: Path) -> Special:
     """Return the ids of the special tokens. Raises InputError if one of them is missing."""
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     tokenizer = fast(folder)
-    tokens = {name: config.get(f"{name}_token") for name in ("pad", "unk", "cls", "sep", "mask")}
-    tokens = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens.items()}
-    special_ids = {name: tokenizer.token_to_id(token) if token else None for name, token in tokens.items()}
-    missing = [name for name, number in special_ids.items() if number is None]
-    if missing:
+    special_ids = {}
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        token = config.get(f"{name}_token")
+        token = token["content"] if isinstance(token, dict) else token
+        special_ids[name] = tokenizer.token_to_id(token) if token else None
+    if missing := [name for name, number in special_ids.items() if number is None]:
         raise InputError(
             f"the tokenizer has no {' and no '.join(missing)} token, which pre-training needs; "
             f"choose another with --set data.tokenizer=NAME"
@@ -132,11 +127,9 @@ def sentence_ends(folder: Path, vocab: int) -> NDArray[np.bool_]:
 
 
 def word_starts(folder: Path, vocab: int) -> NDArray[np.bool_]:
-    """Return which of `vocab` tokens begin a word, (V,).
+    """Return which of `vocab` tokens begin a word, (V,); all do if the vocabulary does not say so.
 
-    In WordPiece these are all without the prefix of continuations; in vocabularies that mark blanks ("\u2581" of
-    SentencePiece, "\u0120" of byte-level BPE) those with the mark, and in any other all. All are if the folder holds no
-    tokenizer, as for made-up tokens.
+    WordPiece marks continuations, SentencePiece ("\u2581") and byte-level BPE ("\u0120") the beginnings of words.
     """
     starts = np.ones(vocab, dtype=bool)
     if not (folder / "tokenizer.json").is_file():
@@ -158,30 +151,26 @@ def size(tokenizer: Tokenizer) -> int:
 def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
     """Return about `limit` characters of text, spread evenly over all documents, or all text if there is less.
 
-    The documents are read once, in bounded memory: every n-th piece is kept, and n doubles whenever more than `limit`
-    characters are kept.
+    Every n-th piece is kept, and n doubles whenever more than `limit` characters are kept.
     """
     limit = SAMPLE if limit is None else limit
-    kept: list[tuple[int, str]] = []
+    kept: list[str] = []
     every, total = 1, 0
     for number, piece in enumerate(piece for document in documents for piece in pieces(document, PIECE)):
         if number % every:
             continue
-        kept.append((number, piece))
+        kept.append(piece)
         total += len(piece)
         while total > limit and len(kept) > 1:
-            every *= 2
-            kept = [(number, piece) for number, piece in kept if number % every == 0]
-            total = sum(len(piece) for _, piece in kept)
-    return [piece for _, piece in kept]
+            every, kept = 2 * every, kept[::2]
+            total = sum(map(len, kept))
+    return kept
 
 
 def pieces(document: str, length: int) -> Iterator[str]:
     """Yield a document in pieces of about `length` characters, cut after blanks and line ends.
 
-    A trained vocabulary gives the same tokens for pieces as for the document, as no word extends across a blank. If
-    there is no blank within FAR characters, the cut is after other white space or a punctuation mark, else inside the
-    word.
+    Without one within FAR characters, the cut is after other white space or punctuation, else inside the word.
     """
     start = 0
     while start < len(document):
@@ -212,18 +201,17 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
 def _fetch(name: str, root: Path) -> Path:
     """Return a cached copy, in its fast form, of a tokenizer in a folder or on the hub. Its own code is never run."""
     path = user_path(name, "--set data.tokenizer:")
+    identity: Any = name
     kinds = f"neither {' nor '.join(map(repr, TRAINED))}"
-    if not path.is_dir() and (os.path.lexists(path) or not NAME.fullmatch(name)):
+    if path.is_dir():
+        files = sorted(hugging_face.check_tokenizer_folder(path).items())
+        identity = [[name, hashlib.sha256(file.read_bytes()).hexdigest()] for name, file in files]
+    elif os.path.lexists(path) or not NAME.fullmatch(name):
         raise InputError(
             f"data.tokenizer={name!r} is {kinds} nor the folder of a tokenizer, nor can it be a name on the hub; "
             f"choose one of these with --set data.tokenizer=NAME"
         )
-    if path.is_dir():
-        files = hugging_face.check_tokenizer_folder(path)
-        key = digest([[name, hashlib.sha256(files[name].read_bytes()).hexdigest()] for name in sorted(files)], 16)
-    else:
-        key = digest(name, 16)
-    folder = root / f"{''.join(c if c.isalnum() else '-' for c in path.name)[:40]}-{key}"
+    folder = root / f"{''.join(c if c.isalnum() else '-' for c in path.name)[:40]}-{digest(identity, 16)}"
     if is_whole(folder):
         return folder
     if path.is_dir():
@@ -250,10 +238,9 @@ def _fetch(name: str, root: Path) -> Path:
 
 
 def load_published_tokenizer(folder: Path) -> Any:
-    """Return a tokenizer that others made as a transformers tokenizer. Raises InputError if it cannot be used.
+    """Return a tokenizer that others made as a transformers tokenizer. Raises InputError.
 
-    It gives segment ids, unless its own settings name its outputs and leave them out. Whether they are used depends on
-    the encoder: RoBERTa, for instance, has no segments.
+    It gives segment ids, unless its own settings name its outputs and leave them out.
     """
     files = hugging_face.check_tokenizer_folder(folder)
     with (

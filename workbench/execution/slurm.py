@@ -411,9 +411,11 @@ def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> N
     Jobs in the queue that an earlier command submitted for the same text are waited for instead. Raises InputError if
     SLURM refuses the jobs, or if slices are missing in the end.
     """
+    from workbench.data.sources import size_of
+
     left = [number for number in range(len(plan.slices)) if not plan.folder(number).is_dir()]
     for number in set(range(len(plan.slices))) - set(left):
-        advance(plan.slices[number].size)
+        advance(size_of(plan.slices[number]))
     if not left:
         return
     home, parts = plan.root / JOBS, (str(plan.path),)
@@ -426,7 +428,7 @@ def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> N
     def look() -> None:
         for number in [number for number in left if plan.folder(number).is_dir()]:
             left.remove(number)
-            advance(plan.slices[number].size)
+            advance(size_of(plan.slices[number]))
 
     wait(array, look)
     if left:

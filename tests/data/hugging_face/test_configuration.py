@@ -1,16 +1,28 @@
-"""Settings of an encoder that others made: which of them a library may be given, and which are refused by name."""
+"""Encoders that others made: settings that a library may be given, and no more of them than the weights hold."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import refused
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
-from workbench.data.hugging_face.checks import CAUSAL, FIRST, KINDS, LAST, OWN, SIZES, check_configuration, first_of
+from workbench.data.hugging_face.checks import (
+    CAUSAL,
+    FIRST,
+    KINDS,
+    LAST,
+    OWN,
+    SIZES,
+    check_configuration,
+    check_encoder_folder,
+)
 from workbench.errors import InputError
 
 FOLDER = Path("models") / "mine"
@@ -81,6 +93,17 @@ def test_attention_is_computed_in_the_ways_that_need_no_code_of_others(key: str)
         assert key in said and ascii(other) in said
 
 
+@pytest.mark.parametrize("key", ["layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps"])
+def test_an_epsilon_is_above_0_and_at_most_1(key: str) -> None:
+    assert check_configuration(FOLDER, SOUND | {key: 1})[key] == 1
+    for value in (0, -1.0, 1.5):
+        assert f"{key}={value!a}, and it must be above 0 and at most 1" in refusal({key: value})
+
+
+def test_relative_positions_are_no_longer_computed() -> None:
+    assert "no longer computed" in refusal({"position_embedding_type": "relative_key_query"})
+
+
 @pytest.mark.parametrize("key", ["is_decoder", "causal"])
 def test_a_switch_is_on_or_off(key: str) -> None:
     for value in (True, False, None):
@@ -123,8 +146,70 @@ def test_any_settings_are_taken_or_refused_in_one_line(raw: dict[str, Any]) -> N
         assert found.items() <= ({"model_type": "bert"} | raw).items()
 
 
-def test_the_first_name_that_is_set_counts() -> None:
-    assert first_of({"a": 1, "b": 2}, ("b", "a")) == 2
-    assert first_of({"a": 1, "b": None}, ("b", "a")) == 1
-    assert first_of({"a": 1, "b": 0}, ("b", "a")) == 0  # which is set
-    assert first_of({"a": 1}, ("b",)) is first_of({"a": 1}, ()) is None
+SETTINGS: dict[str, Any] = {"model_type": "bert", "hidden_size": 4, "num_hidden_layers": 3, "vocab_size": 10}
+# 40 + 12 + 8 = 60 fractions in three tensors, and one tensor of whole numbers
+TENSORS = {
+    "words": np.ones((10, 4), "f"), "first": np.ones((3, 4), "e"), "second": np.ones(8, "d"), "ids": np.arange(9),
+}  # fmt: skip
+
+
+def encoder(folder: Path, **changes: Any) -> Path:
+    """Write an encoder with these changes of its settings; those of None are left out."""
+    settings = {key: value for key, value in (SETTINGS | changes).items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "model.safetensors").write_bytes(save(TENSORS))
+    return folder
+
+
+def folder_refusal(folder: Path) -> str:
+    return refused.refusal(folder, lambda: check_encoder_folder(folder))
+
+
+def test_what_is_found_is_told(tmp_path: Path) -> None:
+    found = check_encoder_folder(encoder(tmp_path, torch_dtype="float16"))
+    assert found.folder == tmp_path and found.config == SETTINGS
+    assert found.weights == {"model.safetensors": tmp_path.resolve() / "model.safetensors"}
+    assert found.elements == 60 and found.whole_numbers == {"ids"}
+
+
+def test_layers_are_as_many_as_tensors_of_fractions_at_most(tmp_path: Path) -> None:
+    assert check_encoder_folder(encoder(tmp_path, num_hidden_layers=3))
+    assert check_encoder_folder(encoder(tmp_path, num_hidden_layers=None))
+    for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
+        said = folder_refusal(encoder(tmp_path, **{"num_hidden_layers": None, key: 4}))
+        assert " 4 " in said and " 3 " in said
+    albert = encoder(tmp_path, model_type="albert", num_hidden_layers=12)  # whose layers share their weights
+    assert check_encoder_folder(albert)
+
+
+@pytest.mark.parametrize(
+    ("fits", "exceeds"),
+    [
+        ({"vocab_size": 15}, {"vocab_size": 16}),
+        ({"embedding_size": 2, "vocab_size": 30}, {"embedding_size": 2, "vocab_size": 31}),
+        ({"n_positions": 15}, {"n_positions": 16}),
+        ({"vocab_size": None, "n_positions": 15}, {"vocab_size": None, "n_positions": 16}),
+        ({"hidden_size": 60, "vocab_size": 1}, {"hidden_size": 61, "vocab_size": 1}),
+        ({"hidden_size": 10**6, "vocab_size": None}, {"hidden_size": 10**6, "vocab_size": 1}),
+        ({"hidden_size": None, "vocab_size": 60}, {"hidden_size": None, "vocab_size": 61}),
+    ],
+)
+def test_no_table_is_larger_than_all_weights_together(
+    tmp_path: Path, fits: dict[str, Any], exceeds: dict[str, Any]
+) -> None:
+    """60 numbers, as rows of the smallest width that the settings name, for tokens or for positions."""
+    assert check_encoder_folder(encoder(tmp_path, **fits)).elements == 60
+    assert " 60 " in folder_refusal(encoder(tmp_path, **exceeds))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_folder_lacks_neither_settings_nor_weights(tmp_path: Path, name: str) -> None:
+    (encoder(tmp_path) / name).unlink()
+    assert name in folder_refusal(tmp_path)
+    (tmp_path / name).mkdir()
+    assert name in folder_refusal(tmp_path)
+
+
+def test_settings_are_checked_before_weights_are_opened(tmp_path: Path) -> None:
+    (encoder(tmp_path, hidden_size=-1) / "model.safetensors").write_text("no weights")
+    assert "hidden_size=-1" in folder_refusal(tmp_path)

@@ -42,12 +42,6 @@ def test_only_checked_files_are_seen_and_none_is_copied(folder: Path) -> None:
         assert seen(here) == {}
 
 
-def test_a_name_may_stand_for_a_file_elsewhere(folder: Path) -> None:
-    """As in the hub's cache, whose files have no names of their own."""
-    with view(folder, {"vocab.txt": folder / "model.safetensors"}) as here:
-        assert seen(here) == {"vocab.txt": b"weights"}
-
-
 def test_the_view_is_gone_afterwards_and_the_folder_as_before(folder: Path) -> None:
     before = seen(folder)
     with pytest.raises(KeyError), view(folder, {"model.safetensors": folder / "model.safetensors"}, {}) as here:

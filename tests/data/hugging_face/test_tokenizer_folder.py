@@ -143,15 +143,6 @@ def test_a_vocabulary_larger_than_any_is_not_read(tmp_path: Path, name: str) -> 
     assert name in said and str(LARGEST_VOCABULARY + 1) in said
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "merges.txt", "config.json"])
-def test_a_pipe_is_refused_by_name_and_not_waited_for(tmp_path: Path, name: str) -> None:
-    (tokenizer(tmp_path, tokenizer=WORDS) / name).unlink(missing_ok=True)
-    os.mkfifo(tmp_path / name)
-    assert name in refusal(tmp_path)
-    with pytest.raises(InputError, match=name):
-        kind_of_tokenizer(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["special_tokens_map", "added_tokens", "tokenizer_config", "tokenizer"])
 def test_settings_are_objects_that_name_no_code(tmp_path: Path, name: str) -> None:
     for content in ([], {"auto_map": {"AutoTokenizer": ["mine.Mine", None]}}):
@@ -180,13 +171,9 @@ def test_the_class_is_one_of_tokenizers(tmp_path: Path, kind: Any, sound: bool) 
      (None, None)],
 )  # fmt: skip
 def test_the_longest_text_is_what_the_settings_allow(tmp_path: Path, told: Any, length: int | None) -> None:
-    found = longest_text(tokenizer(tmp_path, tokenizer=WORDS, tokenizer_config={"model_max_length": told}))
+    assert longest_text(tokenizer(tmp_path, tokenizer=WORDS)) is None  # without settings
+    found = longest_text(tokenizer(tmp_path, tokenizer_config={"model_max_length": told}))
     assert found == length and type(found) is type(length)
-
-
-def test_without_settings_no_text_is_too_long(tmp_path: Path) -> None:
-    assert longest_text(tokenizer(tmp_path, tokenizer=WORDS)) is None
-    assert longest_text(tokenizer(tmp_path, tokenizer_config={})) is None
 
 
 @pytest.mark.parametrize("told", [7, 0, -512, True, "512", [512]])

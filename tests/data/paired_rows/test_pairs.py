@@ -85,15 +85,9 @@ def slow_row(kind: str, documents: list[list[int]], ends: set[int], length: int,
 
 
 def slow_order(
-    document: list[int],
-    begins: list[int],
-    cut: int | None,
-    middle: int,
-    a: int,
-    target: int,
-    reach: int,
+    document: list[int], begins: list[int], cut: int | None, middle: int, a: int, target: int, reach: int,
     backward: bool,
-) -> tuple[list[int], list[int]]:
+) -> tuple[list[int], list[int]]:  # fmt: skip
     """The two segments in the order of the text."""
     size, edges = len(document), [0, *begins, len(document)]
     if cut is not None:

@@ -1,8 +1,7 @@
 """Checks of folders that others made, in the Hugging Face layout, before a library opens any file in them.
 
-Every file must be a regular file inside the folder, weights must be safetensors whose headers agree with their files,
-config.json must describe sizes that can be built, and no setting may request code or a download. A library then reads
-a `view`: a temporary folder that contains only checked settings and links to checked files.
+Files must be regular, weights safetensors with true headers, sizes such that they can be built, and no setting may
+request code or a download. A library reads a `view`: a temporary folder of checked settings and links to checked files.
 """
 
 from __future__ import annotations

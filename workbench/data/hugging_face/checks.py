@@ -1,7 +1,4 @@
-"""Checks of encoder folders that others made: config.json, tokenizer, weights, and whether their sizes agree.
-
-An encoder must have a supported model type, and sizes that can be built.
-"""
+"""Checks of encoder folders that others made: config.json, tokenizer, weights, and whether their sizes agree."""
 
 from __future__ import annotations
 
@@ -191,8 +188,7 @@ def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
 def _growth(normalizer: Any) -> float:
     """Return how many characters a normaliser may write for one character; for a sequence of steps, their product.
 
-    Ten successive replacements of a letter by a thousand would fill any memory before a time limit is reached. The
-    result is 1 for what is not a normaliser, since the library refuses it.
+    Ten replacements of a letter by a thousand would fill any memory before a time limit is reached.
     """
     if not isinstance(normalizer, dict):
         return 1
@@ -216,10 +212,9 @@ def longest_text(folder: Path) -> int | None:
 
 
 def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
-    """Return the settings of config.json that name a tokenizer's type, which old ones need; None if there are none.
+    """Return the settings of config.json that name a tokenizer's type, which old ones need; None for none.
 
-    A tokenizer whose settings name a tokenizer of words (MeCab) is Japanese BERT's, whatever the type of its model is:
-    some of these folders do not say so, and another tokenizer would read whole sentences as one word.
+    A tokenizer of words (MeCab) is Japanese BERT's, whatever its model's type: some of these folders do not say so.
     """
     files = folders.regular_files(folder)
     raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}

@@ -1,8 +1,4 @@
-"""Folders that others made: their regular files, their settings, and a `view` of the checked files for a library.
-
-A view is a temporary folder with links to checked files. Tokenizers of others are called with a time limit, since their
-regular expressions may take any time.
-"""
+"""Folders that others made: their regular files, their settings, and a `view` of checked files for a library."""
 
 from __future__ import annotations
 
@@ -35,10 +31,9 @@ LARGEST_VOCABULARY = 64 << 20  # bytes of tokenizer.json; the largest in use hav
 
 
 def regular_files(folder: Path) -> dict[str, Path]:
-    """Return the regular files of a folder by name, each with links resolved; subfolders are left out.
+    """Return the regular files of a folder by name, with links resolved; subfolders are left out.
 
-    Raises InputError for a pipe, socket or device, and for a link that leads out of the folder. The links of the hub's
-    own cache, from `snapshots/REVISION` to `blobs`, are allowed.
+    Raises InputError for other kinds of files, and for a link out of the folder, but to `blobs` of the hub's cache.
     """
     root = Path(os.path.realpath(folder))
     try:
@@ -176,10 +171,9 @@ PACE = 20_000  # characters for each further second; usual tokenizers encode mil
 
 
 def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = True) -> T:
-    """Return the result of `work`, a call that encodes this number of characters with the tokenizer `name`.
+    """Return the result of `work`, which encodes so many characters with the tokenizer `name`; signals interrupt it.
 
-    Signals interrupt the call. With `mute`, it writes nothing to standard error, so that a panic of its library gives
-    one sentence. Raises InputError if the call fails or takes a hundred times the processor time of usual tokenizers.
+    Raises InputError if it fails or takes a hundred times the processor time of usual tokenizers. See `refusing`.
     """
     limit = LEAST + characters / PACE
     with refusing(str(name), "holds a tokenizer that cannot encode these texts", mute):

@@ -19,8 +19,7 @@ NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path | str:
     """Return the local copy of a data set's files that match the patterns, or a sentence on why there is none.
 
-    `option` is the option that gave the name, and `folder` describes the folder that may be given instead. Raises
-    InputError if the name is neither a folder nor a valid name of a data set.
+    `option` gave the name, and `folder` describes what may be given instead. Raises InputError for an impossible name.
     """
     no_folder = f"{option.removeprefix('--set ')}={name!r} is not a folder here"
     if not NAME.fullmatch(name):
@@ -32,11 +31,9 @@ def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path 
 
 
 def model_folder(name: str, allow_bin: bool = False) -> Path:
-    """Return the folder of a model: `name` itself if it is a folder, else its snapshot in the cache of the hub.
+    """Return the folder of a model: `name` itself if it is one, or cannot be a name on the hub, else a download.
 
-    A model that is not in the cache is downloaded, its pickled weights only with `allow_bin` and if it has no others. A
-    name that cannot be one on the hub is returned as a path, which the caller checks. Raises InputError if the download
-    fails.
+    Pickled weights are downloaded only with `allow_bin`, if there are no others. Raises InputError if that fails.
     """
     path = user_path(name, "model")
     if path.exists() or not NAME.fullmatch(name) or "/" not in name:

@@ -1,9 +1,7 @@
 """Weights that others made: safetensors files checked by their headers alone, and pickled files made into safetensors.
 
-The header has names, types and shapes of tensors. Format: header length (8 bytes, little-endian), header (JSON), data;
-`workbench/store/checkpoint.py` writes it. `pytorch_model.bin` is read only where a user allows it, by torch's
-unpickler that runs no code of the file; its weights are copied once into a folder of the cache as safetensors, and that
-folder is checked and read as any other.
+Format: header length (8 bytes, little-endian), header (JSON: names, types and shapes of tensors), data. Where a user
+allows it, `pytorch_model.bin` is read by torch's unpickler that runs no code, and copied as safetensors into the cache.
 """
 
 from __future__ import annotations
@@ -38,10 +36,9 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int], frozenset[str]]:
-    """Return the files of an encoder's weights by name, and what tensors they hold.
+    """Return the files of the weights by name, the size of each float tensor, and the names of integer tensors.
 
-    The tensors are given as the number of elements of each float tensor, and the names of the integer tensors. Raises
-    InputError if there are no weights, or a file cannot be read.
+    Raises InputError if there are no weights, or a file cannot be read.
     """
     if SINGLE in files:
         header = _headers(folder, SINGLE, files[SINGLE])
@@ -136,10 +133,7 @@ OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in checkp
 
 
 def with_safetensors(folder: Path) -> Path:
-    """Return the folder, or a cached copy with pytorch_model.bin as safetensors if it has no other weights.
-
-    Raises InputError if that file holds anything but tensors by name.
-    """
+    """Return the folder, or a cached copy with safetensors if it has only pytorch_model.bin. Raises InputError."""
     files = folders.regular_files(folder)
     if PICKLED_FILE not in files or SINGLE in files or INDEX in files:
         return folder
@@ -161,7 +155,6 @@ def with_safetensors(folder: Path) -> Path:
 
 
 def _tensors(folder: Path, path: Path) -> dict[str, Any]:
-    """Return the tensors of a pickled state dict. Raises InputError."""
     import torch
 
     with refusing(folder, f"has a {PICKLED_FILE} that cannot be read without running code"):
@@ -181,8 +174,7 @@ def _tensors(folder: Path, path: Path) -> dict[str, Any]:
 def _check_records(path: Path) -> None:
     """Raise ValueError if reading a state dict would fill memory before there are tensors.
 
-    torch writes the records of its zip files as they are. So records with more bytes than the file has unpack to any
-    size, and so does a `bytearray`, which torch's unpickler makes and no state dict has.
+    torch packs no records of its zip files, and no state dict has a `bytearray`, which may unpack to any size.
     """
     with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if zipfile.is_zipfile(file):
