@@ -22,26 +22,26 @@ from workbench.spec.stages import BoundRun
 from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir, RunStore
 from workbench.trackers import find
-from workbench.trackers._mirror import PATIENCE, ProcessMirror, mirror
+from workbench.trackers._mirror import PATIENCE, Mirror, mirror
 
 
 def row(step: int, **more: Any) -> dict[str, Any]:
     return {"step": step, "loss": 1 / step, "flops": {"paper": 1.5 * step}} | more
 
 
-def begin(run: RunDir, tracker: str = "wandb") -> ProcessMirror:
+def begin(run: RunDir, tracker: str = "wandb") -> Mirror:
     found = mirror(tracker, run)
-    assert isinstance(found, ProcessMirror) and found._process is not None
+    assert isinstance(found, Mirror) and found._process is not None
     return found
 
 
-def log(run: RunDir, copy: ProcessMirror, *rows: dict[str, Any]) -> None:
+def log(run: RunDir, copy: Mirror, *rows: dict[str, Any]) -> None:
     """Append rows to the run's log and say so, as the training loop does."""
     Metrics(run.path / "metrics.jsonl").append(rows)
     copy.news()
 
 
-def timed_close(copy: ProcessMirror) -> float:
+def timed_close(copy: Mirror) -> float:
     process = copy._process
     start = time.monotonic()
     copy.close()
