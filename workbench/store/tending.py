@@ -202,9 +202,9 @@ def _trash(store: RunStore) -> Path:
     return trash
 
 
-def _mark_removed(store: RunStore, run_id: str, target: Path | None = None) -> None:
+def _mark_removed(store: RunStore, run_id: str, target: Path | str = "") -> None:
     """Write when a run was removed, before it is: while the run has a folder, the file says nothing."""
-    note = {"format": FORMAT, "run_id": run_id, "at": now(), "target": str(target) if target else ""}
+    note = {"format": FORMAT, "run_id": run_id, "at": now(), "target": str(target)}
     atomic.write_atomic(store.root / REMOVED / f"{run_id}.json", atomic.sealed(note))
 
 
