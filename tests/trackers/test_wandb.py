@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from reading import read_wandb, stored_rows
+from test_mirror import wait_for
 from wandb_server import Kept, wandb_server
 
 from workbench.store import tending
@@ -55,13 +55,6 @@ def test_only_an_answer_makes_it_go_online(home: Path, monkeypatch: pytest.Monke
     thread.join()
     server.close()
     assert (mode, bool(why)) == (("online", False) if b"404" in answer else ("offline", True))
-
-
-def wait_for(met: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def folders(run: RunDir) -> list[Path]:

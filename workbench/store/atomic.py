@@ -317,6 +317,16 @@ def own_folder(folder: Path) -> None:
             raise InputError(f"{folder} must be a folder, but it is a link or a file; move it away")
 
 
+def made_folder(folder: Path) -> Path:
+    """Return a folder, which is made and flushed to disk if it is not there. Raises as `own_folder`, or OSError."""
+    own_folder(folder)
+    if not folder.is_dir():
+        with disk_errors(folder):
+            folder.mkdir(exist_ok=True)
+            sync_folder(folder.parent)
+    return folder
+
+
 def sync_folder(folder: Path) -> None:
     """Flush a file, or the entries of a folder, to disk, so that new files and renames survive a power failure."""
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)

@@ -167,8 +167,7 @@ def staged(folder: Path) -> Iterator[Path]:
         make_folder(folder.parent)
         stage.mkdir()
         try:
-            lease = acquire(stage)
-            try:
+            with acquire(stage):
                 _sweep(stage)
                 content = stage / "content"
                 content.mkdir()
@@ -177,8 +176,6 @@ def staged(folder: Path) -> Iterator[Path]:
                 atomic.sync_tree(content)
                 while not atomic.place_first(content, folder) and any(faults(folder, full=True)):
                     discard(folder)
-            finally:
-                lease.release()
         finally:
             shutil.rmtree(stage, ignore_errors=True)
 
@@ -239,10 +236,8 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[Lease]:
         except LeaseHeld:
             waiting()
             time.sleep(LOOK)
-    try:
+    with lease:
         yield lease
-    finally:
-        lease.release()
 
 
 # ---- the whole cache ----

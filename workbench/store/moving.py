@@ -143,12 +143,9 @@ def move(source: RunStore, target: RunStore, records: Sequence[ExperimentRecord]
             failed.append(Step(run, "refuse", str(error), 0))
     if not failed:
         folder = source.root / EXPERIMENTS
-        lease = acquire(folder, patience=tending.PATIENCE)
-        try:
+        with acquire(folder, patience=tending.PATIENCE) as lease:
             for record in records:
                 atomic.discard(folder / f"{record.name}.json", lease.stage)
-        finally:
-            lease.release()
         atomic.sync_folder(folder)
     return failed
 

@@ -147,11 +147,11 @@ class RunDir:
     def lease(self, patience: float | None = None) -> Iterator[Lease]:
         """Hold the run's lease inside the block. Raises LeaseHeld if another process holds it (see `lease.acquire`)."""
         self.file("lease")
-        self.owner = lease = acquire(self.path, patience)
         try:
-            yield lease
+            with acquire(self.path, patience) as lease:
+                self.owner = lease
+                yield lease
         finally:
-            lease.release()
             self.owner = None
 
     def check(self) -> None:
@@ -211,8 +211,7 @@ class RunDir:
     ) -> None:  # fmt: skip
         """Write why the run stopped to error.json, and a traceback to error.log, both without passwords and keys."""
         if trace:
-            with self._guarded() as stage:
-                write_atomic(self.file("error.log"), redact(trace).encode(errors="replace"), stage, self.check)
+            self.write("error.log", redact(trace).encode(errors="replace"))
         log = "error.log" if trace else None
         at = now("microseconds")
         record = {"kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": at}

@@ -251,8 +251,7 @@ class RunStore:
         atomic.own_folder(folder)
         folder.mkdir(exist_ok=True)
         path = folder / f"{atomic.checked_name(record.name, 'the name of an experiment')}.json"
-        lease = acquire(folder, patience=20)
-        try:
+        with acquire(folder, patience=20) as lease:
             before = self._record(path) if os.path.lexists(path) else record
             if before.damage:
                 raise InputError(f"{path} {before.damage}, and give the same command again")
@@ -272,8 +271,6 @@ class RunStore:
                 updated=updated or now(),
             )
             atomic.write_atomic(path, atomic.sealed(merged.dump()), lease.stage, lease.check)
-        finally:
-            lease.release()
         return merged
 
     def experiments(self) -> list[ExperimentRecord]:
