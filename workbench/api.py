@@ -337,7 +337,7 @@ class Run:
         folder = self.path / "encoder"
         if not folder.is_dir():
             raise InputError(f"{self.run_id} is {self.state} and has no encoder; train it to its end first")
-        self._folder.check_encoder()
+        self._folder.check_weights("encoder")
         if families.family_of(spec := self._resolved()).to_hub is None:
             return load_encoder(folder, spec.dropout).eval(), load_published_tokenizer(folder)
         return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)

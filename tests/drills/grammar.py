@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,26 +60,34 @@ USUAL = {  # values that an option nearly takes, with blanks between them
 def command_lines(folder: Path, count: int) -> str:
     """Every command with a valid line changed at one or two places; none hangs, none ends in an internal error."""
     preload()
-    draw, options = random.Random(count), dict(commands())
+    options = dict(commands())
     write_text(folder / "small.txt")
     write_table(folder / "animals.csv")
     begin(folder)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))  # of the forks, too: beyond it is a MemoryError
-    codes: Counter[int] = Counter()
-    faults = []
+    told = try_lines(
+        count, lambda draw: line(name := draw.choice(sorted(options)), options[name], draw), attempt, folder
+    )
+    return f"{count} command lines by the grammar of {len(options)} commands: {told}; none hung, none ended in an error"
+
+
+def try_lines(
+    count: int, line_of: Callable[[random.Random], list[str]], attempt: Callable[[list[str], Path], int], folder: Path
+) -> str:
+    """Carry out random lines; return how often each exit code came. Raises AssertionError at the end if any failed."""
+    draw, codes, faults = random.Random(count), Counter[int](), 0
     for number in range(count):
-        name = draw.choice(sorted(options))
-        words = line(name, options[name], draw)
+        words = line_of(draw)
         try:
             codes[attempt(words, folder)] += 1
         except (AssertionError, TimeoutError) as error:
-            faults.append(f"line {number}: workbench {shlex.join(words)!a}: {error!s:.3000}")
-            sys.stderr.write(f"{faults[-1]}\n")
-        if number % 100 == 99:
-            sys.stderr.write(f"{number + 1} of {count} lines, {len(faults)} faults\n")
+            faults += 1
+            sys.stderr.write(f"line {number}: workbench {shlex.join(words)!a}: {error!s:.3000}\n")
+        if number % 50 == 49:
+            sys.stderr.write(f"{number + 1} of {count} lines, {faults} faults\n")
     told = ", ".join(f"{codes[code]} ended with {code}" for code in sorted(codes))
-    assert not faults, f"{len(faults)} of {count} lines hung or ended in an error, as listed above; {told}"
-    return f"{count} command lines by the grammar of {len(options)} commands: {told}; none hung, none ended in an error"
+    assert not faults, f"{faults} of {count} lines hung or ended in an error, as listed above; {told}"
+    return told
 
 
 def attempt(words: list[str], folder: Path) -> int:

@@ -5,17 +5,18 @@ Random instants seldom fall between two system calls that belong together; these
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import re
 import shutil
+import signal
 import subprocess
-import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from .small import carry_out, curve, environment, preload, run_words, scores_of, weights, write_table, write_text
+from .small import carry_out, curve, fork, preload, run_words, scores_of, weights, write_table, write_text
 
 CALLS = {
     "rename": "rename,renameat,renameat2",
@@ -23,31 +24,6 @@ CALLS = {
     "unlink": "unlink,unlinkat,rmdir",
     "write": "write,pwrite64,writev",
 }
-PHASES = ("preparing", "training", "scoring", "reporting")
-
-
-@dataclass(frozen=True)
-class Place:
-    """The folders of one attempt."""
-
-    folder: Path
-
-    @property
-    def runs(self) -> Path:
-        return self.folder / "runs"
-
-    @property
-    def cache(self) -> Path:
-        return self.folder / "cache"
-
-    def words(self, phase: str, text: Path, table: Path) -> list[str]:
-        """The command of a phase, or the one that comes after everything before it."""
-        if phase == "preparing":
-            return ["data", "prepare", "--corpus", str(text), "--set", "encoder.vocab=300", "--set", "data.length=32"]
-        if phase == "reporting":
-            return ["report", "ablation", "--runs", str(self.runs), "--out", str(self.folder / "report")]
-        tasks = "none" if phase == "training" else table
-        return [*run_words(text, "rtd", self.runs, steps=14, tasks=tasks), "--out", str(self.folder / "report")]
 
 
 def killed_at_calls(folder: Path, count: int) -> str:
@@ -56,58 +32,58 @@ def killed_at_calls(folder: Path, count: int) -> str:
         raise PermissionError("strace, which brings the kills about, is not installed")
     preload()
     text, table, draw = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), random.Random(count)
-    whole = Place(folder / "whole")
-    stages: dict[str, Place] = {}
-    for phase in PHASES:  # what a phase begins with is what the one before it left
-        stages[phase] = Place(folder / f"before-{phase}")
-        shutil.copytree(whole.folder, stages[phase].folder) if whole.folder.exists() else whole.folder.mkdir()
-        carry_out(whole.words(phase, text, table), whole.folder, whole.cache)  # a fork, with the libraries loaded
+    sizes = ["--set", "encoder.vocab=300", "--set", "data.length=32"]
+    commands = {
+        "preparing": ["data", "prepare", "--corpus", str(text), *sizes],
+        "training": run_words(text, "rtd", Path("runs"), steps=14),
+        "scoring": run_words(text, "rtd", Path("runs"), steps=14, tasks=table),
+        "reporting": ["report", "ablation", "--runs", "runs", "--out", "report"],
+    }
+    whole, attempt = folder / "whole", folder / "attempt"
+    whole.mkdir()
+    for phase, command in commands.items():  # what a phase begins with is what the one before it left
+        shutil.copytree(whole, folder / phase)
+        carry_out(command, whole, whole / "cache")
     kills = tries = 0
-    for phase in PHASES:
+    for phase, command in commands.items():
+        shutil.copytree(folder / phase, attempt)
+        log = folder / "calls"
+        traced(command, attempt, "-o", str(log), "-e", f"trace={','.join(CALLS.values())}")
+        made = Counter(re.findall(r"^(\d+) +(\w+)\(", log.read_text(errors="replace"), flags=re.MULTILINE))
         for kind, calls in CALLS.items():
-            seen = counted(stages[phase], phase, calls, folder, text, table)
+            by_thread: Counter[str] = Counter()
+            for (thread, call), number in made.items():
+                by_thread[thread] += number if call in calls.split(",") else 0
+            seen = max(by_thread.values())  # strace counts by thread
             for number in sorted(draw.sample(range(1, seen + 1), min(count, seen))):
-                place = anew(stages[phase], folder / "attempt")
-                command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
-                command += ["-e", f"inject={calls}:signal=SIGKILL:when={number}"]
-                found = started(place, place.words(phase, text, table), command)
-                for later in PHASES[PHASES.index(phase) :]:
-                    carry_out(place.words(later, text, table), place.folder, place.cache)
-                same(place, whole, f"{phase}, killed at {kind} {number} of {seen}")
-                kills += found.returncode != 0  # with fewer such calls than last time the command came to its end
+                shutil.rmtree(attempt)
+                shutil.copytree(folder / phase, attempt)
+                inject = f"inject={calls}:signal=SIGKILL:when={number}"
+                kills += traced(command, attempt, "-o", "/dev/null", "-e", f"trace={calls}", "-e", inject) != 0
                 tries += 1
+                for later in dict.fromkeys((phase, phase if phase == "reporting" else "scoring")):
+                    carry_out(commands[later], attempt, attempt / "cache")
+                what = f"{phase}, killed at {kind} {number} of {seen}"
+                for part in (curve, weights, scores_of):
+                    assert part(attempt / "runs") == part(whole / "runs"), f"{what}: {part.__name__} differs"
+        shutil.rmtree(attempt)
     assert kills >= 0.75 * tries, f"only {kills} of {tries} commands were killed"
     rest = f", {tries - kills} others made fewer such calls and ended" if kills < tries else ""
-    return f"{kills} kills at calls in {', '.join(PHASES)}{rest}: all ended as undisturbed"
+    return f"{kills} kills at calls in {', '.join(commands)}{rest}: all ended as undisturbed"
 
 
-def counted(stage: Place, phase: str, calls: str, folder: Path, text: Path, table: Path) -> int:
-    """Return how many of these calls the thread of a phase that makes most of them makes: strace counts by thread."""
-    place, log = anew(stage, folder / "counted"), folder / "calls"
-    started(place, place.words(phase, text, table), ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={calls}"])
-    threads = re.findall(r"^(\d+) +\w+\(", log.read_text(errors="replace"), flags=re.MULTILINE)
-    return max(Counter(threads).values(), default=0)
+def traced(command: list[str], folder: Path, *options: str) -> int:
+    """Carry out a command in a fork, which strace follows from its first step on, and return its exit code."""
+    child = fork(command, folder, folder / "cache", before=stopped_until_traced)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    with subprocess.Popen(["strace", "-f", "-qq", *options, "-p", str(child.pid)], stderr=subprocess.DEVNULL) as tracer:
+        while "TracerPid:\t0\n" in Path(f"/proc/{child.pid}/status").read_text():
+            assert tracer.poll() is None, "strace cannot follow a command"
+            time.sleep(0.01)
+        child.kill(signal.SIGCONT)
+        return child.wait()
 
 
-def anew(stage: Place, folder: Path) -> Place:
-    """A copy of what a phase begins with."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if stage.folder.exists():
-        shutil.copytree(stage.folder, folder)
-    else:
-        folder.mkdir()
-    return Place(folder)
-
-
-def started(place: Place, words: Sequence[str], before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*before, sys.executable, "-m", "workbench", *words], cwd=place.folder, env=environment(place.cache),
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-
-
-def same(place: Place, whole: Place, what: str) -> None:
-    """Curve, weights and scores are those of the undisturbed command."""
-    assert curve(place.runs) == curve(whole.runs), f"{what}: another curve"
-    assert weights(place.runs) == weights(whole.runs), f"{what}: other weights"
-    assert scores_of(place.runs) == scores_of(whole.runs), f"{what}: other scores"
+def stopped_until_traced() -> None:
+    ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER: any process may trace this one
+    os.kill(os.getpid(), signal.SIGSTOP)

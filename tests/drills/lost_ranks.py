@@ -15,7 +15,7 @@ from pathlib import Path
 from .small import Forked, carry_out, curve, fork, limit, run_words, write_text
 
 SILENCE = 40  # seconds after which a process that does not answer, or has not started, counts as ended
-BETWEEN = 60  # steps between two losses, at most
+BETWEEN = 36  # steps between two losses, at most
 SENTENCES = r"another process of this run ended or did not answer|can't allocate memory"
 OBJECTIVE = '''"""BERT MLM, whose processes run out of memory when a file with their number is there."""
 import os

@@ -151,8 +151,11 @@ def preload() -> None:
         objectives.load(RunSpec(objective=name))
 
 
-def fork(words: list[str], folder: Path, cache: Path, out: Path | None = None, **variables: str) -> Forked:
-    """Begin `workbench WORDS` in `folder`. What it prints goes to a file there; its stdout to `out`, if given."""
+def fork(
+    words: list[str], folder: Path, cache: Path, out: Path | None = None, before: Callable[[], None] = lambda: None,
+    **variables: str,
+) -> Forked:  # fmt: skip
+    """Begin `workbench WORDS` in `folder`, with `before` in the fork. What it prints goes to a file, or to `out`."""
     said = out.with_suffix(".err") if out else folder / "said.txt"
     pid = os.fork()
     if pid:
@@ -168,6 +171,7 @@ def fork(words: list[str], folder: Path, cache: Path, out: Path | None = None, *
         sys.argv = ["workbench", *words]
         from workbench.cli import main
 
+        before()
         main()
     except SystemExit as end:
         sys.stdout.flush()

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 import random
-import shlex
 import shutil
 import signal
-import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from workbench.spec.run_spec import known_keys
 
 from .fuzz import ODD, as_typed, judge
-from .grammar import USUAL, begin, commands
+from .grammar import USUAL, begin, commands, try_lines
 from .small import SETS, Forked, fork, limit, preload, write_table, write_text
 
-SECONDS, ENDING, MEMORY = 60.0, 60.0, 3 << 30  # until a line is told to stop, from then to its end, and bytes at most
+SECONDS, ENDING, MEMORY = 20.0, 60.0, 3 << 30  # until a line is told to stop, from then to its end, and bytes at most
 GIVEN = [*SETS, "--corpus", "small.txt", "--threads", "1", "--save-every", "2", "--budget", "steps=4"]
 SHORT = ["--tasks", "animals.csv", "--set", "tasks.epochs=1", "--set", "tasks.seeds=1"]
 RTD, MLM = ["--objective", "rtd"], ["--objective", "bert-mlm"]
@@ -94,23 +91,10 @@ def training_lines(folder: Path, count: int) -> str:
     """Lines of `run`, `sweep`, `evaluate` and `data prepare` with one or two words changed, each carried out."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub's library is imported; it tries again for a minute otherwise
     preload()
-    draw, options = random.Random(count), {name: params for name, params in commands() if name in LINES}
+    options = {name: params for name, params in commands() if name in LINES}
     furnish(folder)
     begin(folder)
-    codes: Counter[int] = Counter()
-    faults = []
-    for number in range(count):
-        name = draw.choice(SHARES)
-        words = line(name, options[name], draw)
-        try:
-            codes[attempt(words, folder)] += 1
-        except (AssertionError, TimeoutError) as error:
-            faults.append(f"line {number}: workbench {shlex.join(words)!a}: {error!s:.3000}")
-            sys.stderr.write(f"{faults[-1]}\n")
-        if number % 50 == 49:
-            sys.stderr.write(f"{number + 1} of {count} lines, {len(faults)} faults\n")
-    told = ", ".join(f"{codes[code]} ended with {code}" for code in sorted(codes))
-    assert not faults, f"{len(faults)} of {count} lines did not end as they should, as listed above; {told}"
+    told = try_lines(count, lambda draw: line(name := draw.choice(SHARES), options[name], draw), attempt, folder)
     return f"{count} lines of {len(options)} commands that train, measure or prepare: {told}; nothing half-written"
 
 
@@ -178,7 +162,7 @@ def attempt(words: list[str], folder: Path) -> int:
 
 def ended(child: Forked) -> int:
     """The exit code of a child that is told to stop after a while. Raises AssertionError for too much memory."""
-    end = time.monotonic() + limit(SECONDS)
+    end = time.monotonic() + SECONDS
     while not child.ended() and time.monotonic() < end:
         if (used := memory(child.pid)) > MEMORY:
             child.kill(signal.SIGKILL)

@@ -32,4 +32,4 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
     try:
         yield disk
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "-l", disk], check=True)  # a process that is ending may still have a file open

@@ -87,8 +87,8 @@ def test_flushed_and_the_manifest_last_before_the_rename(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "rename", note_rename)
     monkeypatch.setattr(shutil, "rmtree", lambda *a, **k: (events.append("delete"), remove(*a, **k)))
-    checkpoint.save(tmp_path, 2, some(2), {}, keep=2)
-    checkpoint.save(tmp_path, 3, some(3), {}, keep=2)
+    checkpoint.save(tmp_path, 2, some(2), {})
+    checkpoint.save(tmp_path, 3, some(3), {})
     committed = events.index("rename to step")
     before = events[:committed]
     assert before[-2:] == ["sync manifest.json", "sync .tmp"]
@@ -100,14 +100,11 @@ def test_flushed_and_the_manifest_last_before_the_rename(tmp_path: Path, monkeyp
     assert "delete" in events[events.index("rename to .trash") :]
 
 
-def test_the_last_two_stay_whatever_is_asked(tmp_path: Path) -> None:
+def test_the_last_two_stay(tmp_path: Path) -> None:
     for step in (1, 2, 3, 10, 100_000_000):
-        checkpoint.save(tmp_path, step, some(step), {"step": step}, keep=0)
+        checkpoint.save(tmp_path, step, some(step), {"step": step})
     assert names(tmp_path) == ["step-00000010", "step-100000000"]
-    for step in (100_000_001, 100_000_002):
-        checkpoint.save(tmp_path, step, some(step), {"step": step}, keep=4)
-    assert len(names(tmp_path)) == 4
-    assert holds(checkpoint.newest(tmp_path), 100_000_002)
+    assert holds(checkpoint.newest(tmp_path), 100_000_000)
 
 
 def test_leftovers_of_killed_writers_go_with_the_next_save(tmp_path: Path) -> None:

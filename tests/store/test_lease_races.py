@@ -53,7 +53,7 @@ class Clock:
         self.during_sleep()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(leases, "time", made)
@@ -222,16 +222,14 @@ def test_a_heartbeat_outlives_a_failing_disk_and_ends_with_the_lease(
 # -- claiming a folder without a lease
 
 
-def test_another_was_faster_to_claim(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_was_faster_to_claim(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before(monkeypatch, "link", lambda *_: leave(folder))
     with pytest.raises(LeaseHeld):
         acquire(folder)
     assert names(folder) == [".tmp-abc123", "lease"] and (folder / "lease").read_text() == content()
 
 
-def test_another_was_faster_where_there_are_no_hard_links(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_was_faster_where_there_are_no_hard_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         leave(folder)
         raise OSError(errno.EOPNOTSUPP, "no hard links here")
@@ -268,16 +266,14 @@ def linked(then: Callable[[Path, Path], object]) -> Callable[[Path, Path], None]
     return link
 
 
-def test_an_owner_came_and_went_after_our_link(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_came_and_went_after_our_link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It swept our staging folder away: the lease without it is of no use, and is removed."""
     monkeypatch.setattr(os, "link", linked(lambda draft, lease: shutil.rmtree(draft.parent)))
     owns(acquire(folder))
 
 
 @pytest.mark.parametrize("when", ["before we look", "after we looked"])
-def test_an_owner_took_our_lease_away_too(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_an_owner_took_our_lease_away_too(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     def sweep(draft: Path, lease: Path) -> None:
         shutil.rmtree(draft.parent)
         if when == "before we look":
@@ -296,9 +292,7 @@ def test_an_owner_took_our_lease_away_too(
     owns(acquire(folder))
 
 
-def test_an_owner_that_swept_us_away_keeps_its_lease(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_that_swept_us_away_keeps_its_lease(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def replace(draft: Path, lease: Path) -> None:
         shutil.rmtree(draft.parent)
         leave(folder)
@@ -319,27 +313,25 @@ def test_a_network_disk_that_linked_and_says_it_did_not(
     owns(lease)
 
 
-def test_a_lease_that_was_in_the_way_and_is_gone(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_was_in_the_way_and_is_gone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before(monkeypatch, "link", failing(errno.EEXIST))
     owns(acquire(folder))
 
 
-def test_a_folder_that_vanishes_is_an_error(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_vanishes_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before(monkeypatch, "link", lambda *_: shutil.rmtree(folder))
     with pytest.raises(FileNotFoundError):
         acquire(folder)
 
 
-def test_a_disk_that_fails_is_an_error(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", failing(errno.EIO))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         acquire(folder)
 
 
 @pytest.mark.parametrize("swept", [False, True])
-def test_a_full_disk_is_told_with_the_path(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, swept: bool
-) -> None:
+def test_a_full_disk_is_told_with_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, swept: bool) -> None:
     """Also where somebody swept the half-written lease away meanwhile."""
 
     def write(file: int, data: bytes) -> int:
@@ -365,17 +357,13 @@ def test_the_dead_are_replaced_in_one_step(folder: Path, clock: Clock) -> None:
     owns(lease)
 
 
-def test_a_lease_that_vanishes_during_takeover_is_made_anew(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_that_vanishes_during_takeover_is_made_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(folder, **GONE)
     before(monkeypatch, "rename", lambda *_: (folder / "lease").unlink(), when=".tmp-abc123")
     owns(acquire(folder))
 
 
-def test_another_took_over_and_its_lease_is_left_alone(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_took_over_and_its_lease_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(folder, **GONE)
     newer = content(owner="new1")
     before(monkeypatch, "rename", lambda *_: (folder / "lease").write_text(newer), when=".tmp-abc123")
@@ -384,7 +372,7 @@ def test_another_took_over_and_its_lease_is_left_alone(
     assert (folder / "lease").read_text() == newer
 
 
-def test_a_faster_taker_is_waited_for(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_faster_taker_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(folder, **GONE)
 
     def take(*_: Any) -> None:
@@ -398,9 +386,7 @@ def test_a_faster_taker_is_waited_for(folder: Path, clock: Clock, monkeypatch: p
     assert names(folder) == [".tmp-new1", "lease"]
 
 
-def test_a_folder_that_vanishes_during_takeover_is_an_error(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_vanishes_during_takeover_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(folder, **GONE)
     before(monkeypatch, "rename", lambda *_: shutil.rmtree(folder), when=".tmp-abc123")
     with pytest.raises(FileNotFoundError):
@@ -434,9 +420,7 @@ def test_a_long_beat_does_not_make_anyone_wait_longer(folder: Path, clock: Clock
     owns(lease)
 
 
-def test_a_slow_taker_is_stopped_before_the_lease_is_removed(
-    folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_taker_is_stopped_before_the_lease_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(folder, stage=False, **GONE)
     (folder / ".tmp-slow").mkdir()
     seen: list[list[str]] = []
@@ -445,14 +429,14 @@ def test_a_slow_taker_is_stopped_before_the_lease_is_removed(
     assert seen == [["lease"]]
 
 
-def test_a_lease_that_another_removed_first(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_another_removed_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(folder, stage=False, **GONE)
     before(monkeypatch, "rename", lambda *_: (folder / "lease").unlink(), when=str(folder / "lease"))
     owns(acquire(folder))
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_newer_lease_is_put_back(folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+def test_a_newer_lease_is_put_back(folder: Path, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
     """Somebody made one between our look and our rename; and perhaps another one after it."""
     leave(folder, stage=False, **GONE)
     newer, newest = content(owner="new1"), content(owner="new2")

@@ -157,17 +157,6 @@ def steps(path: Path) -> list[int]:
     return [json.loads(line)["step"] for line in path.read_text().splitlines()]
 
 
-def test_rows_are_there_when_append_returns(path: Path) -> None:
-    metrics = Metrics(path)
-    assert metrics.rewind(0) == 0 and path.read_text() == ""
-    metrics.append([row(1), row(2)])
-    metrics.append([])
-    metrics.append([row(3)])
-    assert steps(path) == [1, 2, 3]
-    metrics.sync()
-    assert sorted(os.listdir(path.parent)) == ["metrics.jsonl"]
-
-
 def test_what_is_undefined_is_null(path: Path) -> None:
     Metrics(path).append([row(1, a=math.nan, b=math.inf, c=-math.inf, d=None, e={"f": math.nan}, g=[math.nan])])
     text = path.read_text()
@@ -203,14 +192,6 @@ def test_rewind(path: Path, gaps: list[int], step: int, torn: int, tail: bytes) 
     metrics.append([row(step + 1)])
     assert steps(path) == [json.loads(line)["step"] for line in kept] + [step + 1]
     assert os.listdir(path.parent) == ["metrics.jsonl"]
-
-
-def test_a_torn_end_is_repaired_when_rows_are_added(path: Path) -> None:
-    Metrics(path).append([row(1)])
-    with path.open("ab") as file:
-        file.write(b'{"step": 2, "lo')
-    Metrics(path).append([row(2)])
-    assert steps(path) == [1, 2]
 
 
 def test_a_large_log_is_rewound_to_the_byte(path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from drills.small import environment, write_table, write_text
 from make_old_store import words
 
-from workbench.errors import InputError
 from workbench.report import find_record, write
 from workbench.store.atomic import sealed
 from workbench.store.run_directory import RunDir
@@ -57,13 +56,6 @@ def test_its_killed_run_goes_on(store: RunStore, tmp_path: Path) -> None:
     assert after[:4] == before[:4] and len(after) == 6, "it began again from step 0"
     assert all((run.path / "manifest.json").exists() for run in store.runs())
     assert {each.kind for _, each in verify(store).differences} == {"spared"}, "more than the folders left out here"
-
-
-@pytest.mark.parametrize("other", [1, 3])
-def test_another_format_is_refused_by_name(other: int, store: RunStore) -> None:
-    (store.root / "store.json").write_text(f'{{"format": {other}}}')
-    with pytest.raises(InputError, match=f"store.json is of format {other}, but this version of workbench reads"):
-        RunStore(store.root)
 
 
 def test_a_run_of_format_1_in_a_store_of_today_is_named_and_left_alone(store: RunStore) -> None:

@@ -140,7 +140,7 @@ def test_the_names_of_scores_of_points_are_read_and_checked(tmp_path: Path) -> N
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     assert validation.points(tmp_path) == ["points/00000100/", "points/99999999/", "points/100000000/"]  # by number
-    names = validation.point_names(tmp_path, "scores")
+    names = validation.score_names(tmp_path, "scores")
     assert names == ["points/00000100/b.json", "points/99999999/a.json", "points/100000000/c.json"]
     for name in (*names, "a.json"):
         validation.check_score_name(name)

@@ -172,7 +172,7 @@ def test_exchanged_folders_are_refused(store: RunStore, folder: str) -> None:
     assert {of for of, _ in verify(store).differences} == {one.run_id, two.run_id}
     if folder == "encoder":
         with pytest.raises(InputError, match="has changed"):
-            one.check_encoder()
+            one.check_weights("encoder")
 
 
 def test_scores_of_another_place_are_refused(store: RunStore) -> None:
@@ -283,7 +283,7 @@ def test_an_encoder_or_checkpoints_may_be_deleted_whole(store: RunStore) -> None
     assert run.summary(full=True)["state"] == "done"
     assert {each.kind for _, each in verify(store).differences} == {"spared"}
     with pytest.raises(InputError, match="is missing"):
-        run.check_encoder()
+        run.check_weights("encoder")
 
 
 @pytest.mark.parametrize("as_link", [False, True])
@@ -314,7 +314,7 @@ def test_strange_files_are_named(store: RunStore) -> None:
     told = {each.file: each.kind for _, each in verify(store).differences}
     assert told == {"encoder/model.safetensors.index.json": "unexpected", "notes.txt": "unexpected"}
     with pytest.raises(InputError, match="was not there when training ended"):
-        run.check_encoder()
+        run.check_weights("encoder")
 
 
 def test_predictions_that_a_killed_command_did_not_list_are_compared_with_their_score(store: RunStore) -> None:

@@ -27,8 +27,7 @@ from workbench.store import tending
 from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.validation import weights_digest
-from workbench.trackers import find
-from workbench.trackers._contract import check
+from workbench.trackers import check, find
 from workbench.trackers._mirror import copies, mirror
 
 TEMPLATE = (Path(workbench.__file__).parent / "templates/tracker.py").read_text(encoding="utf-8")

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from reading import Kept, read_wandb, stored_rows, wandb_server
+from test_mirror import wait_for
 
 from workbench.store import tending
 from workbench.store.metrics_file import Metrics
@@ -54,13 +54,6 @@ def test_only_an_answer_makes_it_go_online(home: Path, monkeypatch: pytest.Monke
     thread.join()
     server.close()
     assert (mode, bool(why)) == (("online", False) if b"404" in answer else ("offline", True))
-
-
-def wait_for(met: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def folders(run: RunDir) -> list[Path]:

@@ -333,7 +333,8 @@ def _transfer(
     steps = moving.steps(RunStore(target) if os.path.lexists(target / "store.json") else None, runs)
     size = tending.amount(sum(step.bytes for step in steps))
     deed = f"{'move' if move else 'copy'} {plural(len(runs), 'run')} ({size}) to {target}"
-    if not _agreed([step.row for step in steps], deed, yes, dry_run, as_json):
+    rows = [{"run_id": s.run.run_id, "what": moving.SAID[s.act], "bytes": s.bytes, "why": s.why} for s in steps]
+    if not _agreed(rows, deed, yes, dry_run, as_json):
         return
     other = RunStore(target)
     failed = moving.move(one, other, records, steps) if move else moving.copy(other, records, steps)

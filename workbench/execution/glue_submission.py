@@ -73,7 +73,7 @@ def submit(options: SubmitOptions, host: Host) -> Card:
     if (published := run.spec().published) is not None:
         encoder = folder_of(published)
     else:
-        run.check_encoder()
+        run.check_weights("encoder")
         encoder = run.path / "encoder"
     planned = _plan(run, place, choice, majority)
     if not planned.texts or (planned.missing and not options.partial):

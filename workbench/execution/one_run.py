@@ -78,8 +78,8 @@ def carry_out_all(
         leased = []
         for run_id in left:
             run = store.get(run_id)
-            if not looked and (run.leased or complete(run, wanted)):
-                leased += [run_id] if run.leased else []
+            if not looked and ((has_lease := (run.path / "lease").exists()) or complete(run, wanted)):
+                leased += [run_id] if has_lease else []
                 continue
             try:
                 for each, own in _unsettled(run, wanted, since):
@@ -331,7 +331,7 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
             note = partial(_note_score, run, name, task, seed)
             with _noted(what, note, run.path / run.failure_log(name), (InputError,)):
                 if place in unchecked:
-                    run.check_encoder(place)
+                    run.check_weights("encoder", place)
                     unchecked.remove(place)
                 folder = run.path / place / "encoder"
                 state = Unfinished(run, name, digests[place])

@@ -605,9 +605,9 @@ def _contrasts(left_out: Iterable[str]) -> None:
 
 def check_tracker(word: str, checks: Checks) -> None:
     """Check a tracker: copies of a made-up run before and after it is resumed, and of one without rows."""
-    from workbench.trackers import _contract
+    from workbench import trackers
 
-    checks.that("it copies a run, again when the run is resumed, and one without rows", lambda: _contract.check(word))
+    checks.that("it copies a run, again when the run is resumed, and one without rows", lambda: trackers.check(word))
 
 
 KINDS: dict[str, Kind] = {

@@ -412,7 +412,7 @@ def _check_origin(encoder: Path) -> None:
     if folder.name != "encoder" or not record.exists() or not (run.path / "spec.json").exists():
         return
     try:
-        run.check_encoder(place)
+        run.check_weights("encoder", place)
     except DamagedRun as error:
         fault = str(error).partition("; move")[0]
         raise DamagedRun(f"{fault}; to evaluate it as it is, copy the folder {encoder} out of the run") from None

@@ -167,7 +167,7 @@ def facts(run: RunDir, summary: Mapping[str, Any] | None = None) -> dict[str, An
         holder = read(run.path)
         row["worker"] = holder.owner.get("pid") if holder else None
         if run.trained:
-            scores = len(validation.json_names(run.path, "scores")) + len(validation.point_names(run.path, "scores"))
+            scores = len(validation.score_names(run.path, "scores"))
             row["note"] = f"measuring, {scores} scores so far, {row['note']}"
             return row
         plan = run.read_json("plan.json")

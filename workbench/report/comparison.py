@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.report.load.arm_names import UNTRAINED
+from workbench.report.load.arm_names import UNTRAINED, start_of
 from workbench.report.load.run_files import END
 from workbench.report.load.study_tables import AMOUNTS, Frames
 from workbench.report.results import NO_BUDGET, SPENT, Cell, Labels, Leaderboard, Pair, Scorers, TaskCell, TrainingPoint
@@ -119,12 +119,7 @@ def _groups(runs: Rows, run_ids: Iterable[str]) -> Groups:
 
 def _untrained_runs(frames: Frames, runs: Rows, run_ids: Collection[str]) -> dict[str, str]:
     """Return for each run the untrained run with the same seed, sizes and data."""
-
-    def start(run: str) -> tuple[Any, ...]:
-        same = ((k, str(v)) for k, v in frames.settings[run].items() if k.startswith(("encoder.", "data.")))
-        return (runs[run]["seed"], *sorted(same))
-
-    starts = {run: start(run) for run in run_ids}
+    starts = {run: start_of(runs[run]["seed"], frames.settings[run]) for run in run_ids}
     untrained = {starts[run]: run for run in run_ids if runs[run]["role"] == UNTRAINED}
     return {r: untrained[starts[r]] for r in run_ids if runs[r]["role"] != UNTRAINED and starts[r] in untrained}
 

@@ -186,28 +186,22 @@ def sealed(value: Mapping[str, Any]) -> bytes:
 
 
 def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
-    """Return the JSON object in a file, and check its hash, if it has one, and its `format`, if given.
-
-    The hash is not part of the result. Raises ValueError with what is wrong, or OSError.
-    """
-    return _parsed(path, format)[0]
+    """Return the JSON object in a file as `read_sealed` does, also if the file has no hash."""
+    return read_hashed(path, format, needs_seal=False)[0]
 
 
 def read_sealed(path: Path, *, format: int | None = None, largest: int = LARGEST) -> dict[str, Any]:
-    """Return the object that `sealed` wrote to a file. Raises ValueError, also if its hash is missing, or OSError."""
+    """Return the object that `sealed` wrote to a file, without its hash, which is checked, as is its `format` if given.
+
+    Raises ValueError with what is wrong, or OSError.
+    """
     return read_hashed(path, format, largest)[0]
 
 
-def read_hashed(path: Path, format: int | None = None, largest: int = LARGEST) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_hashed(
+    path: Path, format: int | None = None, largest: int = LARGEST, needs_seal: bool = True
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a sealed object, and the size and SHA-256 of its file, hashed once for both. Raises as `read_sealed`."""
-    value, has_seal, entry = _parsed(path, format, largest)
-    if not has_seal:
-        raise ValueError(f"{path.name} has changed since it was written (its hash is missing)")
-    return value, entry
-
-
-def _parsed(path: Path, format: int | None, largest: int = LARGEST) -> tuple[dict[str, Any], bool, dict[str, Any]]:
-    """Return the object in a file, whether it has a hash, which was checked, and the file's size and SHA-256."""
     try:
         content = read_bytes(path, largest)
         value = loads(content)
@@ -218,16 +212,17 @@ def _parsed(path: Path, format: int | None, largest: int = LARGEST) -> tuple[dic
     if format is not None and value.get("format") != format:
         other = ascii(value.get("format"))[:40]
         raise ValueError(f"{path.name} is of format {other}, but this version of workbench reads format {format}")
-    has_seal = SEAL in value
+    if needs_seal and SEAL not in value:
+        raise ValueError(f"{path.name} has changed since it was written (its hash is missing)")
     body, end = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
     sha = hashlib.sha256(body)
-    if has_seal:
+    if SEAL in value:
         mark = _SEAL.fullmatch(end)
         if mark is None or mark[1].decode() != sha.hexdigest():
             raise ValueError(f"{path.name} has changed since it was written (its hash differs)")
         del value[SEAL]
     sha.update(end)
-    return value, has_seal, {"bytes": len(content), "sha256": sha.hexdigest()}
+    return value, {"bytes": len(content), "sha256": sha.hexdigest()}
 
 
 def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:
@@ -235,9 +230,11 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     code = error.errno if error is not None and error.errno else errno.ENOSPC
     limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], free(place)
-    least = limit if code == errno.EFBIG else available
-    need = f"{needed} bytes are needed" if needed is not None else f"more than {least} bytes are needed"
+    least = f"more than {limit if code == errno.EFBIG else available}"
+    need = f"{least if needed is None else needed} bytes are needed"
     disk = os.statvfs(place)
+    # Inodes are lacking rather than bytes: few are free, some of them again, and a smaller share than of bytes.
+    few = disk.f_favail < FEW and disk.f_favail * disk.f_blocks < disk.f_bavail * disk.f_files
     if code == errno.EFBIG:
         reason = f"{need} and a file may have {limit} (ulimit -f); raise that limit"
     elif code == errno.EDQUOT:
@@ -245,15 +242,9 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
         reason = f"{more} are needed than your quota leaves, although {available} are free; see quota -s, delete files"
     elif disk.f_files and not disk.f_favail:  # some file systems do not count inodes
         reason = f"one more file is needed and 0 of {disk.f_files} inodes are free; delete files"
-    # Inodes are lacking rather than bytes: few are free, some of them again, and a smaller share than of bytes.
-    elif (
-        disk.f_favail < FEW
-        and disk.f_favail * disk.f_blocks < disk.f_bavail * disk.f_files
-        and (needed or 0) <= available
-    ):
-        reason = (
-            f"more than {disk.f_favail} inodes are needed and {disk.f_favail} of {disk.f_files} are free; delete files"
-        )
+    elif few and (needed or 0) <= available:
+        inodes = disk.f_favail
+        reason = f"more than {inodes} inodes are needed and {inodes} of {disk.f_files} are free; delete files"
     else:
         reason = f"{need} and {available} are free; free some disk space"
     return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
@@ -324,6 +315,16 @@ def own_folder(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
             raise InputError(f"{folder} must be a folder, but it is a link or a file; move it away")
+
+
+def made_folder(folder: Path) -> Path:
+    """Return a folder, which is made and flushed to disk if it is not there. Raises as `own_folder`, or OSError."""
+    own_folder(folder)
+    if not folder.is_dir():
+        with disk_errors(folder):
+            folder.mkdir(exist_ok=True)
+            sync_folder(folder.parent)
+    return folder
 
 
 def sync_folder(folder: Path) -> None:

@@ -66,12 +66,11 @@ def read_entry(path: Path) -> Any:
     try:
         return checked_entry(path)
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        fault = (
-            error.strerror if isinstance(error, OSError) else error
-        )  # str(error) repeats the path, which may be long
-        warn_once(DAMAGED.format(path, fault))
+        pass
+    except OSError as error:
+        warn_once(DAMAGED.format(path, error.strerror))  # str(error) repeats the path, which may be long
+    except ValueError as error:
+        warn_once(DAMAGED.format(path, error))
     return None
 
 
@@ -123,17 +122,13 @@ def _matches(file: io.BufferedReader, each: dict[str, Any], full: bool, count: i
         return False
     hashes = each["blocks"]
     if full or not hashes:
-        return bool(hashlib.file_digest(file, "sha256").hexdigest() == each["sha256"])
+        return bool(atomic.sha256_of(file) == each["sha256"])
     drawn = random.Random(f"{name} {time.time() // 3600:.0f}").sample(range(len(hashes)), min(count, len(hashes)))
     for number in sorted({0, len(hashes) - 1, *drawn}):
         file.seek(number * BLOCK)
-        if _short(file.read(BLOCK)) != hashes[number]:
+        if hashlib.sha256(file.read(BLOCK)).hexdigest()[:16] != hashes[number]:
             return False
     return True
-
-
-def _short(block: bytes) -> str:
-    return hashlib.sha256(block).hexdigest()[:16]
 
 
 def _names(folder: Path) -> Iterator[str]:
@@ -153,7 +148,7 @@ def _seal(folder: Path, name: str) -> None:
         with atomic.open_regular(folder / leaf) as file:
             while block := file.read(BLOCK):
                 whole.update(block)
-                blocks.append(_short(block))
+                blocks.append(hashlib.sha256(block).hexdigest()[:16])
             size = file.tell()
         entries[leaf] = {"bytes": size, "sha256": whole.hexdigest(), "blocks": blocks if size > WHOLE else []}
     value = {"folder": name, "files": entries}
@@ -172,17 +167,15 @@ def staged(folder: Path) -> Iterator[Path]:
         make_folder(folder.parent)
         stage.mkdir()
         try:
-            lease = acquire(stage)
-            try:
+            with acquire(stage):
                 _sweep(stage)
                 content = stage / "content"
                 content.mkdir()
                 yield content
                 _seal(content, folder.name)
                 atomic.sync_tree(content)
-                _place(content, folder)
-            finally:
-                lease.release()
+                while not atomic.place_first(content, folder) and any(faults(folder, full=True)):
+                    discard(folder)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
 
@@ -193,14 +186,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"{folder} must be a folder of the cache, but a file is in the way; move it away") from None
-
-
-def _place(content: Path, folder: Path) -> None:
-    """Rename `content` to `folder`, unless an undamaged folder is there; a damaged one is removed first."""
-    while not atomic.place_first(content, folder):
-        if not any(faults(folder, full=True)):
-            return
-        discard(folder)
 
 
 def discard(path: Path) -> None:
@@ -251,10 +236,8 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[Lease]:
         except LeaseHeld:
             waiting()
             time.sleep(LOOK)
-    try:
+    with lease:
         yield lease
-    finally:
-        lease.release()
 
 
 # ---- the whole cache ----

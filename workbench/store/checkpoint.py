@@ -20,7 +20,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,29 +55,23 @@ class Checkpoint:
 
     def tensors(self, group: str) -> dict[str, Tensor]:
         """Return the tensors of a group such as "model", on the CPU. Raises InputError if they cannot be read."""
+        import torch
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         atomic.checked_name(group, "a group of tensors")
         listed = atomic.read_object(self.path / "manifest.json", format=FORMAT)["files"]
         parts = sorted(name for name in listed if (match := _PART.fullmatch(name)) and match[1] == group)
+        pieces: dict[str, list[Tensor]] = {}
         try:
-            return _joined([load_file(self.path / name) for name in parts or [f"{group}.safetensors"]])
+            for part in parts or [f"{group}.safetensors"]:
+                for name, tensor in load_file(self.path / part).items():
+                    pieces.setdefault(name, []).append(tensor)
         except FileNotFoundError:
             raise InputError(f"{self.path} has no tensors called {group!r}: they were pruned or deleted") from None
         except SafetensorError as error:
             raise InputError(f"{self.path} has no readable tensors called {group!r}: {error}") from None
-
-
-def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Return whole tensors from those of all parts."""
-    import torch
-
-    pieces: dict[str, list[Tensor]] = {}
-    for part in parts:
-        for name, tensor in part.items():
-            pieces.setdefault(name, []).append(tensor)
-    return {name: each[0] if len(each) == 1 else torch.cat(each) for name, each in pieces.items()}
+        return {name: each[0] if len(each) == 1 else torch.cat(each) for name, each in pieces.items()}
 
 
 def room(folder: Path, needed: int) -> None:
@@ -92,12 +86,11 @@ def save(
     step: int,
     tensors: Mapping[str, Mapping[str, Tensor]],
     state: Mapping[str, Any],
-    keep: int = 2,
     owner: Lease | None = None,
-    beside: Callable[[Path], Callable[[], Files]] | None = None,
+    beside: Callable[[Path], Callable[[], Files]] = lambda draft: dict,
     offsets: Offsets | None = None,
 ) -> Path:
-    """Write the checkpoint `folder`/step-N, read it back, delete all but the newest `keep` (at least 2), and return it.
+    """Write the checkpoint `folder`/step-N, read it back, delete all but the newest two, and return it.
 
     An undamaged checkpoint of the same step is not written again. With `owner`, nothing is renamed or deleted after
     that lease was lost. If other processes write parts (`write_part`), `beside` tells them the folder, and returns a
@@ -117,13 +110,12 @@ def save(
         try:
             with atomic.disk_errors(final):
                 draft.mkdir()
-                others: Callable[[], Files] = beside(draft) if beside is not None else dict
+                others = beside(draft)
                 files = write_part(draft, tensors, offsets, final) | others()
                 with atomic.disk_errors(final, RESERVE):
-                    record = {"format": FORMAT, "step": step, "state": state}
-                    files["state.json"] = _write(draft / "state.json", iter([_bytes(record)]))
-                    content_of = {"format": FORMAT, "step": step, "files": files}
-                    _write(draft / "manifest.json", iter([_bytes(content_of)]))
+                    record = {"format": FORMAT, "step": step}
+                    files["state.json"] = _write(draft / "state.json", [_bytes(record | {"state": state})])
+                    _write(draft / "manifest.json", [_bytes(record | {"files": files})])
                     atomic.sync_folder(draft)
             atomic.place(draft, final, owner.check if owner is not None else None, draft.parent)
         finally:
@@ -132,7 +124,7 @@ def save(
         if fault is not None:
             atomic.discard(final, draft.parent)
             raise OSError(errno.EIO, f"a checkpoint that was just written differs when it is read: {fault}", str(final))
-        _prune(folder, step, max(keep, 2), draft.parent)
+        _prune(folder, step, draft.parent)
     except FileNotFoundError:
         if owner is not None:
             owner.check()
@@ -175,9 +167,8 @@ def problem(path: Path, sha256: Digest | None = atomic.sha256_of) -> str | None:
                     return f"{name} has {os.fstat(file.fileno()).st_size} bytes instead of {entry['bytes']}"
                 if sha256 is not None and sha256(file) != entry["sha256"]:
                     return f"{name} has changed since it was written"
-        if "state.json" not in manifest["files"] or not isinstance(
-            atomic.read_object(path / "state.json")["state"], dict
-        ):
+        stated = "state.json" in manifest["files"]
+        if not stated or not isinstance(atomic.read_object(path / "state.json")["state"], dict):
             return "state.json has no state"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -205,28 +196,23 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
 
 
-def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
-    """Delete all but the newest `keep` checkpoints up to `step`, and damaged ones after it."""
-    good = 1
+def _prune(folder: Path, step: int, trash: Path) -> None:
+    """Delete all checkpoints before `step` but the newest good one, and damaged ones after it."""
+    kept = False
     for other in reversed(steps(folder)):
         path = folder / f"step-{other:08d}"
-        if other > step and problem(path) is not None:
+        if other < step and not kept and problem(path, None) is None:
+            kept = True
+        elif other < step or (other > step and problem(path) is not None):
             atomic.discard(path, trash)
-        elif other < step:
-            if good >= keep or problem(path, None) is not None:
-                atomic.discard(path, trash)
-            else:
-                good += 1
 
 
 def write_part(
     draft: Path, tensors: Mapping[str, Mapping[str, Tensor]], offsets: Offsets | None, final: Path | None = None
 ) -> Files:
     """Write groups of tensors into a checkpoint's `draft`; return its files. Raises OSError naming `final` if given."""
-    groups = {
-        f"{atomic.checked_name(group, 'a group of tensors')}.safetensors": content(tensors[group], offsets)
-        for group in tensors
-    }
+    names = {group: f"{atomic.checked_name(group, 'a group of tensors')}.safetensors" for group in tensors}
+    groups = {name: content(tensors[group], offsets) for group, name in names.items()}
     needed = sum(size for size, _ in groups.values()) + RESERVE
     room((final or draft).parent, needed)
     with atomic.disk_errors(final or draft, needed):
@@ -239,7 +225,7 @@ def _bytes(value: Any) -> bytes:
     return (atomic.dumps(value) + "\n").encode()
 
 
-def _write(path: Path, parts: Iterator[bytes | memoryview]) -> dict[str, Any]:
+def _write(path: Path, parts: Iterable[bytes | memoryview]) -> dict[str, Any]:
     """Write a file and return its size and SHA-256, which is computed in the same pass over the bytes."""
     sha, size = hashlib.sha256(), 0
 
@@ -294,9 +280,12 @@ def content(
     text += b" " * (-len(text) % 8)
 
     def parts() -> Iterator[bytes | memoryview]:
+        import torch
+
         yield len(text).to_bytes(8, "little") + text
-        for name in order:
-            yield raw(tensors[name])
+        for name in order:  # elements in order, which are copied only if necessary
+            flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+            yield flat.view(torch.uint8).numpy().data if flat.numel() else b""
 
     return 8 + len(text) + end, parts()
 
@@ -321,11 +310,3 @@ def library_errors(path: Path) -> Iterator[None]:
         if code is None:
             raise
         raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from None
-
-
-def raw(tensor: Tensor) -> memoryview:
-    """Return the elements of a dense tensor of any shape, in order, as bytes; they are copied only if necessary."""
-    import torch
-
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")

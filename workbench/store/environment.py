@@ -110,7 +110,6 @@ def _git(package: Path) -> dict[str, Any] | None:
 
 
 def _output(*command: str) -> str | None:
-    """Return the standard output of a command, or None if it fails."""
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=quiet, check=False)
@@ -129,18 +128,14 @@ def cpu_name() -> str:
 
 
 def _gpu(device: str) -> dict[str, Any] | None:
-    """Return name, memory and versions of a CUDA device; None for other devices."""
     if not device.startswith("cuda"):
         return None
     import torch
 
     properties = torch.cuda.get_device_properties(torch.device(device))
-    return {
-        "name": properties.name,
-        "memory_bytes": properties.total_memory,
-        "capability": f"{properties.major}.{properties.minor}",
-        "cuda": torch.version.cuda,
-    }
+    capability = f"{properties.major}.{properties.minor}"
+    facts = {"name": properties.name, "memory_bytes": properties.total_memory}
+    return facts | {"capability": capability, "cuda": torch.version.cuda}
 
 
 def _job() -> dict[str, Any]:

@@ -38,6 +38,12 @@ class Lease:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
 
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
     def check(self) -> None:
         """Raise LeaseLost unless this process still owns the folder; this takes one small read."""
         if not self.lost:

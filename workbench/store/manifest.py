@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.store.atomic import open_regular, read_sealed, sha256_unless_stopped
+from workbench.store.atomic import open_regular, read_sealed, sha256_of, sha256_unless_stopped
 
 NAME = "manifest.json"
 PRUNED = "pruned.json"  # names files that `workbench prune` deletes; it is written before they are
@@ -62,8 +62,7 @@ def entries(folder: Path) -> Entries:
         except ValueError as error:
             raise ValueError(f"{name} {error}") from None
         with file:
-            size = os.fstat(file.fileno()).st_size
-            result[name] = {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+            result[name] = {"bytes": os.fstat(file.fileno()).st_size, "sha256": sha256_of(file)}
     return result
 
 
@@ -93,8 +92,11 @@ def read(folder: Path) -> Entries | None:
         raise ValueError(f"{NAME} has changed since it was written")
     if value.get("run_id") != folder.name:
         raise ValueError(f"{NAME} belongs to the run {ascii(value.get('run_id'))[:80]}")
-    if not all(_usable(name, listed) for name, listed in files.items()):
-        raise ValueError(f"{NAME} has no usable 'files'")
+    for name, listed in files.items():
+        inside = covers(name) and not {"", ".", ".."} & set(name.split("/"))
+        kinds = {"bytes": int, "sha256": str}
+        if not inside or not isinstance(listed, dict) or not all(isinstance(listed.get(k), kinds[k]) for k in kinds):
+            raise ValueError(f"{NAME} has no usable 'files'")
     return files
 
 
@@ -106,13 +108,6 @@ def pruned(folder: Path) -> set[str]:
         return set()
     files = value.get("files")
     return set(map(str, files)) if value.get("run_id") == folder.name and isinstance(files, list) else set()
-
-
-def _usable(name: str, listed: Any) -> bool:
-    """Return whether an entry names a file of a run and has a size and a hash."""
-    inside = covers(name) and not {"", ".", ".."} & set(name.split("/"))
-    whole = isinstance(listed, dict) and isinstance(listed.get("bytes"), int) and isinstance(listed.get("sha256"), str)
-    return inside and whole
 
 
 def differences(folder: Path, files: Entries, since: int = 0, known: Entries | None = None) -> Iterator[Difference]:

@@ -90,11 +90,9 @@ class Metrics:
             os.close(self._file)
             self._file = -1
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
     def _count(self, data: bytes) -> None:
-        """Add data to the size and the hash of all rows."""
         self._sha.update(data)
         self._bytes += len(data)
 

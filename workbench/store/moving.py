@@ -45,11 +45,6 @@ class Step:
     why: str
     bytes: int
 
-    @property
-    def row(self) -> dict[str, object]:
-        """The step as a row of a table."""
-        return {"run_id": self.run.run_id, "what": SAID[self.act], "bytes": self.bytes, "why": self.why}
-
 
 SAID: dict[Act, str] = {
     "copy": "copy", "replace": "replace the one there, which has got less far", "join": "is there already",
@@ -95,13 +90,11 @@ def _step(run: RunDir, there: RunDir | None) -> Step:
     elif run.trained and there.trained:
         act = "join" if run.weight_digests() == there.weight_digests() else "other"
     else:
-        act = "replace" if _reached(run) > _reached(there) else "keep"
+        ours, theirs = (
+            (each.trained, max(checkpoint.steps(each.path / "checkpoints"), default=0)) for each in (run, there)
+        )
+        act = "replace" if ours > theirs else "keep"
     return Step(run, act, "", tending.sizes(run.path)["bytes"] if act in ("copy", "replace") else 0)
-
-
-def _reached(run: RunDir) -> tuple[bool, int]:
-    """Return how far a run has got: whether it is trained, and the step of its newest checkpoint."""
-    return run.trained, max(checkpoint.steps(run.path / "checkpoints"), default=0)
 
 
 # ---- carrying out ----
@@ -150,12 +143,9 @@ def move(source: RunStore, target: RunStore, records: Sequence[ExperimentRecord]
             failed.append(Step(run, "refuse", str(error), 0))
     if not failed:
         folder = source.root / EXPERIMENTS
-        lease = acquire(folder, patience=tending.PATIENCE)
-        try:
+        with acquire(folder, patience=tending.PATIENCE) as lease:
             for record in records:
                 atomic.discard(folder / f"{record.name}.json", lease.stage)
-        finally:
-            lease.release()
         atomic.sync_folder(folder)
     return failed
 
@@ -197,14 +187,14 @@ def _content(folder: Path) -> tuple[list[str], list[str]]:
     """Return a run's folders and files, done.json last, without lease and drafts; links count as files."""
     folders, files = [], []
     for path, inner, leaves in os.walk(folder):
-        inner[:] = [name for name in inner if not name.startswith((atomic.STAGE, atomic.TRASH))]
+        inner[:], leaves = (
+            [name for name in names if not name.startswith((atomic.STAGE, atomic.TRASH)) and name != "lease"]
+            for names in (inner, leaves)
+        )
         links = [name for name in inner if os.path.islink(os.path.join(path, name))]
         inner[:] = [name for name in inner if name not in links]
         folders.append(path)
-        kept = [
-            name for name in (*leaves, *links) if not name.startswith((atomic.STAGE, atomic.TRASH)) and name != "lease"
-        ]
-        files += [os.path.relpath(os.path.join(path, name), folder) for name in kept]
+        files += [os.path.relpath(os.path.join(path, name), folder) for name in (*leaves, *links)]
     return folders, sorted(files, key=lambda name: (name == "done.json", name))
 
 
@@ -240,7 +230,7 @@ def _hash(file: Path) -> str:
     """Return the SHA-256 of a file, "" if it is not there. Raises InputError for a link, pipe or device, or OSError."""
     try:
         with atomic.open_regular(file) as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
+            return atomic.sha256_of(opened)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except ValueError as error:

@@ -16,7 +16,7 @@ from workbench.spec.stages import ResolvedSpec
 from workbench.store import atomic, checkpoint, manifest, validation
 from workbench.store.atomic import write_atomic
 from workbench.store.lease import Lease, acquire
-from workbench.store.owner import BEAT, GRACE, alive, read
+from workbench.store.owner import alive, read
 from workbench.store.redact import redact
 from workbench.store.validation import FORMAT
 
@@ -53,9 +53,6 @@ class RunDir:
         self.run_id = path.name
         self.owner: Lease | None = None  # the lease, while this process holds it
         self._spec: ResolvedSpec | None = None
-
-    def __repr__(self) -> str:
-        return f"RunDir({str(self.path)!r})"
 
     def spec(self) -> ResolvedSpec:
         """Return the spec of the run. Raises InputError if spec.json is missing, damaged or of another format."""
@@ -99,7 +96,6 @@ class RunDir:
         return path
 
     def _put(self, name: str, data: bytes) -> Path:
-        """Replace a file in one step, without a change of the manifest."""
         path = self.file(name)
         with self._guarded() as stage:
             path.parent.mkdir(exist_ok=True)
@@ -107,7 +103,6 @@ class RunDir:
         return path
 
     def _list(self, files: manifest.Entries) -> None:
-        """Replace the manifest by one with these entries."""
         self._put(manifest.NAME, atomic.sealed(manifest.content(self.run_id, files)))
 
     def _unlist(self, name: str) -> manifest.Entries | None:
@@ -149,15 +144,14 @@ class RunDir:
     # -- ownership
 
     @contextlib.contextmanager
-    def lease(self, patience: float | None = None, beat: float = BEAT, grace: float = GRACE) -> Iterator[Lease]:
+    def lease(self, patience: float | None = None) -> Iterator[Lease]:
         """Hold the run's lease inside the block. Raises LeaseHeld if another process holds it (see `lease.acquire`)."""
         self.file("lease")
-        lease = acquire(self.path, patience, beat, grace)
-        self.owner = lease
         try:
-            yield lease
+            with acquire(self.path, patience) as lease:
+                self.owner = lease
+                yield lease
         finally:
-            lease.release()
             self.owner = None
 
     def check(self) -> None:
@@ -213,16 +207,11 @@ class RunDir:
 
     def fail(
         self,
-        kind: Literal["diverged", "failed"],
-        message: str,
-        step: int | None = None,
-        where: str = "",
-        trace: str = "",
-    ) -> None:
+        kind: Literal["diverged", "failed"], message: str, step: int | None = None, where: str = "", trace: str = "",
+    ) -> None:  # fmt: skip
         """Write why the run stopped to error.json, and a traceback to error.log, both without passwords and keys."""
         if trace:
-            with self._guarded() as stage:
-                write_atomic(self.file("error.log"), redact(trace).encode(errors="replace"), stage, self.check)
+            self.write("error.log", redact(trace).encode(errors="replace"))
         log = "error.log" if trace else None
         at = now("microseconds")
         record = {"kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": at}
@@ -244,10 +233,9 @@ class RunDir:
             validation.check_score_name(name)
         if not named <= (before := _wanted(self.read_json("wanted.json") if self._has("wanted.json") else {})):
             every = sorted(named | before)
-            of_points = [name for name in every if "/" in name]
-            listed = {"scores": [name for name in every if "/" not in name]} | (
-                {"points": of_points} if of_points else {}
-            )
+            listed = {"scores": [name for name in every if "/" not in name]}
+            if of_points := [name for name in every if "/" in name]:
+                listed["points"] = of_points
             self.write_json("wanted.json", {"format": FORMAT, **listed})
 
     def points(self) -> list[str]:
@@ -256,9 +244,8 @@ class RunDir:
 
     def scores(self, place: str = "") -> dict[str, dict[str, Any]]:
         """Return every score by name, at the end or at the point `place`. Raises InputError for a damaged file."""
-        return {
-            name: self.read_json(f"{place}scores/{name}") for name in validation.json_names(self.path / place, "scores")
-        }
+        names = validation.json_names(self.path / place, "scores")
+        return {name: self.read_json(f"{place}scores/{name}") for name in names}
 
     def write_score(self, name: str, score: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
         """Write a score, with its files before it, and return the score, to which their sizes and hashes are added.
@@ -315,7 +302,7 @@ class RunDir:
     def failures(self) -> dict[str, str]:
         """Return the names of the scores whose last evaluation failed, each with a sentence about the reason."""
         reasons = {}
-        for name in [*validation.json_names(self.path, "failures"), *validation.point_names(self.path, "failures")]:
+        for name in validation.score_names(self.path, "failures"):
             with contextlib.suppress(InputError):  # an owner may delete a file in the meantime
                 reasons[name] = _failure(self.read_json(validation.inside("failures", name)))
         return reasons
@@ -381,17 +368,9 @@ class RunDir:
                     return None
         return f"metrics.jsonl has changed in the rows before {newest.path.name}"
 
-    def check_encoder(self, place: str = "") -> None:
-        """Raise InputError if a file of the encoder (of a point with `place`) differs from its recorded hash."""
-        self.check_weights("encoder", place)
-
-    def _weights_record(self, place: str) -> dict[str, Any]:
-        """Return the record with the hashes of the weights, of the end of training or of the point at `place`."""
-        return self.read_json(f"{place}point.json" if place else "done.json")
-
     def check_weights(self, part: str, place: str = "") -> None:
-        """Raise InputError if a file of the weights, "encoder" or "heads", differs from its recorded hash."""
-        stated = self._weights_record(place).get(part, {})
+        """Raise InputError if a file of "encoder" or "heads" (of a point with `place`) differs from its hash."""
+        stated = self.read_json(f"{place}point.json" if place else "done.json").get(part, {})
         present = validation.hashes(self.path / place / part)
         for name in sorted(stated.keys() | present.keys()):
             if stated.get(name) != present.get(name):
@@ -403,7 +382,7 @@ class RunDir:
 
     def weight_digests(self, place: str = "") -> dict[str, str]:
         """Return the hashes that scores record: one over the encoder's files, and one over the heads'."""
-        done = self._weights_record(place)
+        done = self.read_json(f"{place}point.json" if place else "done.json")
         return {part: validation.weights_digest(done, part) for part in ("encoder", "heads")}
 
     # -- state, determined from the files each time
@@ -434,7 +413,6 @@ class RunDir:
         return Examined(*self._state(contents), contents.records)
 
     def _state(self, contents: validation.Contents) -> tuple[State, str]:
-        """Return state and note of a run that is not damaged."""
         if alive(self.path):
             return "running", f"by {holder}" if (holder := read(self.path)) else ""
         done, error = contents.records.get("done.json"), contents.records.get("error.json")
@@ -469,15 +447,6 @@ class RunDir:
         if not self.trained:
             raise InputError(f"{self.run_id} is not trained ({self.state}), so there is {lacking}")
 
-    @property
-    def leased(self) -> bool:
-        """Whether there is a lease, of a process that may have ended."""
-        return self._has("lease")
-
-    def warnings(self) -> list[str]:
-        """Return the warnings about a trained run's results, as they were written when training ended."""
-        return list(self.read_json("done.json").get("warnings", ()))
-
     def _has(self, name: str) -> bool:
         return os.path.lexists(self.path / name)
 
@@ -504,7 +473,6 @@ def _wanted(record: Mapping[str, Any]) -> set[str]:
 
 
 def _failure(record: Mapping[str, Any]) -> str:
-    """Return a sentence about the reason of a failed evaluation."""
     return f"{record['act']} on {record['task']} (seed {record['seed']}) {record['kind']}: {record['message']}"
 
 

@@ -197,12 +197,9 @@ class RunStore:
             atomic.sweep_old(self.root)
         raw = spec.model_dump(mode="json")
         record = {
-            "format": NAMING,
-            "run_id": run.run_id,
-            "identity_sha": digest(spec.identity(), 64),
-            "spec_sha": digest(raw, 64),
-            "spec": raw,
-        }
+            "format": NAMING, "run_id": run.run_id, "identity_sha": digest(spec.identity(), 64),
+            "spec_sha": digest(raw, 64), "spec": raw,
+        }  # fmt: skip
         draft = atomic.draft_in(self.root)
         with atomic.disk_errors(run.path):
             try:
@@ -220,13 +217,8 @@ class RunStore:
     def folders(self) -> list[os.DirEntry[str]]:
         """Return the folder of each run, as the disk lists it; a link in the place of a folder counts as one."""
         with os.scandir(self.root) as entries:
-            return [
-                entry
-                for entry in entries
-                if not entry.name.startswith(".")
-                and entry.name not in (EXPERIMENTS, JOBS, REMOVED)
-                and (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
-            ]
+            named = [each for each in entries if each.name[0] != "." and each.name not in (EXPERIMENTS, JOBS, REMOVED)]
+            return [each for each in named if each.is_symlink() or each.is_dir(follow_symlinks=False)]
 
     def get(self, run_id: str) -> RunDir:
         """Return a run by its name. Raises InputError if there is none."""
@@ -259,8 +251,7 @@ class RunStore:
         atomic.own_folder(folder)
         folder.mkdir(exist_ok=True)
         path = folder / f"{atomic.checked_name(record.name, 'the name of an experiment')}.json"
-        lease = acquire(folder, patience=20)
-        try:
+        with acquire(folder, patience=20) as lease:
             before = self._record(path) if os.path.lexists(path) else record
             if before.damage:
                 raise InputError(f"{path} {before.damage}, and give the same command again")
@@ -280,8 +271,6 @@ class RunStore:
                 updated=updated or now(),
             )
             atomic.write_atomic(path, atomic.sealed(merged.dump()), lease.stage, lease.check)
-        finally:
-            lease.release()
         return merged
 
     def experiments(self) -> list[ExperimentRecord]:
@@ -330,9 +319,8 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     check_fields(path.name, values, {key: type(getattr(blank, key)) for key in known - ROWS.keys()})
     for key, kinds in ROWS.items():
         for row in values[key] if isinstance(values[key], list) else [None]:
-            if not isinstance(row, dict) or not all(
-                isinstance(row.get(name), kind) and not isinstance(row[name], bool) for name, kind in kinds.items()
-            ):
+            named = row if isinstance(row, dict) else {}
+            if not all(isinstance(v := named.get(k), kind) and not isinstance(v, bool) for k, kind in kinds.items()):
                 raise ValueError(f"{path.name} has a row of {key!r} that cannot be used")
     if values["name"] != name:
         raise ValueError(f"{path.name} is the record of {ascii(values['name'])[:80]}")

@@ -85,14 +85,8 @@ def notes_of(run: RunDir) -> Notes:
 
 def annotate(run: RunDir, change: Callable[[Notes], Notes]) -> Notes:
     """Change a run's notes by `change`, even in use, and return them. Raises InputError if damaged, OSError."""
-    folder = run.file("notes")
-    atomic.own_folder(folder)
-    if not folder.is_dir():
-        with atomic.disk_errors(folder):
-            folder.mkdir(exist_ok=True)
-            atomic.sync_folder(run.path)
-    lease = acquire(folder, patience=PATIENCE)
-    try:
+    folder = atomic.made_folder(run.file("notes"))
+    with acquire(folder, patience=PATIENCE) as lease:
         before = notes_of(run)
         if before.damage:
             raise InputError(f"{folder / 'notes.json'}: {before.damage}; move that file away")
@@ -101,8 +95,6 @@ def annotate(run: RunDir, change: Callable[[Notes], Notes]) -> Notes:
             content = {key: value for key, value in asdict(after).items() if key != "damage"}
             data = atomic.sealed({"format": FORMAT, **content, "run_id": run.run_id})
             atomic.write_atomic(folder / "notes.json", data, lease.stage, lease.check)
-    finally:
-        lease.release()
     return after
 
 
@@ -156,7 +148,7 @@ def parents_first(runs: Sequence[RunDir]) -> list[RunDir]:
 
 def remove(store: RunStore, run: RunDir) -> Path:
     """Move a run to the trash in one step, and return its folder there. Raises LeaseHeld, InputError or OSError."""
-    trash = _trash(store)
+    trash = atomic.made_folder(store.root / REMOVED)
     with _owned(run) as lease:
         _mark_removed(store, run.run_id)
         names = set(os.listdir(trash))
@@ -170,7 +162,7 @@ def remove(store: RunStore, run: RunDir) -> Path:
 
 def delete_moved(store: RunStore, run: RunDir, target: Path) -> None:
     """Delete a run that has been copied to the store `target`. Raises as `remove` does."""
-    _trash(store)
+    atomic.made_folder(store.root / REMOVED)
     with _owned(run) as lease:
         _mark_removed(store, run.run_id, target)
         gone = store.root / f"{atomic.TRASH}{uuid.uuid4().hex}"
@@ -191,20 +183,9 @@ def _owned(run: RunDir) -> Iterator[Lease]:
         raise InputError(f"{run.path} is not there any more: another command removed or moved it") from None
 
 
-def _trash(store: RunStore) -> Path:
-    """Return the folder of removed runs, which is made if it is not there."""
-    trash = store.root / REMOVED
-    atomic.own_folder(trash)
-    if not trash.is_dir():
-        with atomic.disk_errors(trash):
-            trash.mkdir(exist_ok=True)
-            atomic.sync_folder(store.root)
-    return trash
-
-
-def _mark_removed(store: RunStore, run_id: str, target: Path | None = None) -> None:
+def _mark_removed(store: RunStore, run_id: str, target: Path | str = "") -> None:
     """Write when a run was removed, before it is: while the run has a folder, the file says nothing."""
-    note = {"format": FORMAT, "run_id": run_id, "at": now(), "target": str(target) if target else ""}
+    note = {"format": FORMAT, "run_id": run_id, "at": now(), "target": str(target)}
     atomic.write_atomic(store.root / REMOVED / f"{run_id}.json", atomic.sealed(note))
 
 

@@ -101,9 +101,9 @@ def points(folder: Path) -> list[str]:
     return [f"points/{name}/" for name in names]
 
 
-def point_names(folder: Path, inner: str) -> list[str]:
-    """Return the names of the scores of all points with a file in the folder `inner`: "points/00000100/CoLA.json"."""
-    return [place + name for place in points(folder) for name in json_names(folder / place, inner)]
+def score_names(folder: Path, inner: str) -> list[str]:
+    """Return the names of all scores with a file in the folder `inner`: "CoLA.json", "points/00000100/CoLA.json"."""
+    return [place + name for place in ("", *points(folder)) for name in json_names(folder / place, inner)]
 
 
 def check_score_name(name: str) -> None:
@@ -195,7 +195,6 @@ def _fault(contents: Contents, full: bool) -> str | None:
 
 
 def _not_folder(folder: Path, names: Iterable[str]) -> str | None:
-    """Return which of these entries of a run is a link or a file in the place of a folder, or None."""
     for name in names:
         try:
             own_folder(folder / name)
@@ -205,7 +204,6 @@ def _not_folder(folder: Path, names: Iterable[str]) -> str | None:
 
 
 def _scores_fault(contents: Contents, weights: Mapping[str, Any] | None, place: str = "") -> str | None:
-    """Return how a score or failure (of a point at `place`) is damaged, or None. Raises ValueError or OSError."""
     for name in json_names(contents.folder / place, "scores"):
         if damage := _score_fault(contents, name, weights, place):
             return damage
@@ -216,7 +214,6 @@ def _scores_fault(contents: Contents, weights: Mapping[str, Any] | None, place: 
 
 
 def _points_fault(contents: Contents) -> str | None:
-    """Return how a point of a run is damaged, or None."""
     for place in points(contents.folder):
         inner = ("", "encoder", "heads", "scores", "failures", "predictions")
         try:

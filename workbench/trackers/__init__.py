@@ -13,6 +13,7 @@ often it is copied, and rows that a resumed run computed again are there once.
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from workbench.errors import InputError, suggest
 from workbench.registry import Plugs, file_of, is_path
 from workbench.spec.experiment import blaming
+from workbench.store.redact import redact
 
 Row = Mapping[str, float]
 
@@ -133,3 +135,51 @@ def missing(package: str, distribution: str = "") -> str | None:
     if spec is not None and spec.origin:  # a folder of that name, as some tools make, has no origin
         return None
     return f"the package {package} is not installed; pip install {distribution or package}"
+
+
+def short(error: BaseException) -> str:
+    """Return type and message of an error on one line, with secrets removed; the message alone of an InputError."""
+    kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+    return redact(" ".join(f"{kind}{error}".split()))[:300]
+
+
+def check(word: str) -> list[str]:
+    """Make copies of an invented run by a tracker, given by its name or file, and return what was done, as sentences.
+
+    The copies are made twice, as of a run that is resumed, and go where the tracker puts its copies. Raises InputError
+    with the first breach of the contract.
+    """
+    find(word)
+    tracker, done = load(word), list[str]()
+    rows = [{"step": step, "seconds": step / 4, "loss": 1 / step, "flops/matmul": 1e9 * step} for step in range(1, 8)]
+    scores = [Score("score/order", 50.0), Score("score/order", 40.0, 3), Score("untrained/order", 12.5)]
+    file = file_of(tracker)  # type: ignore[arg-type]
+
+    def call(what: str, function: Callable[..., Any], *given: Any) -> Any:
+        with blaming(file, f"{what} raised", "tracker"):
+            return function(*given)
+
+    with tempfile.TemporaryDirectory(prefix="workbench-") as store:
+        folder = Path(store) / "workbench-check-s0"
+        (folder / "mirrors").mkdir(parents=True)
+        (folder / "encoder").mkdir()
+        (folder / "encoder" / "config.json").write_text("{}", encoding="utf-8")
+        for begun, ends in ((0, "interrupted"), (4, "done")):
+            run = TrackedRun(
+                folder.name, folder, "workbench-check", tags=("checked",), notes='2026-01-01 a note, "quoted" and é',
+                config={"optim.lr": 1e-3, "tying": None, "encoder.causal": True}, reached=begun,
+                stored=lambda: rows[:4],
+            )  # fmt: skip
+            handle = call("open(run)", tracker.open, run)
+            for method in ("log", "finish"):
+                if not callable(getattr(handle, method, None)):
+                    raise InputError(f"tracker {file}: open(run) returns {handle!r:.60}, which has no {method}()")
+            for start in range(0, len(rows), 3):
+                call("log(rows)", handle.log, rows[start : start + 3])
+            run.state = ends
+            call("finish(scores, files)", handle.finish, scores, {"encoder": folder / "encoder"} if begun else {})
+            done.append(f"a copy of {len(rows)} rows and {len(scores)} scores of a run that is {ends}")
+        handle = call("open(run)", tracker.open, TrackedRun(folder.name, folder, ""))
+        call("finish(scores, files) without rows", handle.finish, [], {})
+        done.append("a copy of a run without rows and scores")
+    return done

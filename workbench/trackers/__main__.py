@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import signal
@@ -25,10 +26,9 @@ from workbench import progress, trackers
 from workbench.errors import InputError
 from workbench.report.statistics.intervals import t_interval
 from workbench.store.atomic import free, own_folder
-from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
-from workbench.trackers import Score, Tracker, _described
+from workbench.trackers import Score, Tracker, _described, short
 
 ORPHAN = 30.0  # seconds for finishing after the run's process has ended or closed the pipe
 TAKEOVER = 40.0  # seconds for which the copy of a resumed run waits until the copy of the killed one has ended
@@ -92,7 +92,7 @@ def live(tracker: Tracker, name: str, run: RunDir, news: Iterable[bytes], say: C
             else:
                 say("another process still copies this run")
     except Exception as error:
-        say(f"stopped early ({_short(error)})")
+        say(f"stopped early ({short(error)})")
 
 
 def stored(
@@ -109,23 +109,18 @@ def stored(
         with _only_copy(run, name, PATIENCE) as alone:
             if not alone:
                 raise InputError("another process copies this run at the moment")
-            rows, scores = copy(tracker, run, [], note, False, study, files, _arms(run, study))
+            arm = _arms(run.path.parent, study).get(run.run_id, []) if study else []
+            rows, scores = copy(tracker, run, [], note, False, study, files, arm)
     except Exception as error:
-        return {"run": run.run_id, "problem": _short(error)}
+        return {"run": run.run_id, "problem": short(error)}
     return {"run": run.run_id, "rows": rows, "scores": scores}
 
 
-_known: dict[str, dict[str, list[Score]]] = {}  # by study
-
-
-def _arms(run: RunDir, study: str | None) -> list[Score]:
-    """Return the scores of the run's arm in a study, which is read once."""
-    if not study:
-        return []
-    if study not in _known:
-        store = RunStore.existing(run.path.parent)
-        _known[study] = _described.over_seeds(store, store.experiment(study))
-    return _known[study].get(run.run_id, [])
+@functools.cache
+def _arms(root: Path, study: str) -> dict[str, list[Score]]:
+    """Return the scores of the arms of a study by run; the study is read once."""
+    store = RunStore.existing(root)
+    return _described.over_seeds(store, store.experiment(study))
 
 
 def copy(
@@ -196,12 +191,6 @@ def _only_copy(run: RunDir, name: str, patience: float) -> Iterator[bool]:
         yield True
     finally:
         os.close(lock)
-
-
-def _short(error: BaseException) -> str:
-    """Return type and message of an error on one line, with secrets removed; the message alone of an InputError."""
-    kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-    return redact(" ".join(f"{kind}{error}".split()))[:300]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.errors import InputError
 from workbench.report.load import runs_table
-from workbench.report.load.arm_names import UNTRAINED, kind_of
+from workbench.report.load.arm_names import UNTRAINED, kind_of, start_of
 from workbench.report.load.run_files import flatten, number, optional, part, points_of, scores_of
 from workbench.report.statistics.intervals import t_interval
 from workbench.store import tending, validation
@@ -95,13 +95,8 @@ def renew(tracked: TrackedRun) -> None:
 
 def study_of(run: RunDir) -> str:
     """Return the name of the record of a run's store that lists the run and was updated last, "" if none does."""
-    record = _record(RunStore.existing(run.path.parent), run.run_id)
-    return record.name if record else ""
-
-
-def _record(store: RunStore, run_id: str) -> ExperimentRecord | None:
-    listed = [record for record in store.experiments() if not record.damage and run_id in record.run_ids]
-    return max(listed, key=lambda record: (record.updated, record.name), default=None)
+    records = [record for record in RunStore.existing(run.path.parent).experiments() if not record.damage]
+    return max(((each.updated, each.name) for each in records if run.run_id in each.run_ids), default=("", ""))[1]
 
 
 # ---- scores ----
@@ -113,7 +108,7 @@ def summary(run: RunDir, study: str) -> list[Score]:
     `score/TASK` is the mean over fine-tuning seeds, with `/seed N` for each of several seeds, and `/low` and `/high`,
     the 95 % interval of the mean; `score/SUITE` and `score` are means over tasks, as in `workbench runs`.
     """
-    found = _end(run, "score")
+    found = _means(run, "score") + _of_seeds(run, "score")
     for point, scores, _ in points_of(run.path):
         values: dict[str, list[float]] = {}
         for score in scores:
@@ -123,23 +118,29 @@ def summary(run: RunDir, study: str) -> list[Score]:
             found += [Score(f"score/{task}", math.fsum(each) / len(each), int(step)) for task, each in values.items()]
     baseline = untrained(run, study)
     if baseline is not None:
-        found += [each for each in _end(baseline, "untrained") if each.name != "untrained"]
+        means = [mean for mean in _means(baseline, "untrained") if mean.name != "untrained"]
+        found += means + _of_seeds(baseline, "untrained")
     done = optional(run.path / "done.json")
     spent = [Score(f"spent/{key}", value) for key in ("steps", "tokens", "seconds")
              if not math.isnan(value := number(done.get(key)))]  # fmt: skip
     return [each for each in [*found, *spent] if math.isfinite(each.value)]
 
 
-def _end(run: RunDir, prefix: str) -> list[Score]:
-    """Return the scores of a run at its end, with names that begin with `prefix`."""
-    names = [(key, value) for key, value in runs_table.scores(run).items() if isinstance(value, int | float)]
-    found = [Score("/".join([prefix, *key.split(".", 1)[1:]]), value) for key, value in names]
+def _means(run: RunDir, prefix: str) -> list[Score]:
+    """Return the mean scores of a run at its end, with names that begin with `prefix`: of tasks, suites and in all."""
+    means = [(key, value) for key, value in runs_table.scores(run).items() if isinstance(value, int | float)]
+    return [Score("/".join([prefix, *key.split(".", 1)[1:]]), value) for key, value in means]
+
+
+def _of_seeds(run: RunDir, prefix: str) -> list[Score]:
+    """Return the scores of the seeds of fine-tuning, and the limits of their means, for tasks with several seeds."""
     values: dict[str, dict[str, float]] = {}
     for score, _ in scores_of(run.path):
         if score and math.isfinite(score["value"]):
             seeds = values.setdefault(score["task"], {})
             seed = f"seed {score['seed']}"  # under other settings of the task, the seed is there twice
             seeds[seed if seed not in seeds else f"{seed} {score['digest']}"] = score["value"]
+    found = []
     for task, seeds in values.items():
         if len(seeds) > 1:
             found += [Score(f"{prefix}/{task}/{seed}", value) for seed, value in seeds.items()]
@@ -166,28 +167,27 @@ def untrained(run: RunDir, study: str) -> RunDir | None:
     return next((RunDir(path) for path in candidates if path.is_dir() and _start(RunDir(path)) == own), None)
 
 
-def _start(run: RunDir) -> dict[str, Any]:
+def _start(run: RunDir) -> tuple[Any, ...]:
     spec = flatten(part(optional(run.path / "spec.json"), "spec"))
-    return {key: value for key, value in spec.items() if key == "seed" or key.startswith(("encoder.", "data."))}
+    return start_of(spec.get("seed"), spec)
 
 
 def over_seeds(store: RunStore, record: ExperimentRecord) -> dict[str, list[Score]]:
     """Return by run the scores of its arm over pre-training seeds: `arm/TASK/mean`, `/low`, `/high` and `/seeds`.
 
-    Runs are of one arm if their specs differ in the seed alone. Arms of which one seed has a score are left out.
+    Runs are of one arm if they differ in the seed alone. Arms of which one seed has a score are left out.
     """
     arms: dict[str, list[RunDir]] = {}
-    for run in (RunDir(store.root / run_id) for run_id in record.runs if (store.root / run_id).is_dir()):
-        spec = flatten(part(optional(run.path / "spec.json"), "spec"))
-        if spec:
-            arms.setdefault(repr(sorted((k, str(v)) for k, v in spec.items() if k != "seed")), []).append(run)
+    for run_id in record.runs:
+        run = RunDir(store.root / run_id)
+        with contextlib.suppress(InputError):  # a run that is missing or damaged
+            arms.setdefault(run.spec().arm, []).append(run)
     found: dict[str, list[Score]] = {}
     for runs in arms.values():
         values: dict[str, list[float]] = {}
         for run in runs:
-            for each in _end(run, "arm"):
-                if each.name.rpartition("/")[2] not in ("low", "high") and "/seed " not in each.name:
-                    values.setdefault(each.name, []).append(each.value)
+            for each in _means(run, "arm"):
+                values.setdefault(each.name, []).append(each.value)
         scores = []
         for name, each_seed in values.items():
             if len(each_seed) > 1:

@@ -29,23 +29,18 @@ PATIENCE = 4.0  # seconds that `close` waits in total
 
 
 class Mirror:
-    """Copy of a run; this one does nothing. No method raises: a problem is logged as one warning."""
+    """Copy of the run in folder `run` by a process that is started here, or no copy if there is no `tracker`.
 
-    def news(self) -> None:
-        """Say that the run has new rows; here, do nothing, because there is no tracker."""
-
-    def close(self) -> None:
-        """Finish the copy; here, do nothing, because there is no tracker."""
-
-
-class ProcessMirror(Mirror):
-    """Copy of the run in folder `run` by a separate process, which is started here."""
+    No method raises: a problem is logged as one warning.
+    """
 
     def __init__(self, tracker: str, run: Path) -> None:
         self._run, self._tracker = run, tracker
         self._finished = self._stopped = False
         self._reported: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
+        if not tracker:
+            return
         try:
             self._process = _started()
             assert self._process.stdin is not None
@@ -106,7 +101,7 @@ class ProcessMirror(Mirror):
 
 def mirror(tracker: Path | str | None, run: RunDir) -> Mirror:
     """Return a copy of a run by a tracker as `trackers.find` names it; None stands for no copy."""
-    return Mirror() if tracker is None else ProcessMirror(str(tracker), run.path)
+    return Mirror(str(tracker or ""), run.path)
 
 
 def copies(

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,11 @@ KEY, VALUE = 250, 5000  # letters that names of metrics, and values of parameter
 METRICS, PARAMETERS = 1000, 100  # of one request
 ENDS = {"done": "FINISHED", "failed": "FAILED", "diverged": "FAILED", "interrupted": "KILLED"}
 _UNUSABLE = re.compile(r"[^\w.\-: /]")
-
-
-def available() -> str | None:
-    """Return None if a package is installed, else how to install one."""
-    return missing("mlflow", "mlflow-skinny (or mlflow, with its pages)")
-
-
-def open(run: TrackedRun) -> Copy:
-    """Begin the copy of a run, or continue a former one whose rows are all rows of the run."""
-    return Copy(run)
+available = partial(missing, "mlflow", "mlflow-skinny (or mlflow, with its pages)")
 
 
 class Copy:
-    """The open copy of one run."""
+    """The open copy of one run. It continues a former one whose rows are all rows of the run."""
 
     def __init__(self, run: TrackedRun) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -155,6 +147,9 @@ class Copy:
     def _send(self, metrics: Sequence[Any]) -> None:
         for some in _parts(metrics, METRICS):
             self._client.log_batch(self._id, metrics=some)
+
+
+open = Copy
 
 
 def _parts(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

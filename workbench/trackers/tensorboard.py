@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workbench.trackers import Row, Score, TrackedRun, missing
 
 ENDS = {"done": "STATUS_SUCCESS", "failed": "STATUS_FAILURE", "diverged": "STATUS_FAILURE"}
-
-
-def available() -> str | None:
-    """Return None if the package is installed, else how to install it."""
-    return missing("tensorboard")
-
-
-def open(run: TrackedRun) -> Copy:
-    """Begin an event file, which holds the whole run. Raises OSError."""
-    return Copy(run)
+available = partial(missing, "tensorboard")
 
 
 class Copy:
-    """The open copy of one run."""
+    """The open copy of one run. Its event file holds the whole run."""
 
     def __init__(self, run: TrackedRun) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
@@ -120,3 +112,6 @@ class Copy:
 
     def _add(self, **content: Any) -> None:
         self._writer.add_event(self._event(**{"wall_time": self._started, **content}))
+
+
+open = Copy

@@ -9,26 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workbench.trackers import Row, Score, TrackedRun, missing
 
 REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")  # by which trackio would write elsewhere
-
-
-def available() -> str | None:
-    """Return None if the package is installed, else how to install it."""
-    return missing("trackio")
-
-
-def open(run: TrackedRun) -> Copy:
-    """Begin the copy of a run, after a former one was deleted from the database."""
-    return Copy(run)
+available = partial(missing, "trackio")
 
 
 class Copy:
-    """The open copy of one run."""
+    """The open copy of one run. A former one is deleted from the database."""
 
     def __init__(self, run: TrackedRun) -> None:
         from trackio.sqlite_storage import SQLiteStorage
@@ -86,3 +78,6 @@ class Copy:
             name = tracked.run_id if kind == "encoder" else f"{tracked.study}-report"
             run.log_artifact(str(path), name=name, type="model" if kind == "encoder" else kind)
         run.finish()
+
+
+open = Copy

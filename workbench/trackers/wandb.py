@@ -12,37 +12,31 @@ from __future__ import annotations
 import configparser
 import contextlib
 import http.client
-import json
 import netrc
 import os
 import shutil
-import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.store.redact import redact, redact_addresses
-from workbench.trackers import Row, Score, TrackedRun, missing
+from workbench.trackers import Row, Score, TrackedRun, missing, short
 
 ANSWER = 2.0  # seconds within which a server must answer the first request
 INIT = 20.0  # seconds within which it must accept the run
 NAME, TAG = 128, 64  # letters that names of groups and tags may have
 ASIDE = ".new-"  # begins the name of the folder in which a copy is written first
-
-
-def available() -> str | None:
-    """Return None if the package is installed, else how to install it."""
-    return missing("wandb")
+available = partial(missing, "wandb")
 
 
 def open(run: TrackedRun) -> Copy:
     """Begin the copy of a run. Raises OSError or an error of wandb."""
-    later = _Later(_mode)  # computed while wandb is imported, which takes as long
     home = run.folder / "wandb"
     home.mkdir(exist_ok=True)
     for leftover in home.glob(f"{ASIDE}*"):
@@ -51,9 +45,13 @@ def open(run: TrackedRun) -> Copy:
         if os.environ.get(name, "").endswith("/wandb/cache") or name not in os.environ:  # of the run before
             os.environ[name] = str(home / "cache")
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    import wandb
+    mode, note = "offline", "the state of its server is unknown, so the copy is kept in the run's folder"
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(_mode)  # while wandb is imported, which takes as long
+        import wandb
 
-    mode, note = later.value()
+        with contextlib.suppress(Exception):
+            mode, note = asked.result()
     if note:
         run.say(note)
     try:
@@ -61,7 +59,7 @@ def open(run: TrackedRun) -> Copy:
     except Exception as error:
         if mode != "online":
             raise
-        run.say(f"the server did not accept the run ({_short(error)}), so the copy is kept in the run's folder")
+        run.say(f"the server did not accept the run ({short(error)}), so the copy is kept in the run's folder")
         return Copy(wandb, run, "offline")
 
 
@@ -95,7 +93,7 @@ class Copy:
             job_type=run.job_type,
             tags=[tag[:TAG] for tag in run.tags],
             notes=run.notes,
-            config=json.loads(redact_addresses(json.dumps(dict(run.config)))),
+            config=dict(run.config),
             dir=str(self._aside),
             mode=mode,
             settings=self._wandb.Settings(**known),
@@ -150,20 +148,6 @@ class Copy:
         self._placed = True
 
 
-class _Later:
-    """Result of a function that is computed in a thread."""
-
-    def __init__(self, compute: Callable[[], tuple[str, str]]) -> None:
-        self._result = "offline", "the state of its server is unknown, so the copy is kept in the run's folder"
-        self._thread = threading.Thread(target=lambda: setattr(self, "_result", compute()), daemon=True)
-        self._thread.start()
-
-    def value(self) -> tuple[str, str]:
-        """Wait for the result and return it."""
-        self._thread.join()
-        return self._result
-
-
 def _mode() -> tuple[str, str]:
     """Return wandb's mode and the reason for it: "online" if there is a login and its server answers, else "offline".
 
@@ -181,7 +165,7 @@ def _mode() -> tuple[str, str]:
     except urllib.error.HTTPError:
         pass  # any answer shows that the server can be reached
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return "offline", f"{name} does not answer ({_short(error)}), so the copy is kept in the run's folder"
+        return "offline", f"{name} does not answer ({short(error)}), so the copy is kept in the run's folder"
     return "online", ""
 
 
@@ -202,8 +186,3 @@ def _login(url: str) -> bool:
     with contextlib.suppress(OSError, netrc.NetrcParseError, RuntimeError):
         return netrc.netrc(os.environ.get("NETRC")).authenticators(urlsplit(url).netloc) is not None
     return False
-
-
-def _short(error: BaseException) -> str:
-    """Return type and message of an error on one line, with secrets removed."""
-    return redact(" ".join(f"{type(error).__name__}: {error}".split()))[:200]

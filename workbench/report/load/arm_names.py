@@ -47,6 +47,11 @@ def kind_of(spec: Mapping[str, Any]) -> str:
     return UNTRAINED if number(part(spec, "budget").get("steps")) == 0 else "pre-training"
 
 
+def start_of(seed: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what a run shares with the untrained encoder that it starts from: its seed, sizes and data."""
+    return (seed, *sorted((key, str(v)) for key, v in settings.items() if key.startswith(("encoder.", "data."))))
+
+
 def arm_names(
     axis: str, runs: Iterable[Mapping[str, Any]], settings: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:

@@ -117,7 +117,7 @@ def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
             f"{run.run_id} has no folder heads, without which sentences cannot be scored: it was trained by an older "
             f"version, or the folder was deleted; train it again in another store"
         )
-    run.check_encoder(place)
+    run.check_weights("encoder", place)
     run.check_weights("heads", place)
     objectives.keep_sources(spec, run.path)
     model = objectives.build(spec, build_encoder(spec))
