@@ -32,7 +32,6 @@ from workbench.tasks.common.contract import (
     HeldOut,
     Measure,
     Model,
-    Name,
     Scores,
     fingerprint,
     first_of,
@@ -174,9 +173,7 @@ STS = "STS-B"
 NAMED = f"{SIMILARITY}:{STS}"
 NUMBERS = ("relatedness_score", "similarity", *table.LABELS)  # usual names of the column of numbers
 LEAST = 3  # pairs, below which no correlation says anything
-
-
-names: list[Name] = [
+names = [
     (NAMED, SIMILARITY, "spearman",
      "how similar two sentences are, by the cosine of their embeddings, frozen or fine-tuned"),
     (f"{SIMILARITY}:FILE", SIMILARITY, "spearman", "the same, from a table of your own with two texts and a number"),

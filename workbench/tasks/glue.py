@@ -13,7 +13,7 @@ from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite, fingerprint
+from workbench.tasks.common.contract import TUNING, HeldOut, Suite, fingerprint
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, checked_text, rows_of, text_of
 
@@ -104,9 +104,7 @@ def row_of(name: str) -> Row | None:
 
 groups = ("glue",)
 reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
-
-
-names: list[Name] = [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
+names = [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
 
 
 def accepts(word: str) -> bool:

@@ -20,7 +20,7 @@ from workbench.spec.scoring import LINEAR, PATH_PREFIXES, PROBES
 from workbench.store.atomic import user_path
 from workbench.tasks import glue, minimal_pairs, probes, table
 from workbench.tasks.common import baselines
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores, aside, fingerprint
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores, aside, fingerprint
 from workbench.tasks.common.cost import reading_cost
 from workbench.tasks.common.examples import Examples, Tagged, Task, numbered
 from workbench.tasks.common.metrics import gold_and_predicted, metric, span_scores
@@ -133,9 +133,7 @@ def held(probe: LinearProbe) -> list[bool]:
 
 
 groups = ("linear", "linear:probes")
-
-
-names: list[Name] = [
+names = [
     (PREFIX + probe.name, "linear", probe.metrics[0], f"{probe.summary}; frozen states")
     for probe in (probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR)
 ]

@@ -18,7 +18,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
 from workbench.tasks import glue
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores, fingerprint
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores, fingerprint
 from workbench.tasks.common.cost import SPECIAL, text_lengths
 from workbench.tasks.common.table_files import rows_of
 
@@ -121,9 +121,7 @@ NAMED = {
         "BabyLM's fast set of BLiMP, 67 x 200 pairs",
     ),
 }
-names: list[Name] = [
-    (name, "blimp", "accuracy", f"{summary}, without fine-tuning") for name, (_, summary) in NAMED.items()
-]
+names = [(name, "blimp", "accuracy", f"{summary}, without fine-tuning") for name, (_, summary) in NAMED.items()]
 
 
 def accepts(word: str) -> bool:

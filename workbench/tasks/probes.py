@@ -26,7 +26,7 @@ from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
-from workbench.tasks.common.contract import TUNING, HeldOut, Name
+from workbench.tasks.common.contract import TUNING, HeldOut
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 
 trains = True
@@ -278,4 +278,4 @@ PROBES: dict[str, Probe] = {
 }  # fmt: skip
 groups = ("probes",)
 reads = {*TUNING, "length", "rows", "held_out", "lm_weight"}
-names: list[Name] = [(probe.name, "probes", probe.metrics[0], probe.summary) for probe in PROBES.values()]
+names = [(probe.name, "probes", probe.metrics[0], probe.summary) for probe in PROBES.values()]

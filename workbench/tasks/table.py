@@ -34,7 +34,7 @@ from workbench.spec.scoring import PATH_PREFIXES, TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks import minimal_pairs
 from workbench.tasks.common import table_files
-from workbench.tasks.common.contract import TUNING, HeldOut, Name, warned
+from workbench.tasks.common.contract import TUNING, HeldOut, warned
 from workbench.tasks.common.examples import Task, divided, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, rows_of, without_header
 from workbench.tasks.superglue import Row, examples, id_of, label, notes, spans_of, text
@@ -59,9 +59,7 @@ PARTS = {
 }  # fmt: skip
 TRAIN = re.compile(r"(|.*[._-])train", re.IGNORECASE)
 TREC = ("train_5500.label", "TREC_10.label")  # the two files as published
-
-
-names: list[Name] = [
+names = [
     (f"{CHOICE}FILE", "table", "accuracy", "which of several answers is right, from a table of your own"),
     (f"{SPANS}FILE", "table", "accuracy", "the label of two marked spans of a text, from a table of your own"),
 ]

@@ -26,7 +26,6 @@ from workbench.tasks.common.contract import (
     HeldOut,
     Measure,
     Model,
-    Name,
     Scores,
     aside,
     fingerprint,
@@ -149,9 +148,7 @@ NAMED = {
         "named entities in English news (Tjong Kim Sang and De Meulder 2003)",
     ),
 }  # fmt: skip
-
-
-names: list[Name] = [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
+names = [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
 
 
 def accepts(word: str) -> bool:
