@@ -694,7 +694,7 @@ def oracle(model: SpanModel, folder: Path, task: Squad, joint: bool, limit: Limi
 @pytest.mark.parametrize("joint", [True, False])
 def test_heads_and_loss_are_those_of_a_slow_loop(encoder: Path, tmp_path: Path, joint: bool) -> None:
     task, _ = task_of(tmp_path / "squad", True)
-    task = replace(task, tests={"dev": task.tests["dev"].take(list(range(6)))})
+    task = replace(task, tests={"dev": replace(task.tests["dev"], rows=task.tests["dev"].rows[:6])})
     torch.manual_seed(3)
     model = SpanModel(load_encoder(encoder, 0.0), joint).eval()
     limit = Limits(24, 6, 8)

@@ -125,7 +125,7 @@ def test_rows_of_unequal_numbers_are_no_examples() -> None:
     with pytest.raises(AssertionError):
         Examples(["a", "b"], ["c"], [0, 1])
     tagged = numbered([Sentence(("a", "b"), ("Y", "X")), Sentence(("c",), ("Y",))], ("X", "Y"))
-    assert tagged.words == [["a", "b"], ["c"]] and tagged.targets == [[1, 0], [1]] and tagged.count() == 3
+    assert tagged.words == [["a", "b"], ["c"]] and tagged.targets == [[1, 0], [1]]
     assert tagged.take([1]).targets == [[1]]
 
 

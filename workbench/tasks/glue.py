@@ -13,7 +13,7 @@ from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import TUNING, HeldOut, Suite, fingerprint
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, fingerprint
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, checked_text, rows_of, text_of
 
@@ -50,11 +50,6 @@ class Row:
     def text_columns(self) -> list[str]:
         """The names of the text columns on the hub."""
         return list(self.hub_texts or map(str, self.texts))
-
-    @property
-    def files(self) -> dict[str, tuple[str, str]]:
-        """The official file and the hub's split of each part."""
-        return {"train": ("train", "train"), **self.tests}
 
 
 # Metrics and epochs: docs/electra.md 5. `symmetric` is the official `double_unordered`, which leaves QQP out.
@@ -103,7 +98,7 @@ def row_of(name: str) -> Row | None:
 
 
 groups = ("glue",)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
+reads = {*OF_TEXTS, "glue"}
 names = [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
 
 
@@ -142,13 +137,16 @@ def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tu
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
-        files = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in row.files.items()}
+        splits = {"train": ("train", "train"), **row.tests}
+        files = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in splits.items()}
         lacking = [path.name for path in files.values() if not path.is_file()]
+        found: dict[str, Examples | None] = dict.fromkeys(splits)
         if local and not lacking:
-            parts = {part: _examples(_official(path, row), row.texts, path) for part, path in files.items()}
-        else:
-            parts = _hub(folder, row) if row.name in ROWS else {}
-        if not parts:
+            found = {part: _examples(_official(path, row), row.texts, path) for part, path in files.items()}
+        elif row.name in ROWS:
+            found = {part: _hub(folder, row, split) for part, (_, split) in splits.items()}
+        parts = {part: rows for part, rows in found.items() if rows is not None}
+        if len(parts) < len(splits):
             in_folder = f"no {' or '.join(lacking)} in {folder / row.name}"
             missing[row.name] = in_folder if local else f"no {row.config}/*.parquet in the hub's {where or HUB}"
             continue
@@ -244,16 +242,21 @@ def tsv_rows(
 # ---- the hub's layout: cola/train-00000-of-00001.parquet ... ----
 
 
-def _hub(folder: Path, row: Row) -> dict[str, Examples]:
-    """Return each part from its Parquet files, whose labels are places in `row.labels`; none without files."""
-    parts: dict[str, Examples] = {}
-    for part, (_, split) in row.files.items():
-        rows = hub_rows(folder, row.config, split, [*row.text_columns, "label"])
-        if rows is None:
-            return {}
-        targets = ((where, fields, _hub_target(row, label, where)) for where, (*fields, label) in rows)
-        parts[part] = _examples(targets, row.text_columns, f"{folder / row.config / split}-*.parquet")
-    return parts
+def _hub(folder: Path, row: Row, split: str) -> Examples | None:
+    """Return a split from its Parquet files, whose labels are places in `row.labels`; None without files."""
+    rows = hub_rows(folder, row.config, split, [*row.text_columns, "label"])
+    if rows is None:
+        return None
+    low, high = row.span or (0, len(row.labels) - 1)
+    kinds = (int, float) if row.span else int
+
+    def targets() -> Iterator[tuple[str, list[Any], int | float]]:
+        for where, (*fields, label) in rows:
+            if not isinstance(label, kinds) or isinstance(label, bool) or not low <= label <= high:
+                raise InputError(f"{where}: label {label!r:.80} is not in {low:g}..{high:g}")
+            yield where, fields, label
+
+    return _examples(targets(), row.text_columns, f"{folder / row.config / split}-*.parquet")
 
 
 def hub_rows(folder: Path, config: str, split: str, columns: list[str]) -> Iterator[tuple[str, list[Any]]] | None:
@@ -271,15 +274,6 @@ def hub_rows(folder: Path, config: str, split: str, columns: list[str]) -> Itera
                 yield f"{path}, {number}", [values[name] for name in columns]
 
     return rows() if paths else None
-
-
-def _hub_target(row: Row, label: Any, where: str) -> int | float:
-    """Return a label of the hub. Raises InputError for a value out of range."""
-    low, high = row.span or (0, len(row.labels) - 1)
-    kinds = (int, float) if row.span else int
-    if not isinstance(label, kinds) or isinstance(label, bool) or not low <= label <= high:
-        raise InputError(f"{where}: label {label!r:.80} is not in {low:g}..{high:g}")
-    return label
 
 
 # ---- the server of GLUE ----
@@ -347,7 +341,7 @@ def read_part(folder: Path, part: Part) -> Examples | None:
 
 
 def _official_rows(path: Path, row: Row) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (file and line, texts) of each row. Raises InputError if the first column does not count them from 0."""
+    """Yield (file and line, texts) of each row. Raises InputError if the first column does not count from 0."""
     columns = row.texts if isinstance(row.label, str) else row.hub_texts  # the test file of CoLA has a header too
     for expected, (number, (index, *fields)) in enumerate(tsv_rows(path, [0, *columns])):
         if index != str(expected):

@@ -26,7 +26,7 @@ from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
-from workbench.tasks.common.contract import TUNING, HeldOut
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 
 trains = True
@@ -124,8 +124,8 @@ def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
 def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[str, ...], Examples, Examples]:
     """Return labels, training rows and test rows. Raises InputError for too little text."""
     train_rows, test_rows = probe.rows(train), probe.rows(test)
-    seen = {text for first, second, _ in train_rows for text in (_key(first), _key(second or ""))} - {""}
-    test_rows = [row for row in test_rows if _key(row[0]) not in seen and _key(row[1] or "") not in seen]
+    seen = {_key(text) for row in train_rows for text in _texts(row)} - {""}
+    test_rows = [row for row in test_rows if seen.isdisjoint(map(_key, _texts(row)))]
     labels = probe.labels
     if not labels:
         packages = built_in_text.PACKAGES
@@ -135,8 +135,7 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
             [(a, b, labels.index(packages[target])) for a, b, target in rows if packages[target] in labels]
             for rows in (train_rows, test_rows)
         )
-    limits = ((train_rows, probe.train_rows), (test_rows, TEST_ROWS))
-    parts = [_balanced(rows, len(labels), most) for rows, most in limits]
+    parts = [_balanced(train_rows, len(labels), probe.train_rows), _balanced(test_rows, len(labels), TEST_ROWS)]
     if len(labels) < 2 or min(map(len, parts)) < CLASS_ROWS:
         raise InputError(
             f"the probe {probe.name!r} finds too little text in the packages installed here; "
@@ -146,7 +145,6 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
 
 
 def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
-    """Return at most `most` rows, equally many of each label, in the order of a hash."""
     piles = [_hashed([row for row in rows if row[2] == label], _texts) for label in range(labels)]
     each = min(most // labels, *map(len, piles)) if piles else 0
     return _hashed([row for pile in piles for row in pile[:each]], lambda row: ("order", *_texts(row)))
@@ -252,30 +250,23 @@ def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
     ordered = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
     half = len(ordered) // 2
     right, wrong = ordered[:half], ordered[half : 2 * half]
-    rows: list[Row] = [(first, second, 1) for first, second, _ in right]
-    rows += [
+    mixed = [
         (first, second, 0)
         for (first, _, entry), (_, second, other) in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True)
         if (entry.module, entry.name) != (other.module, other.name)
     ]
-    return rows
+    return [*((first, second, 1) for first, second, _ in right), *mixed]
 
 
-PROBES: dict[str, Probe] = {
-    probe.name: probe
-    for probe in (
-        Probe("package", (), ("accuracy",), 1000, 6.0, package_rows, "which package a sentence comes from"),
-        Probe(
-            "order", ("disturbed", "intact"), ("matthews", "accuracy"), 1000, 6.0, order_rows,
-            "is the sentence intact, or has its word order been disturbed",
-        ),
-        Probe("next", ("no", "yes"), ("accuracy",), 3000, 3.0, next_rows, "do two sentences follow one another"),
-        Probe(
-            "signature", ("no", "yes"), ("accuracy",), 3000, 3.0, signature_rows,
-            "does this summary belong to this signature",
-        ),
-    )
-}  # fmt: skip
+_PROBES = (
+    Probe("package", (), ("accuracy",), 1000, 6.0, package_rows, "which package a sentence comes from"),
+    Probe("order", ("disturbed", "intact"), ("matthews", "accuracy"), 1000, 6.0, order_rows,
+          "is the sentence intact, or has its word order been disturbed"),
+    Probe("next", ("no", "yes"), ("accuracy",), 3000, 3.0, next_rows, "do two sentences follow one another"),
+    Probe("signature", ("no", "yes"), ("accuracy",), 3000, 3.0, signature_rows,
+          "does this summary belong to this signature"),
+)  # fmt: skip
+PROBES = {probe.name: probe for probe in _PROBES}
 groups = ("probes",)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight"}
+reads = OF_TEXTS
 names = [(probe.name, "probes", probe.metrics[0], probe.summary) for probe in PROBES.values()]

@@ -248,13 +248,19 @@ def _official(path: Path, unanswerable: bool) -> Iterator[Row]:
     for article, where in _items(content, "data", str(path), ": "):
         for paragraph, place in _items(article, "paragraphs", where):
             context = _text(paragraph, "context", place)
+            title = _title(article, context, where)
             for entry, there in _items(paragraph, "qas", place):
-                yield _row(entry, article, context, there, unanswerable)
+                yield _row(entry, title, context, there, unanswerable)
 
 
-def _row(entry: dict[str, Any], article: dict[str, Any], context: str, where: str, unanswerable: bool) -> Row:
-    """Return an entry of `qas`; a devsplit is cut by the title of its article, or the context if there is none."""
-    id, title = _text(entry, "id", where), article.get("title")
+def _title(holder: dict[str, Any], context: str, where: str) -> str:
+    """Return the title of an article, by which a devsplit is cut, or the context if it has none."""
+    title = holder.get("title")
+    return checked_text(title, "title", where) if isinstance(title, str) else context
+
+
+def _row(entry: dict[str, Any], article: str, context: str, where: str, unanswerable: bool) -> Row:
+    id = _text(entry, "id", where)
     here = f"{where}, question {id}"
     answers = []
     for answer, place in _items(entry, "answers", here, ", "):
@@ -266,8 +272,7 @@ def _row(entry: dict[str, Any], article: dict[str, Any], context: str, where: st
     if not isinstance(impossible, bool):
         raise InputError(f"{here}: 'is_impossible' is {impossible!r:.40}, and must be true or false")
     text = _text(entry, "question", here)
-    name = checked_text(title, "title", where) if isinstance(title, str) else context
-    return where, context, Question(id, text, 0, tuple(answers), impossible, name)
+    return where, context, Question(id, text, 0, tuple(answers), impossible, article)
 
 
 def _items(holder: Any, key: str, where: str, mark: str = ".") -> Iterator[tuple[dict[str, Any], str]]:
@@ -304,7 +309,8 @@ def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
             "id": columns.get("id"), "question": columns.get("question"),
             "answers": [{"text": text, "answer_start": start} for text, start in zip(*lists, strict=True)],
         }  # fmt: skip
-        yield _row(entry, columns, _text(columns, "context", where), where, unanswerable)
+        context = _text(columns, "context", where)
+        yield _row(entry, _title(columns, context, where), context, where, unanswerable)
 
 
 # ---- names and files ----

@@ -17,7 +17,7 @@ from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import TUNING, HeldOut, Suite, odd_rows, warned
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, odd_rows, warned
 from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted, held_out
 from workbench.tasks.common.table_files import checked_text
 
@@ -366,6 +366,6 @@ SUITE = JsonSuite(
 )
 trains = True
 groups = (SUITE.name,)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
+reads = {*OF_TEXTS, "superglue"}
 names = [(f"superglue:{name}", "superglue", form.metrics[0], form.summary) for name, form in TASKS.items()]
 accepts, load = SUITE.accepts, SUITE.load

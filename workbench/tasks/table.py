@@ -34,7 +34,7 @@ from workbench.spec.scoring import PATH_PREFIXES, TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks import minimal_pairs
 from workbench.tasks.common import table_files
-from workbench.tasks.common.contract import TUNING, HeldOut, warned
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, warned
 from workbench.tasks.common.examples import Task, divided, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, rows_of, without_header
 from workbench.tasks.superglue import Row, examples, id_of, label, notes, spans_of, text
@@ -77,7 +77,7 @@ def reads(word: str, options: TasksSpec) -> set[str]:
     choice, spans = (word.lower().startswith(prefix) for prefix in (CHOICE, SPANS))
     if not (choice or spans) and not user_path(word, "--tasks").is_file():
         raise InputError(f"--tasks {word}: there is no such file")
-    read = {*TUNING, "length", "rows", "held_out", "lm_weight", *COLUMNS, "folds"}
+    read = {*OF_TEXTS, *COLUMNS, "folds"}
     return read | ({"metric"} if spans else set() if choice else {"kind", "metric"})
 
 
