@@ -22,17 +22,7 @@ from workbench.spec.presets import resolve
 from workbench.store import run_directory
 from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
-from workbench.tasks.common.contract import (
-    Measure,
-    Model,
-    Score,
-    Suite,
-    expected,
-    keep,
-    score_digest,
-    score_name,
-    take,
-)
+from workbench.tasks.common.contract import Measure, Model, Score, Suite, expected, keep, score_digest, score_name, take
 from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
 from workbench.tasks.common.fine_tuning import Unfinished
 from workbench.tasks.embeddings import SIMILARITY, Embedding

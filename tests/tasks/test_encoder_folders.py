@@ -15,12 +15,7 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import scale_of_encoder
 from workbench.tasks.common.contract import EncoderFacts, Model, take
-from workbench.tasks.common.encoder_folders import (
-    Classifier,
-    encoder_facts,
-    load_encoder,
-    pooled,
-)
+from workbench.tasks.common.encoder_folders import Classifier, encoder_facts, load_encoder, pooled
 from workbench.tasks.common.examples import Task
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)

@@ -30,13 +30,7 @@ from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier
 from workbench.tasks.common.evaluation import evaluate
 from workbench.tasks.common.examples import Task
-from workbench.tasks.common.fine_tuning import (
-    Unfinished,
-    layer_factor,
-    layerwise_optimizer,
-    recipe,
-    setting,
-)
+from workbench.tasks.common.fine_tuning import Unfinished, layer_factor, layerwise_optimizer, recipe, setting
 from workbench.training.optimizer import lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 

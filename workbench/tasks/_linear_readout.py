@@ -137,16 +137,17 @@ def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy
     In the control task (Hewitt and Liang 2019) a word has the same tag wherever it stands. A hash of the word draws
     it from the tags of the training rows, so that a readout can only learn it word by word.
     """
-    tags, tag_of = flattened(task.train), dict[str, int]()
-    drawn = []
-    for rows in (task.train, next(iter(task.tests.values()))):
-        assert isinstance(rows, Tagged)
-        words = [word for sentence in rows.words for word in sentence]
-        tag_of |= {w: tags[seed_of(0, "linear", "control", task.name, w) % len(tags)] for w in {*words} - {*tag_of}}
-        drawn.append(np.array([tag_of[word] for word in words]))
-    (guess,), choice = read_out(train, drawn[0], held, [test])
-    reached = 100 * float((guess == drawn[1]).mean())
+    (guess,), choice = read_out(train, _drawn(task, task.train), held, [test])
+    reached = 100 * float((guess == _drawn(task, next(iter(task.tests.values())))).mean())
     return {"accuracy": reached, "selectivity": accuracy - reached, **choice}
+
+
+def _drawn(task: LinearProbe, rows: Examples | Tagged) -> Array:
+    """Return the control task's tag numbers (N,) of the words in `rows`."""
+    assert isinstance(rows, Tagged)
+    tags, words = flattened(task.train), [word for sentence in rows.words for word in sentence]
+    of_word = {word: tags[seed_of(0, "linear", "control", task.name, word) % len(tags)] for word in set(words)}
+    return np.array([of_word[word] for word in words])
 
 
 # ---- logistic regression ----

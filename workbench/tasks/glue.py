@@ -325,18 +325,15 @@ def read_part(folder: Path, part: Part) -> Examples | None:
     path, row = folder / part.path, ROWS[part.task]
     columns = row.text_columns
     if path.is_file():
-        rows: Iterator[tuple[str, list[Any]]] = _official_rows(path, row)
+        rows: Iterator[tuple[str, list[Any]]] | None = _official_rows(path, row)
     else:
-        official = hub_rows(folder, *part.split, columns)
-        if official is None:
-            return None
-        path, rows = folder / part.split[0], official
+        path, rows = folder / part.split[0], hub_rows(folder, *part.split, columns)
+    if rows is None:
+        return None
     found = _examples(((where, fields, 0) for where, fields in rows), columns, path)
     if len(found) != part.rows:
-        raise InputError(
-            f"{path} has {len(found):,} rows for {part.file}, and the server of GLUE takes exactly {part.rows:,}; give "
-            f"the official file"
-        )
+        fault = f"{path} has {len(found):,} rows for {part.file}, and the server of GLUE takes exactly {part.rows:,}"
+        raise InputError(f"{fault}; give the official file")
     return found
 
 
