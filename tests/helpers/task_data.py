@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from workbench.spec.parts import TasksSpec
 
-OWN = Path(__file__).parents[2] / "examples/own_task.py"
+TEMPLATE = Path(__file__).parents[2] / "workbench/templates/task.py"
+OWN = TEMPLATE.read_text().replace("NAME_", "odd-one-out").replace("NAME", "Odd one out")
 SPEC = TasksSpec(length=32, batch=8, epochs=0.1, seeds=2)
 
 
@@ -63,7 +63,7 @@ def write_data(tmp_path: Path) -> dict[str, str]:
          "split": "train" if n < 20 else "test"}
         for n in range(30)
     ))  # fmt: skip
-    shutil.copy(OWN, tmp_path / "own_task.py")
+    (tmp_path / "own_task.py").write_text(OWN)
     return {
         "choice": "choice:exam.jsonl",
         "glue": "CoLA", "superglue": "superglue:rte", "babylm_glue": "babylm:rte", "table": "own.jsonl",
