@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from workbench.errors import Diverged, InputError
+from workbench.execution import published_runs as evaluation
+from workbench.execution.published_runs import evaluate
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common import evaluation
 from workbench.tasks.common.contract import EncoderFacts, Measure, Model, Score, Suite
-from workbench.tasks.common.evaluation import evaluate
 from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.minimal_pairs import pair_set
 from workbench.tasks.squad import Question, Questions, Squad

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from workbench.errors import Interrupted
+from workbench.execution.published_runs import evaluate
 from workbench.process import interrupting
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
@@ -28,7 +29,6 @@ from workbench.store.run_directory import RunDir
 from workbench.tasks.common.contract import Model, Score, Suite, score_name, take
 from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier
-from workbench.tasks.common.evaluation import evaluate
 from workbench.tasks.common.examples import Task
 from workbench.tasks.common.fine_tuning import Unfinished, layer_factor, layerwise_optimizer, recipe, setting
 from workbench.training.optimizer import lr_factor, set_rate
@@ -308,7 +308,7 @@ def test_a_state_that_cannot_be_used_is_named_and_deleted(
 def test_evaluation_goes_on_and_deletes_the_state_once_the_score_is_stored(
     encoder: Path, keyword: Task, run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.tasks.common import evaluation
+    from workbench.execution import published_runs as evaluation
 
     monkeypatch.setattr(RunDir, "weight_digests", lambda self, place="": WEIGHTS)
     suite = Suite((replace(keyword, epochs=1.0),))

@@ -29,6 +29,7 @@ from written_runs import finished
 from workbench import tasks
 from workbench.data import tokenizer
 from workbench.errors import Diverged, InputError
+from workbench.execution import published_runs as evaluation
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir, RunStore
@@ -55,7 +56,6 @@ from workbench.tasks._squad_model import (
     span_loss,
     windows,
 )
-from workbench.tasks.common import evaluation
 from workbench.tasks.common.contract import Model, Score, keep, score_name, take
 from workbench.tasks.common.encoder_folders import configured, load_encoder
 from workbench.tasks.squad import Question, Questions, Squad, read_questions
