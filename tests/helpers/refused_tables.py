@@ -1,14 +1,20 @@
-"""Tables that are refused, and tables with many labels."""
+"""Tables that are read or refused, and tables with many labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import table
+from workbench.tasks.common.examples import Task
+
+
+def read(path: Path, **spec: Any) -> Task:
+    return table.read(path, TasksSpec(names=str(path), **spec))
 
 
 def refused(path: Path) -> str:

@@ -105,9 +105,6 @@ def test_the_word_for_a_suite_goes_before_a_folder_of_that_name(
         assert tasks._selected(word)[0] != tasks._selected(f"./{word}")[0], word
 
 
-# ---- files of strangers ----
-
-
 def test_a_file_is_chosen_whole_or_by_name_and_its_hash_is_part_of_its_scores(words: dict[str, str]) -> None:
     Path("two.py").write_text(OWN.replace('return [("odd', 'return [("other", "s", "accuracy", ""), ("odd', 1))
     digests = []
@@ -253,8 +250,6 @@ def test_nothing_asks_for_the_type_of_a_measure() -> None:
     ]
     assert found == []
 
-
-# ---- scores, their names and their files ----
 
 SCORE = Score(
     "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",

@@ -120,7 +120,7 @@ def test_pooling_takes_the_first_or_last_real_token() -> None:
     assert pooled(hidden, mask, False).flatten().tolist() == [0, 6]
 
 
-# ---- Settings for fine-tuning an encoder when none are given follow from its size, its positions and its  ----
+# ---- Settings follow the size of the encoder ----
 
 ENCODERS = {  # layers, width -> whose settings
     "nano": (1, 64, "nano"), "smaller than nano": (2, 16, "nano"), "just above nano": (2, 64, "micro"),

@@ -71,11 +71,8 @@ def test_scores_come_in_order_and_carry_the_settings_of_fine_tuning(
     """Texts are cut to the 48 positions of this encoder, whatever the settings allow."""
     rows, failed = run(encoder, PAIRS, task("größe"))
     assert taking.asked == [(encoder, "pairs", 0), (encoder, "größe", 0), (encoder, "größe", 1)] and failed == 0
-    assert [(row["task"], row["seed"], row["value"]) for row in rows] == [
-        ("pairs", 0, 60),
-        ("größe", 0, 60),
-        ("größe", 1, 70),
-    ]
+    named = [(row["task"], row["seed"], row["value"]) for row in rows]
+    assert named == [("pairs", 0, 60), ("größe", 0, 60), ("größe", 1, 70)]
     for row in rows[1:]:
         assert (row["settings"], row["length"], row["read_at"]) == ("small", 48, "first token")
     assert not {"settings", "length", "read_at"} & rows[0].keys(), "nothing of this was fine-tuned"

@@ -77,7 +77,7 @@ def test_draws_are_a_function_of_task_and_seed_and_leave_those_outside_alone() -
     assert drawn["a", 0, next(order for task, seed, order in drawn if (task, seed) == ("a", 0))][1] == list(values[0])
 
 
-# ---- Learning rates of fine-tuning against the paper's words, the released code's numbers and a plain Ada ----
+# ---- Learning rates of fine-tuning ----
 
 
 def test_the_released_codes_numbers() -> None:
@@ -218,7 +218,7 @@ def test_norms_of_encoders_by_others_are_not_decayed_whatever_their_name() -> No
     assert set(found.values()) == {0.0, 0.1}
 
 
-# ---- A fine-tuning that was interrupted goes on exactly, from its own state alone, and leaves nothing beh ----
+# ---- A fine-tuning that was interrupted goes on exactly ----
 
 SPEC_UNFINISHED = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1, seeds=1)
 EVERY_STEP = Host(device="cpu", save_every=1)

@@ -258,9 +258,6 @@ def test_equal_sentences_are_ties_for_words_alone() -> None:
     assert probe.baselines() == {"majority": 50.0, "bag-of-words": 50.0}
 
 
-# ---- readouts of layers, and the states that they are fitted to ----
-
-
 def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> None:
     task = tagger()
     score = take(task, Model(encoder, SPEC, 0), CPU)
@@ -317,9 +314,6 @@ def test_a_control_task_can_only_be_learnt_word_by_word(encoder: Path) -> None:
     assert task.settings(spec) != task.settings(SPEC)
 
 
-# ---- rows and names ----
-
-
 def test_names_choose_linear_probes(tmp_path: Path) -> None:
     table = tmp_path / "mine.csv"
     rows = [f"{' '.join(words)},{int('bada' in words)}" for words in sentences(80, 7)]
@@ -368,7 +362,7 @@ def test_real_sentences(name: str, count: int, bag: float, encoder: Path, real_d
     assert 0 <= take(few, Model(encoder, SPEC, 0), CPU).value <= 100
 
 
-# ---- The readout against an independent solution of the same problem, and the rows that may choose its pe ----
+# ---- The readout ----
 
 
 def problem(rows: int = 300, features: int = 6, labels: int = 3, seed: int = 0) -> tuple[Any, Any]:
@@ -488,7 +482,7 @@ def test_weights_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPatc
         regression.fit(inputs, targets, 1.0)
 
 
-# ---- The state of a word is that of its first subword, however long the sentence is and in whatever windo ----
+# ---- The state of a word is that of its first subword ----
 
 ODD_WORDS = ["bada", "kefe", "logo", "mini", "badakefe", "zzz", "Bada", "ke-fe", "42", ".", "\u0301", "\u200d", "日本"]
 

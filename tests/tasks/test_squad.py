@@ -22,8 +22,6 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks import squad
 from workbench.tasks.squad import read_questions
 
-# ---- layouts ----
-
 
 def test_the_official_files_are_read_plain_and_compressed(tmp_path: Path) -> None:
     task = load("squad1", squad_made.write(tmp_path))
@@ -38,8 +36,6 @@ def test_the_official_files_are_read_plain_and_compressed(tmp_path: Path) -> Non
     packed = load("SQuAD1", tmp_path)
     assert facts(packed) == facts(task) and packed.fingerprint == task.fingerprint
 
-
-# ---- faults ----
 
 PARAGRAPH = "The cat sat on the mat."
 
@@ -172,9 +168,6 @@ def test_faults_are_said_and_kept_with_the_task(tmp_path: Path, caplog: pytest.L
     assert [
         count for phrase, count in load("squad1", tmp_path).faults.items() if "in the training file too" in phrase
     ] == [8]
-
-
-# ---- baselines ----
 
 
 def test_real_files_are_read_without_a_fault(real_data: Path) -> None:
