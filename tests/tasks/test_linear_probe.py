@@ -303,7 +303,7 @@ def test_a_control_task_can_only_be_learnt_word_by_word(encoder: Path) -> None:
     score = take(task, Model(encoder, SPEC, 0), CPU)
     assert control["selectivity"] == pytest.approx(score.value - control["accuracy"])
     assert control["accuracy"] > 80  # twenty words, all of them seen
-    tags = linear_readout._targets(task, task.train)
+    tags = np.array(flattened(task.train))
     drawn = linear_readout._drawn(task, task.train)
     words = [word for row in task.train.words for word in row]  # type: ignore[union-attr]
     assert len(set(zip(words, drawn.tolist(), strict=True))) == len(set(words))

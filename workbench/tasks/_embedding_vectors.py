@@ -159,7 +159,7 @@ def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
     counts = len(pairs), len(next(iter(task.tests.values())))
     how = f"embeddings ({pooling}) of an encoder that was fine-tuned on {len(pairs):,} pairs with {LOSSES[task.suite]}"
     details = {"library": f"sentence-transformers {version(LIBRARY)}", "notes": [how, *task.notes]}
-    return effort.scores(values, counts, details)
+    return Scores(values, counts, details, **effort)
 
 
 def loss_named(name: str) -> Any:

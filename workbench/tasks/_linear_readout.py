@@ -106,7 +106,9 @@ def _layer(task: LinearProbe, train: Array, tests: list[Array], mixed: bool, con
     if isinstance(task.train, Tagged):
         held = np.repeat(held, [len(words) for words in task.train.words])
     balanced = task.metric == "matthews"  # this metric gives rare labels the weight of frequent ones
-    guesses, choice = read_out(train, _targets(task, task.train), held, tests, task.kind == "pairs", balanced)
+    pairs = task.kind == "pairs"  # `Regression` negates differences with 0, so that their numbers change nothing
+    targets = np.arange(len(task.train)) % 2 if pairs else np.array(flattened(task.train))
+    guesses, choice = read_out(train, targets, held, tests, pairs, balanced)
     predicted, (first, test) = guesses[0], next(iter(task.tests.items()))
     values = {
         part: linear_probe.points(task, rows, guess)
@@ -121,14 +123,6 @@ def _layer(task: LinearProbe, train: Array, tests: list[Array], mixed: bool, con
     if mixed and control and task.kind == "words":
         results["control"] = _control(task, train, tests[0], held, values[first]["accuracy"])
     return results
-
-
-def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
-    """Return the label numbers (N,); differences of sentences get 0 and 1 in turn.
-
-    `Regression` negates the differences with 0, so the numbers change nothing, and both labels occur.
-    """
-    return np.arange(len(rows)) % 2 if task.kind == "pairs" else np.array(flattened(rows))
 
 
 def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy: float) -> dict[str, Any]:

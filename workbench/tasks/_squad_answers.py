@@ -298,7 +298,7 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
     files = {".preds.json": dumps(answers[first].texts), ".nbest.json": dumps(answers[first].best)}
     files |= {".null_odds.json": dumps(answers[first].null_odds)} if task.unanswerable else {}
     values, rows = {name: scores for name, (scores, _) in results.items()}, (len(task.train), len(task.tests[first]))
-    return where.effort(steps, earlier).scores(values, rows, details, files)
+    return Scores(values, rows, details, files, **where.effort(steps, earlier))
 
 
 def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Setting) -> Answers:

@@ -79,8 +79,8 @@ def tag(task: Tagging, trial: Model, host: Host) -> Scores:
     first = next(iter(values))
     rows = len(targets), parts[first].count
     files = {f".{part}.conll": columns(task, task.tests[part], numbers) for part, numbers in predicted.items()}
-    effort = where.effort(steps, earlier)
-    return effort.scores(values, rows, _details(task, parts, predicted[first], last), files)
+    details = _details(task, parts, predicted[first], last)
+    return Scores(values, rows, details, files, **where.effort(steps, earlier))
 
 
 def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:

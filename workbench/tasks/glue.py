@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import whole_split
-from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.store.atomic import user_path
 from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, fingerprint
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
-from workbench.tasks.common.table_files import FORMATS, checked_text, rows_of, text_of
+from workbench.tasks.common.table_files import FORMATS, checked_text, here_or_fetched, is_here, rows_of, text_of
 
 KEY = "--set tasks.glue"
 trains = True
@@ -109,7 +107,7 @@ def accepts(word: str) -> bool:
 
 def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether the files are downloaded from the hub."""
-    return options.glue is None or not user_path(options.glue, f"{KEY}:").is_dir()
+    return not is_here(options.glue, KEY)
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> Suite:
@@ -133,7 +131,7 @@ def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tu
     folder = folder_of(where, [row.config for row in rows_of_tasks if row.name in ROWS])
     if isinstance(folder, str):
         return [], {row.name: folder for row in rows_of_tasks}
-    local = user_path(where or HUB, f"{KEY}:").is_dir()
+    local = is_here(where, KEY)
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
@@ -172,12 +170,8 @@ def folder_of(where: str | None, configs: Iterable[str], option: str = KEY) -> P
     If there is none, return a sentence that says why, with the option that names a folder. Raises InputError if `where`
     can be neither of the two.
     """
-    place = where or HUB
-    folder = user_path(place, f"{option}:")
-    if folder.is_dir():
-        return folder
     patterns = [f"{config}/*.parquet" for config in configs]
-    return fetch(place, patterns, option, "the folder that holds CoLA, MRPC and the others")
+    return here_or_fetched(where or HUB, patterns, option, "the folder that holds CoLA, MRPC and the others")
 
 
 def _examples(rows: Iterable[tuple[str, list[Any], Any]], columns: Sequence[str | int], path: Path | str) -> Examples:

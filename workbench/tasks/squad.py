@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import whole_split
-from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
 from workbench.errors import InputError
 from workbench.rng import seed_of
@@ -22,7 +21,6 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import SQUAD
-from workbench.store.atomic import user_path
 from workbench.tasks.common.baselines import cached
 from workbench.tasks.common.contract import (
     FINE_TUNING,
@@ -38,7 +36,7 @@ from workbench.tasks.common.contract import (
     warned,
 )
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
-from workbench.tasks.common.table_files import checked_text, rows_of, text_of
+from workbench.tasks.common.table_files import checked_text, here_or_fetched, is_here, rows_of, text_of
 
 VERSION = 1  # increase it when the computation of a score changes
 BASELINES_VERSION = 2  # increase it when the computation of a baseline changes
@@ -338,7 +336,7 @@ names = [(name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) f
 
 def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether the files of SQuAD are downloaded from the hub."""
-    return options.squad is None or not user_path(options.squad, f"{KEY}:").is_dir()
+    return not is_here(options.squad, KEY)
 
 
 def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Squad]:
@@ -389,14 +387,11 @@ def _files(name: str, spec: TasksSpec) -> tuple[Path, dict[str, list[Path]]]:
     unanswerable, split = name.startswith("squad2"), name.endswith(SPLIT)
     parts = ["dev"] if split else list(SPLITS)
     official = {part: f"{part}-{VERSIONS[unanswerable]}.json" for part in SPLITS}
-    folder = user_path(spec.squad or "", f"{KEY}:")
-    if not spec.squad or not folder.is_dir():
-        patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
-        holding = f"the folder that holds {' and '.join(official[part] for part in parts)}"
-        fetched = fetch(spec.squad or HUB[unanswerable], patterns, KEY, holding)
-        if isinstance(fetched, str):
-            raise InputError(f"task {name} is not available: {fetched}")
-        folder = fetched
+    patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
+    holding = f"the folder that holds {' and '.join(official[part] for part in parts)}"
+    folder = here_or_fetched(spec.squad or HUB[unanswerable], patterns, KEY, holding)
+    if isinstance(folder, str):
+        raise InputError(f"task {name} is not available: {folder}")
     files: dict[str, list[Path]] = {}
     for part in parts:
         path = packed_or_not(folder / official[part], folder / FOLDERS[unanswerable] / f"{part}.json")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data import tagged_sentences, tagged_sets
-from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
 from workbench.data.tagged_sentences import Sentence, as_iob2, deviations, marks_spans, scheme_of
 from workbench.errors import InputError, plural
@@ -35,6 +34,7 @@ from workbench.tasks.common.contract import (
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
 from workbench.tasks.common.examples import Tagged, numbered
 from workbench.tasks.common.metrics import gold_and_predicted, hits_of, metric, span_scores
+from workbench.tasks.common.table_files import here_or_fetched, is_here
 
 VERSION = 1  # increase it when the computation of a baseline changes
 UNUSED = ("lm_weight", "doubled")  # settings of fine-tuning that concern texts and not words
@@ -151,8 +151,7 @@ def reads(word: str, options: TasksSpec) -> set[str]:
 
 def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether a named set is downloaded from the hub."""
-    named = word.lower() in NAMED and options.tagging is not None
-    return named and not user_path(options.tagging or "", f"{KEY}:").is_dir()
+    return word.lower() in NAMED and options.tagging is not None and not is_here(options.tagging, KEY)
 
 
 def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Tagging]:
@@ -186,12 +185,10 @@ def _named(name: str, spec: TasksSpec) -> Tagging:
     )
     if spec.tagging is None:
         raise lacking
-    folder = user_path(spec.tagging, f"{KEY}:")
-    if not folder.is_dir():
-        fetched = fetch(spec.tagging, ["*.parquet", "**/*.parquet"], KEY, f"a folder with the files {its_files}")
-        if isinstance(fetched, str):
-            raise InputError(f"task {name} is not available: {fetched}")
-        folder = fetched
+    patterns = ["*.parquet", "**/*.parquet"]
+    folder = here_or_fetched(spec.tagging, patterns, KEY, f"a folder with the files {its_files}")
+    if isinstance(folder, str):
+        raise InputError(f"task {name} is not available: {folder}")
     places = itertools.product((folder / name, folder), trained)
     file = next((path for place, file in places if (path := packed_or_not(place / file))), None)
     if file is not None and set(tagged_sets.files_of(file)) == PARTS:

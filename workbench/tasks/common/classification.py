@@ -26,7 +26,7 @@ from workbench.tasks.common.contract import Model, Progress, Scores, items_of
 from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier, WithHead, is_causal, load_encoder, row_length
 from workbench.tasks.common.examples import PART, Examples, Task, of_folds, over_folds
-from workbench.tasks.common.fine_tuning import Effort, fit, setting
+from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.metrics import judged
 from workbench.tasks.common.token_rows import (
     Encoded,
@@ -65,7 +65,7 @@ def finetune_and_predict(
 
 def _over_folds(task: Task, model: Model, host: Host) -> Scores:
     """Fine-tune once for each fold, and score all folds together (`tasks.common.examples`)."""
-    outputs, efforts, parts = list[Any](), list[Effort](), list(of_folds(task))
+    outputs, efforts, parts = list[Any](), list[dict[str, Any]](), list(of_folds(task))
     for number, part in enumerate(parts):
         state, progress = model.unfinished, model.progress
         if state is not None:
@@ -80,8 +80,8 @@ def _over_folds(task: Task, model: Model, host: Host) -> Scores:
     together, targets = np.concatenate(outputs), [part.array(part.tests[PART]) for part in parts]
     _check_finite(task, together, model.seed)
     values = {PART: {name: 100 * value for name, value in over_folds(task, outputs, targets).items()}}
-    peak = max(each.peak_memory_bytes for each in efforts)
-    effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
+    effort = {name: sum(each[name] for each in efforts) for name in ("steps", "seconds")}
+    effort["peak_memory_bytes"] = max(each["peak_memory_bytes"] for each in efforts)
     of_row = [number for number, fold in enumerate(task.folds) for _ in fold]
     files = prediction_files(task, PART, task.tests[PART], together, of_row)
     return _scores(task, effort, together, np.concatenate(targets), values, files, {"folds": len(parts)})
@@ -104,8 +104,8 @@ def _of_all(progress: Progress, number: int, count: int, step: int, steps: int) 
 
 
 def _scores(
-    task: Task, effort: Effort, outputs: Any, targets: Any, values: dict[str, dict[str, float]], files: dict[str, str],
-    details: dict[str, Any],
+    task: Task, effort: dict[str, Any], outputs: Any, targets: Any, values: dict[str, dict[str, float]],
+    files: dict[str, str], details: dict[str, Any],
 ) -> Scores:  # fmt: skip
     """Return the scores by the outputs (N, labels) and targets of the first test part, or of all folds."""
     details |= {"notes": list(task.notes)} if task.notes else {}
@@ -113,10 +113,12 @@ def _scores(
     if task.kind == "classification" and task.metric == "accuracy":
         details |= items_of((outputs.argmax(1) == targets).tolist())
     rows = len(task.units(task.train)), len(task.units(next(iter(task.tests.values()))))
-    return effort.scores(values, rows, details, files)
+    return Scores(values, rows, details, files, **effort)
 
 
-def _fitted(task: Task, unlabelled: Mapping[str, Examples], trial: Model, host: Host) -> tuple[dict[str, Any], Effort]:
+def _fitted(
+    task: Task, unlabelled: Mapping[str, Examples], trial: Model, host: Host
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fine-tune; return the outputs (N, labels) for the task's tests and the parts without labels, and the effort."""
     encoder, spec = trial.folder, trial.options
     with setting(task.name, trial.seed, host, trial.unfinished) as where:

@@ -25,10 +25,12 @@ from typing import Any
 
 from workbench.data import formats
 from workbench.data.formats import delimited_rows, json_rows, parquet_rows
+from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import chunks, only_cr
 from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
+from workbench.store.atomic import user_path
 from workbench.tasks.common.contract import first_of, odd_rows, warned
 from workbench.tasks.common.examples import Examples, Task, fingerprinted
 
@@ -62,6 +64,16 @@ def rows_of(path: Path, named: Sequence[str] = ()) -> Iterator[tuple[str, dict[s
         if number > formats.MOST_ROWS:
             raise formats.too_many_rows(str(path))
         yield row
+
+
+def is_here(place: str | None, option: str) -> bool:
+    """Return whether the place that an option gives is a folder of this machine, and no name of the hub."""
+    return place is not None and user_path(place, f"{option}:").is_dir()
+
+
+def here_or_fetched(place: str, patterns: Sequence[str], option: str, holding: str) -> Path | str:
+    """Return the folder that an option gives, or the copy of a data set of the hub; why there is none in a sentence."""
+    return user_path(place, f"{option}:") if is_here(place, option) else fetch(place, list(patterns), option, holding)
 
 
 def without_header(path: Path) -> list[str]:
