@@ -131,7 +131,7 @@ def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tu
     folder = folder_of(where, [row.config for row in rows_of_tasks if row.name in ROWS])
     if isinstance(folder, str):
         return [], {row.name: folder for row in rows_of_tasks}
-    local = is_here(where, KEY)
+    local = is_here(where or HUB, KEY)
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
