@@ -230,20 +230,6 @@ def test_metrics_are_those_of_counts(drawn: tuple[np.ndarray, np.ndarray]) -> No
     assert found["average_precision"] == pytest.approx(np.mean(precisions) if precisions else 0.0)
 
 
-@given(MATRICES)
-def test_average_precision_of_one_label_a_row_is_scikit_learns(drawn: tuple[np.ndarray, np.ndarray]) -> None:
-    labels, outputs = drawn[0].argmax(1), drawn[1]
-    found = judged("classification", ("average_precision", "macro_f1", "accuracy"), outputs, labels)
-    powers = np.exp(outputs - outputs.max(1, keepdims=True))
-    shares = powers / powers.sum(1, keepdims=True)
-    columns = [1] if outputs.shape[1] == 2 else range(outputs.shape[1])
-    each = [sklearn.metrics.average_precision_score(labels == c, shares[:, c]) for c in columns if (labels == c).any()]
-    assert found["average_precision"] == pytest.approx(np.mean(each) if each else 0.0)
-    assert found["accuracy"] == pytest.approx((outputs.argmax(1) == labels).mean())
-    predicted = outputs.argmax(1)
-    assert found["macro_f1"] == sklearn.metrics.f1_score(labels, predicted, average="macro", zero_division=0)
-
-
 def test_the_loss_is_the_binary_cross_entropy_of_each_label(task: Task) -> None:
     outputs = torch.randn(5, 4, dtype=torch.float64)
     targets = torch.tensor(task.array(task.train.take(list(range(5)))), dtype=torch.float64)
