@@ -482,7 +482,7 @@ def test_what_cannot_be_trained_is_refused(toys: Path, monkeypatch: pytest.Monke
     (toys / "qrels/train.tsv").unlink()
     with pytest.raises(InputError, match=r"toys has no qrels/train\.tsv, with the relevant documents of queries to tr"):
         contrastive(f"retrieval:{toys}")
-    monkeypatch.setattr(embedding_vectors, "LIBRARY", "sentence_transformers_is_not_here")
+    monkeypatch.setattr("workbench.tasks.embeddings.LIBRARY", "sentence_transformers_is_not_here")
     with pytest.raises(InputError, match=r"^tasks\.embeddings=contrastive needs the package sentence-transformers, wh"):
         contrastive(f"retrieval:{toys}")
 
