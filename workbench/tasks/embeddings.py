@@ -348,7 +348,6 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _texts(folder: Path, name: str, faults: Found) -> dict[str, str]:
-    """Return the texts of a file by their ids, a title before its text. Raises InputError."""
     path = packed_or_not(folder / f"{name}.jsonl", folder / f"{name}.tsv")
     if path is None:
         raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")

@@ -175,7 +175,6 @@ def folder_of(where: str | None, configs: Iterable[str], option: str = KEY) -> P
 
 
 def _examples(rows: Iterable[tuple[str, list[Any], Any]], columns: Sequence[str | int], path: Path | str) -> Examples:
-    """Return rows, each with its place, its texts and its target, as examples. Raises InputError."""
     texts: list[list[str]] = []
     targets: list[Any] = []
     for where, fields, target in rows:
@@ -191,7 +190,6 @@ def _examples(rows: Iterable[tuple[str, list[Any], Any]], columns: Sequence[str 
 
 
 def _official(path: Path, row: Row) -> Iterator[tuple[str, list[str], int | float]]:
-    """Yield the place, the texts and the target of each row of an official file. Raises InputError for other labels."""
     for number, (*fields, label) in tsv_rows(path, [*row.texts, row.label], isinstance(row.label, str), row.gaps):
         where = f"{path}, line {number}"
         if row.span is None:

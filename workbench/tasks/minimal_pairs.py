@@ -255,7 +255,6 @@ def _text(row: dict[str, Any], key: str, where: str) -> str:
 
 
 def _label(row: dict[str, Any], key: str, where: str, default: str) -> str:
-    """Return the name of a row's group, `default` if it has none."""
     value = row.get(key, default)
     if not isinstance(value, str) or len(value) > 200 or not encodable(value):
         raise InputError(f"{where}: {key!r} is not a name of at most 200 characters")

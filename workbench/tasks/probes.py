@@ -122,7 +122,6 @@ def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
 
 
 def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[str, ...], Examples, Examples]:
-    """Return labels, training rows and test rows. Raises InputError for too little text."""
     train_rows, test_rows = probe.rows(train), probe.rows(test)
     seen = {_key(text) for row in train_rows for text in _texts(row)} - {""}
     test_rows = [row for row in test_rows if seen.isdisjoint(map(_key, _texts(row)))]
@@ -160,7 +159,6 @@ def _examples(rows: list[Row]) -> Examples:
 
 
 def _hashed(items: Iterable[T], key: Callable[[T], tuple[str, ...]]) -> list[T]:
-    """Return the items in the order of a hash of their keys."""
     return sorted(items, key=lambda item: (seed_of(0, "probes", *key(item)), key(item)))
 
 

@@ -274,7 +274,6 @@ def _row(entry: dict[str, Any], article: str, context: str, where: str, unanswer
 
 
 def _items(holder: Any, key: str, where: str, mark: str = ".") -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each object in the list under a key with its place. Raises InputError if it is not a list of objects."""
     if not isinstance(holder, dict) or not isinstance(holder.get(key), list):
         fault = "is not a list" if isinstance(holder, dict) and key in holder else "is missing"
         raise InputError(f"{where}: {key!r} {fault}; SQuAD's files hold data, paragraphs, qas and answers")
@@ -296,7 +295,6 @@ def _text(holder: dict[str, Any], key: str, where: str) -> str:
 
 
 def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
-    """Yield the rows of a Parquet file of the hub, whose answers are two lists. Raises InputError."""
     for place, columns in rows_of(path):
         where = f"{path}, {place}"
         answers = columns.get("answers")

@@ -180,7 +180,6 @@ def side_of(split: Any, where: str) -> str:
 
 
 def _label(value: Any, kind: str | None, where: str) -> Any:
-    """Return a label as it is written, or a tuple of labels if it is a list."""
     if kind in (None, "multilabel") and isinstance(value, list):
         return tuple(table_files.checked(each, where) for each in value)
     if kind == "multilabel" and isinstance(value, str):
@@ -328,7 +327,6 @@ def _read(path: Path, read: Reader, spec: TasksSpec) -> list[Line]:
 
 
 def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
-    """Return one row of choices, and the number of the right one as its label. Raises InputError."""
     faults: list[str] = []
     shared = [text(columns, name, where, faults) for name in _shared(path, columns, spec)]
     answers = _answers(path, columns, where, faults)
@@ -341,7 +339,6 @@ def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[
 
 
 def _answers(path: Path, columns: Columns, where: str, faults: list[str]) -> list[str]:
-    """Return the answers of a row, from numbered columns or from one that holds a list. Raises InputError."""
     numbered = {int(match[1]): name for name in columns if (match := ANSWER.fullmatch(name))}
     if len(numbered) > 1:
         return [text(columns, numbered[number], where, faults) for number in sorted(numbered)]
@@ -367,7 +364,6 @@ def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
 
 
 def _marked(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
-    """Return one text with its spans, and its label. Raises InputError."""
     faults: list[str] = []
     name = given_column(path, columns, "text", spec.text or "text")
     words = text(columns, name, where, faults)

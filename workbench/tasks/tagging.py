@@ -161,7 +161,6 @@ def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
 
 
 def _at_path(name: str) -> Tagging:
-    """Return the task of a name `tag:PATH` or `tag:PATH#COLUMN`."""
     text, column = name[len(PREFIX) :], ""
     if "#" in text and not user_path(text, "--tasks").exists():
         text, _, column = text.rpartition("#")

@@ -64,7 +64,6 @@ def finetune_and_predict(
 
 
 def _over_folds(task: Task, model: Model, host: Host) -> Scores:
-    """Fine-tune once for each fold, and score all folds together (`tasks.common.examples`)."""
     outputs, efforts, parts = list[Any](), list[dict[str, Any]](), list(of_folds(task))
     for number, part in enumerate(parts):
         state, progress = model.unfinished, model.progress
@@ -350,7 +349,6 @@ def _predicted(task: Task, outputs: Any) -> list[Any]:
 
 
 def _named(task: Task, targets: Sequence[Any]) -> list[Any]:
-    """Return targets as a table has them: the names of labels, or numbers."""
     if task.kind in ("regression", "choice"):
         return ["" if target is None else target for target in targets]
     if task.kind == "multilabel":

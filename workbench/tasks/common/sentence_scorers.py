@@ -123,7 +123,6 @@ def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
 
 
 def _scorers(model: nn.Module) -> dict[str, Scorer]:
-    """Return the scorers that an objective defines, its default first; none if it defines none."""
     if callable(several := getattr(model, "scorers", None)):
         return dict(several())
     if callable(score := getattr(model, "score", None)):

@@ -289,7 +289,6 @@ def unified(lines: Sequence[Line]) -> list[Line]:
 
 
 def _canonical(word: str) -> str:
-    """Return the form of a label that all its spellings share."""
     if whole := re.fullmatch(r"([+-]?)(\d+)(?:\.0*)?", word):
         return ("-" if whole[1] == "-" and whole[2].strip("0") else "") + whole[2]
     return word.lower() if word.lower() in ("true", "false") else unicodedata.normalize("NFC", word)
@@ -364,7 +363,6 @@ def _some(words: set[str]) -> str:
 
 
 def _ordered(words: set[str]) -> list[str]:
-    """Return labels in their own order: whole numbers by size, others by their letters."""
     whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in words)
     return sorted(words, key=int if whole else str)
 
