@@ -1,8 +1,8 @@
 """Built-in probes: four small tasks made from docstrings, tested on text that pre-training never reads.
 
 The corpus `docs` holds out whole modules, and no held-out paragraph shares eight consecutive words with the
-training text. A probe trains on modules that are not held out and is measured on held-out ones: half of these are
-its test rows, the other half its "dev" rows, on which settings may be chosen without using what is reported.
+training text. A probe trains on modules that are not held out and is measured on one half of the held-out ones; the
+other half is for choosing settings (`halves`).
 Classes are balanced, and the sentences of a wrong pair come from right pairs, so that neither sentence alone shows
 the answer. Hashes of the texts decide which rows are taken, and every wrong answer: the same on every machine with
 the same packages.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from workbench.data import built_in_text
 from workbench.data.built_in_text import Entry
@@ -79,7 +79,7 @@ def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) 
     return [held_out(task, options.held_out) for task in read(members, options.rows)]
 
 
-def read(names: Iterable[str], limit: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
+def read(names: Iterable[str], limit: int | None = None) -> list[Task]:
     """Return the named probes, measured on one half of the held-out modules.
 
     Raises InputError if the packages installed here give too little text.
@@ -88,15 +88,15 @@ def read(names: Iterable[str], limit: int | None = None, part: Literal["test", "
     seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test)).encode()).hexdigest()[:16]
     tasks = []
     for probe in (PROBES[name] for name in names):  # from the cache, because finding sentences takes seconds
-        path = cache_root() / "probes" / f"{probe.name}-{part}-{seen}.json"
+        path = cache_root() / "probes" / f"{probe.name}-{seen}.json"
         raw = read_entry(path)
         if raw is None:
             shares = ((entry, seed_of(0, "probes", "train", entry.module) / 2**63) for entry in train)
             train_side = [entry for entry, share in shares if share < TRAIN_SHARE]
-            labels, *rows = _rows(probe, train_side, halves(test)[part == "test"])
+            labels, *rows = _rows(probe, train_side, halves(test)[1])
             raw = {"labels": labels, **{side: asdict(each) for side, each in zip(("train", "test"), rows, strict=True)}}
             write_entry(path, raw)
-        examples, tested = Examples(**raw["train"]), {str(part): Examples(**raw["test"])}
+        examples, tested = Examples(**raw["train"]), {"test": Examples(**raw["test"])}
         metrics, labels = probe.metrics, tuple(raw["labels"])
         task = Task(probe.name, "probes", labels, metrics[0], metrics, probe.epochs, examples, tested)
         tasks.append(fingerprinted(task, limit))
