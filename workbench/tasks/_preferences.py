@@ -31,7 +31,8 @@ from workbench.tasks.common.token_rows import check_tokens
 from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.distributed import ALONE, Ranks
 
-Floats, Places = NDArray[np.float64], NDArray[np.int64]
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 TOKENS = 1 << 13  # of a batch
 TIE = 1e-6  # scores that differ by at most this share of the larger one tie: float32 is not more precise
 BY_WORD = "pll-word-l2r"  # ends the name of scorers that mask the rest of a word
