@@ -23,6 +23,7 @@ import pytest
 from drills.small import Command, server
 from helpers import slurm
 from objective_oracle import build, synthetic, tiny_of_file
+from task_data import OWN
 from test_contributing import EXPERIMENT, OBJECTIVE
 
 from workbench import objectives
@@ -176,7 +177,7 @@ def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path
         shutil.copy(experiment, target)
     (folder / "focal_mlm.py").write_text(TUTORIAL, encoding="utf-8")
     (folder / "my_tracker.py").write_text(TRACKER, encoding="utf-8")
-    shutil.copy(ROOT / "examples/own_task.py", folder / "my_task.py")
+    (folder / "my_task.py").write_text(OWN, encoding="utf-8")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
     done = workbench(*FIRST, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -156,7 +156,7 @@ def measure(
         "hf-run-qa-dynamic": run_qa(encoder, task, spec, host, dynamic=True),
         "hf-run-qa-our-head": run_qa(encoder, task, spec, host, dynamic=True, our_head=True),
     }
-    one = task.train.take([0])
+    one = replace(task.train, rows=task.train.rows[:1])
     answer(replace(task, train=one, tests={"dev": one}), Model(encoder, spec), host)  # what is done on first use alone
     questions = (spec.epochs or EPOCHS) * len(task.train) + len(task.tests["dev"])
     facts = {"precision": host.resolved_precision(), "rows": len(task.train), "tests": len(task.tests["dev"])}
@@ -184,10 +184,9 @@ def main() -> None:
     )  # fmt: skip
     (task,) = tasks.load(spec).tasks
     assert isinstance(task, Squad)
-    some = task.tests["dev"].take(
-        list(range(0, len(task.tests["dev"]), max(1, len(task.tests["dev"]) // chosen.tests)))
-    )
-    task = replace(task, tests={"dev": some.take(list(range(min(chosen.tests, len(some)))))})
+    dev = task.tests["dev"]
+    some = dev.rows[:: max(1, len(dev) // chosen.tests)][: chosen.tests]
+    task = replace(task, tests={"dev": replace(dev, rows=some)})
     with tempfile.TemporaryDirectory() as folder:
         encoder = chosen.encoder or untrained(Path(folder), task.train.paragraphs, chosen.length, chosen.size)
         result = here(host.resolved_device(), chosen.threads) | {

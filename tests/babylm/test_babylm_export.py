@@ -119,7 +119,7 @@ def test_an_experiment_without_trained_runs_is_refused_and_leaves_nothing(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-# ---- Models in BabyLM's layout: they compute what the objective computes, and cards say which part fills masks ----
+# ---- Models in BabyLM's layout ----
 
 SIZES = {
     "encoder.hidden": 16, "encoder.embedding": 12, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 40,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,10 @@ import pytest
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import table
+from workbench.tasks.common.examples import Task
 
-OWN = Path(__file__).parents[2] / "examples/own_task.py"
+TEMPLATE = Path(__file__).parents[2] / "workbench/templates/task.py"
+OWN = TEMPLATE.read_text().replace("NAME_", "odd-one-out").replace("NAME", "Odd one out")
 SPEC = TasksSpec(length=32, batch=8, epochs=0.1, seeds=2)
 
 
@@ -67,7 +68,7 @@ def write_data(tmp_path: Path) -> dict[str, str]:
          "split": "train" if n < 20 else "test"}
         for n in range(30)
     ))  # fmt: skip
-    shutil.copy(OWN, tmp_path / "own_task.py")
+    (tmp_path / "own_task.py").write_text(OWN)
     return {
         "choice": "choice:exam.jsonl",
         "glue": "CoLA", "superglue": "superglue:rte", "babylm_glue": "babylm:rte", "table": "own.jsonl",
@@ -84,6 +85,10 @@ def options(*names: str, **more: Any) -> TasksSpec:
 ENCODED = (
     "glue", "superglue", "babylm_glue", "table", "tagging", "squad", "linear_probe", "embeddings", "stranger",
 )  # fmt: skip
+
+
+def read(path: Path, **spec: Any) -> Task:
+    return table.read(path, TasksSpec(names=str(path), **spec))
 
 
 def refused(path: Path) -> str:

@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
+from tagged_made import CPU, WORDS, sentences
 
-from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import linear_probe, minimal_pairs
 from workbench.tasks.common.examples import Tagged
 from workbench.tasks.linear_probe import LinearProbe, fingerprinted
 
-WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
-
 SPEC = TasksSpec(length=24)
-
-CPU = Host(device="cpu", threads=1)
-
-
-def sentences(count: int, seed: int) -> list[list[str]]:
-    random = np.random.default_rng(seed)
-    return [random.choice(WORDS, size=random.integers(2, 12)).tolist() for _ in range(count)]
+__all__ = ["CPU", "SPEC", "WORDS", "by_end", "conllu", "pairs", "sentences", "tagger", "toy_pair_set"]
 
 
 def by_end(words: list[str]) -> list[int]:

@@ -13,6 +13,7 @@ import pytest
 import tagged_made
 import torch
 from causal_folders import build_folder
+from embedding_files import WORDS
 from pair_runs import FACTS, SIZES
 
 from workbench import objectives
@@ -26,7 +27,6 @@ from workbench.tasks.common.examples import Examples, Task, fingerprinted
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.training.loop import build
 
-WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
 
 

@@ -71,17 +71,6 @@ def test_regression_learns_in_its_own_unit(encoder: Path, lengths: Task, answers
     assert -0.5 < predicted.mean() < 1.5 and true.max() == 11  # trained on 0 to 1, measured against the raw numbers
 
 
-def test_equal_seeds_agree_to_the_last_bit(encoder: Path, keyword: Task, answers: list[Any]) -> None:
-    short = replace(keyword, epochs=1.0)
-    torch.manual_seed(11)
-    before = torch.random.get_rng_state()
-    scores = [take(short, Model(encoder, SPEC, seed), CPU) for seed in (0, 0, 1)]
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert replace(scores[0], seconds=0) == replace(scores[1], seconds=0)
-    assert (answers[0][0] == answers[2][0]).all() and (answers[1][0] == answers[3][0]).all()
-    assert (answers[0][0] != answers[4][0]).any() or (answers[1][0] != answers[5][0]).any()
-
-
 def test_the_encoder_folder_is_left_alone(encoder: Path, keyword: Task) -> None:
     before = {path.name: path.read_bytes() for path in encoder.iterdir()}
     take(replace(keyword, epochs=0.2), Model(encoder, SPEC, 0), CPU)
@@ -123,9 +112,6 @@ def test_losses() -> None:
     assert task_loss(outputs[:, :1], numbers, regression, True).item() == pytest.approx(np.sum(errors))
 
 
-# ---- ways of fine-tuning ----
-
-
 @pytest.mark.parametrize("flag", ["sum_loss", "overlap", "extra_decay"])
 def test_released_ways_change_the_outcome(encoder: Path, lengths: Task, flag: str, answers: list[Any]) -> None:
     short = SPEC.model_copy(update={"epochs": 1.0, "clip": 1e9, "warmup": 0.5})
@@ -164,9 +150,6 @@ def test_any_family_with_pairs(encoder: Path, lengths: Task, tmp_path: Path, fam
     assert score.steps == 3 and np.isfinite(score.value)
 
 
-# ---- predictions, faults ----
-
-
 def test_what_was_predicted_is_kept_where_it_is_to_be_handed_in(encoder: Path, keyword: Task) -> None:
     score = take(replace(keyword, epochs=0.5, predictions="numbers"), Model(encoder, SPEC, 1), CPU).to_json()
     truth = next(iter(keyword.tests.values())).targets
@@ -183,9 +166,6 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
     safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(Diverged, match=r"the loss of fine-tuning on keyword \(seed 0\) is not finite by step 1"):
         take(replace(keyword, epochs=0.1), Model(folder, SPEC, 0), CPU)
-
-
-# ---- the real files ----
 
 
 @pytest.mark.parametrize("name", ["CoLA", "MRPC", "RTE", "STS-B", "SST-2"])
@@ -243,7 +223,7 @@ def test_on_cuda_in_bf16(encoder: Path, keyword: Task, lengths: Task) -> None:
         assert score.value > least
 
 
-# ---- The auxiliary language-model loss of fine-tuning against Hugging Face's, and the encoders that have  ----
+# ---- The auxiliary loss of language modelling ----
 
 CPU_LANGUAGE_LOSS = Host(device="cpu", precision="fp32")
 IDS = torch.tensor([[2, 7, 9, 11, 3], [2, 8, 3, 0, 0], [2, 0, 0, 0, 0]])
@@ -363,7 +343,7 @@ def test_fine_tuning_adds_it_to_the_loss_of_the_task(
     assert len(losses) == with_it.steps and "lm_weight" not in without.finetune
 
 
-# ---- Causal encoders and XLNet are read at their last token, the only one whose state depends on the whol ----
+# ---- Causal encoders ----
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gpt2 with head", "electra decoder", "electra decoder with head", "xlnet"])

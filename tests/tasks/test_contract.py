@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import re
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,17 +21,7 @@ from workbench.spec.presets import resolve
 from workbench.store import run_directory
 from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
-from workbench.tasks.common.contract import (
-    Measure,
-    Model,
-    Score,
-    Suite,
-    expected,
-    keep,
-    score_digest,
-    score_name,
-    take,
-)
+from workbench.tasks.common.contract import Measure, Model, Score, Suite, expected, keep, score_digest, score_name, take
 from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
 from workbench.tasks.common.fine_tuning import Unfinished
 from workbench.tasks.embeddings import SIMILARITY, Embedding
@@ -116,13 +105,8 @@ def test_the_word_for_a_suite_goes_before_a_folder_of_that_name(
         assert tasks._selected(word)[0] != tasks._selected(f"./{word}")[0], word
 
 
-# ---- files of strangers ----
-
-
 def test_a_file_is_chosen_whole_or_by_name_and_its_hash_is_part_of_its_scores(words: dict[str, str]) -> None:
-    Path("two.py").write_text(
-        OWN.read_text().replace('return [("odd', 'return [("other", "s", "accuracy", ""), ("odd', 1)
-    )
+    Path("two.py").write_text(OWN.replace('return [("odd', 'return [("other", "s", "accuracy", ""), ("odd', 1))
     digests = []
     for chosen in (options("./own_task.py"), options("own_task.py:Odd-One-Out"), options("./two.py:odd-one-out")):
         (measure,) = tasks.load(chosen).tasks
@@ -234,7 +218,7 @@ def test_a_kind_of_an_installed_package_is_found_by_its_names(
     (package / "odd_tasks-1.0.dist-info").mkdir(parents=True)
     (package / "odd_tasks-1.0.dist-info/METADATA").write_text("Name: odd-tasks\nVersion: 1.0\n")
     (package / "odd_tasks-1.0.dist-info/entry_points.txt").write_text("[workbench.tasks]\nodd = odd_tasks\n")
-    shutil.copy(OWN, package / "odd_tasks.py")
+    (package / "odd_tasks.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(package))
     chosen = options("ODD-one-out")
     (measure,) = tasks.load(chosen).tasks
@@ -249,7 +233,7 @@ def test_a_kind_of_an_installed_package_is_found_by_its_names(
 
 def test_a_setting_is_refused_only_if_a_task_says_what_it_reads(words: dict[str, str]) -> None:
     tasks.check_settings(options("./own_task.py"), {"tasks.folds": 5})
-    Path("own_task.py").write_text(OWN.read_text() + "\n\ndef reads(word, options):\n    return ['length']\n")
+    Path("own_task.py").write_text(OWN + "\n\ndef reads(word, options):\n    return ['length']\n")
     with pytest.raises(InputError, match=r"--set tasks.folds=5 has no effect on --tasks ./own_task.py"):
         tasks.check_settings(options("./own_task.py", folds=5), {"tasks.folds": 5})
     tasks.check_settings(options("./own_task.py", length=16), {"tasks.length": 16})
@@ -266,8 +250,6 @@ def test_nothing_asks_for_the_type_of_a_measure() -> None:
     ]
     assert found == []
 
-
-# ---- scores, their names and their files ----
 
 SCORE = Score(
     "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",

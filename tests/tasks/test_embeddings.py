@@ -15,7 +15,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 import torch
-from embedding_files import load, texts
+from embedding_files import WORDS, load, texts, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -214,13 +214,8 @@ def test_a_damaged_collection_is_refused_with_its_place(file: str, content: str,
     assert told in str(caught.value) and str(collection) in str(caught.value)
 
 
-# ---- vectors of texts, contrastive fine-tuning, metrics and baselines ----
-
 SPEC = TasksSpec(length=32)
 CPU = Host(device="cpu", threads=1)
-
-
-# ---- vectors ----
 
 
 def test_vectors_are_those_of_transformers(encoder: Path) -> None:
@@ -245,9 +240,6 @@ def test_the_mean_is_that_of_sentence_transformers(encoder: Path) -> None:
     assert np.allclose(embeddings(encoder, sentences, 32, CPU)["mean"], vectors, atol=2e-5)
 
 
-# ---- similarity ----
-
-
 def test_similarity_is_the_rank_correlation_of_cosines(encoder: Path) -> None:
     first, second = texts(40, 2), texts(40, 3)
     targets = np.random.default_rng(0).random(40).round(1)
@@ -267,9 +259,6 @@ def test_similarity_is_the_rank_correlation_of_cosines(encoder: Path) -> None:
     assert (score.value, score.test_rows, score.train_rows) == (score.values["dev"]["spearman"], 40, 0)
 
 
-# ---- retrieval ----
-
-
 def test_the_own_text_is_found_and_scores_are_counted(encoder: Path, collection: Path) -> None:
     task = load(f"retrieval:{collection}")
     score = take(task, Model(encoder, SPEC, 0), CPU)
@@ -282,11 +271,10 @@ def test_the_own_text_is_found_and_scores_are_counted(encoder: Path, collection:
     assert score.values["test"]["recall_100"] == 100
 
 
-# ---- Contrastive fine-tuning: the losses, the batches, training as sentence-transformers does it, and wha ----
+# ---- Contrastive fine-tuning ----
 
 library = pytest.importorskip("sentence_transformers")
 
-WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC_CONTRASTIVE = TasksSpec(length=32, lr=2e-3, layer_decay=0.9, batch=16, embeddings="contrastive")
 
 
@@ -331,19 +319,13 @@ def toys(tmp_path: Path) -> Path:
     return folder
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-# ---- losses ----
-
-
 def test_losses_are_those_of_their_papers() -> None:
     torch.manual_seed(0)
     one, two = torch.randn(7, 5), torch.randn(7, 5)
     cosines = torch.nn.functional.normalize(one, dim=1) @ torch.nn.functional.normalize(two, dim=1).T
     softmax = -torch.log_softmax(20 * cosines, 1).diagonal().mean()
-    assert loss_named("MultipleNegativesRankingLoss")(one, two, torch.zeros(7)).item() == pytest.approx(softmax.item())
+    loss = loss_named("MultipleNegativesRankingLoss").compute_loss_from_embeddings([one, two], torch.zeros(7))
+    assert loss.item() == pytest.approx(softmax.item())
     grades = torch.tensor([0.0, 1.0, 1.0, 2.5, 0.0, 4.0, 3.0])
     of_pairs = cosines.diagonal()
     total = sum(
@@ -352,18 +334,16 @@ def test_losses_are_those_of_their_papers() -> None:
         for high in range(7)
         if grades[high] > grades[low]
     )
-    assert loss_named("CoSENTLoss")(one, two, grades).item() == pytest.approx(np.log1p(total), rel=1e-5)
+    loss = loss_named("CoSENTLoss").compute_loss_from_embeddings([one, two], grades)
+    assert loss.item() == pytest.approx(np.log1p(total), rel=1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_batch_of_equal_grades_trains_nothing(count: int) -> None:
     one, two = torch.randn(count, 5, requires_grad=True), torch.randn(count, 5)
-    loss = loss_named("CoSENTLoss")(one, two, torch.ones(count))
+    loss = loss_named("CoSENTLoss").compute_loss_from_embeddings([one, two], torch.ones(count))
     loss.backward()
     assert loss.item() == 0 and one.grad is not None and torch.equal(one.grad, torch.zeros(count, 5))
-
-
-# ---- training ----
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -426,9 +406,6 @@ def test_queries_learn_to_find_documents_that_share_no_word(encoder: Path, toys:
     assert score.value > score.values["test, frozen"]["ndcg_10"] + 20
     assert score.finetune["loss"] == "MultipleNegativesRankingLoss"
     assert any("of the 15 queries to test on, 15 have the text of one to train on" in note for note in task.notes)
-
-
-# ---- what is trained on ----
 
 
 def test_a_table_without_parts_trains_on_four_fifths_of_its_texts(tmp_path: Path) -> None:
@@ -496,9 +473,6 @@ def test_reports_choose_the_scores_that_the_experiment_asked_for() -> None:
     assert [s["digest"] for s in choose(held[:2], {**names, "embeddings": "contrastive"}, [])] == ["b"]
 
 
-# ---- refused ----
-
-
 def test_what_cannot_be_trained_is_refused(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no two of the 15 training pairs can be in one batch of 1"):
         contrastive(f"retrieval:{toys}", batch=1)
@@ -508,7 +482,7 @@ def test_what_cannot_be_trained_is_refused(toys: Path, monkeypatch: pytest.Monke
     (toys / "qrels/train.tsv").unlink()
     with pytest.raises(InputError, match=r"toys has no qrels/train\.tsv, with the relevant documents of queries to tr"):
         contrastive(f"retrieval:{toys}")
-    monkeypatch.setattr(embedding_vectors, "LIBRARY", "sentence_transformers_is_not_here")
+    monkeypatch.setattr("workbench.tasks.embeddings.LIBRARY", "sentence_transformers_is_not_here")
     with pytest.raises(InputError, match=r"^tasks\.embeddings=contrastive needs the package sentence-transformers, wh"):
         contrastive(f"retrieval:{toys}")
 

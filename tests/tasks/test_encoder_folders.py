@@ -15,12 +15,7 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import scale_of_encoder
 from workbench.tasks.common.contract import EncoderFacts, Model, take
-from workbench.tasks.common.encoder_folders import (
-    Classifier,
-    encoder_facts,
-    load_encoder,
-    pooled,
-)
+from workbench.tasks.common.encoder_folders import Classifier, encoder_facts, load_encoder, pooled
 from workbench.tasks.common.examples import Task
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
@@ -125,7 +120,7 @@ def test_pooling_takes_the_first_or_last_real_token() -> None:
     assert pooled(hidden, mask, False).flatten().tolist() == [0, 6]
 
 
-# ---- Settings for fine-tuning an encoder when none are given follow from its size, its positions and its  ----
+# ---- Settings follow the size of the encoder ----
 
 ENCODERS = {  # layers, width -> whose settings
     "nano": (1, 64, "nano"), "smaller than nano": (2, 16, "nano"), "just above nano": (2, 64, "micro"),

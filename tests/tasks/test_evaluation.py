@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from workbench.errors import Diverged, InputError
+from workbench.execution import published_runs as evaluation
+from workbench.execution.published_runs import evaluate
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common import evaluation
 from workbench.tasks.common.contract import EncoderFacts, Measure, Model, Score, Suite
-from workbench.tasks.common.evaluation import evaluate
 from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.minimal_pairs import pair_set
 from workbench.tasks.squad import Question, Questions, Squad
@@ -71,11 +71,8 @@ def test_scores_come_in_order_and_carry_the_settings_of_fine_tuning(
     """Texts are cut to the 48 positions of this encoder, whatever the settings allow."""
     rows, failed = run(encoder, PAIRS, task("größe"))
     assert taking.asked == [(encoder, "pairs", 0), (encoder, "größe", 0), (encoder, "größe", 1)] and failed == 0
-    assert [(row["task"], row["seed"], row["value"]) for row in rows] == [
-        ("pairs", 0, 60),
-        ("größe", 0, 60),
-        ("größe", 1, 70),
-    ]
+    named = [(row["task"], row["seed"], row["value"]) for row in rows]
+    assert named == [("pairs", 0, 60), ("größe", 0, 60), ("größe", 1, 70)]
     for row in rows[1:]:
         assert (row["settings"], row["length"], row["read_at"]) == ("small", 48, "first token")
     assert not {"settings", "length", "read_at"} & rows[0].keys(), "nothing of this was fine-tuned"

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from workbench.errors import Interrupted
+from workbench.execution.published_runs import evaluate
 from workbench.process import interrupting
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
@@ -28,15 +29,8 @@ from workbench.store.run_directory import RunDir
 from workbench.tasks.common.contract import Model, Score, Suite, score_name, take
 from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier
-from workbench.tasks.common.evaluation import evaluate
 from workbench.tasks.common.examples import Task
-from workbench.tasks.common.fine_tuning import (
-    Unfinished,
-    layer_factor,
-    layerwise_optimizer,
-    recipe,
-    setting,
-)
+from workbench.tasks.common.fine_tuning import Unfinished, layer_factor, layerwise_optimizer, recipe, setting
 from workbench.training.optimizer import lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 
@@ -83,7 +77,7 @@ def test_draws_are_a_function_of_task_and_seed_and_leave_those_outside_alone() -
     assert drawn["a", 0, next(order for task, seed, order in drawn if (task, seed) == ("a", 0))][1] == list(values[0])
 
 
-# ---- Learning rates of fine-tuning against the paper's words, the released code's numbers and a plain Ada ----
+# ---- Learning rates of fine-tuning ----
 
 
 def test_the_released_codes_numbers() -> None:
@@ -224,7 +218,7 @@ def test_norms_of_encoders_by_others_are_not_decayed_whatever_their_name() -> No
     assert set(found.values()) == {0.0, 0.1}
 
 
-# ---- A fine-tuning that was interrupted goes on exactly, from its own state alone, and leaves nothing beh ----
+# ---- A fine-tuning that was interrupted goes on exactly ----
 
 SPEC_UNFINISHED = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1, seeds=1)
 EVERY_STEP = Host(device="cpu", save_every=1)
@@ -314,7 +308,7 @@ def test_a_state_that_cannot_be_used_is_named_and_deleted(
 def test_evaluation_goes_on_and_deletes_the_state_once_the_score_is_stored(
     encoder: Path, keyword: Task, run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.tasks.common import evaluation
+    from workbench.execution import published_runs as evaluation
 
     monkeypatch.setattr(RunDir, "weight_digests", lambda self, place="": WEIGHTS)
     suite = Suite((replace(keyword, epochs=1.0),))

@@ -37,7 +37,7 @@ from workbench.tasks.common import token_rows
 from workbench.tasks.common.contract import Model, Suite, expected, take
 from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.common.token_rows import cuts, text_pieces, word_pieces
-from workbench.tasks.linear_probe import LinearProbe, by_paradigm, fingerprinted, points
+from workbench.tasks.linear_probe import LinearProbe, by_paradigm, fingerprinted, flattened, points
 
 TAGGED = "".join(f"w{n}\tO\nw{n % 5}\tB-X\n\n" for n in range(40))
 PAIR = '{"sentence_good": "a b", "sentence_bad": "b a"}\n'
@@ -193,7 +193,7 @@ def test_rows_are_capped_and_held_out_by_content() -> None:
 def test_no_more_words_are_learnt_from_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_probe, "ROWS", 100)
     train = fingerprinted(tagger(), SPEC).train
-    assert isinstance(train, Tagged) and 80 < train.count() <= 100
+    assert isinstance(train, Tagged) and 80 < sum(map(len, train.words)) <= 100
 
 
 # ---- Scores of linear probes ----
@@ -248,7 +248,7 @@ def test_pairs_are_told_by_the_words_in_which_they_differ_and_the_baselines_are_
     """In each pair the right sentence has `bada` where the wrong one has `kefe`; an even split is 50 points."""
     expected = {"majority": 50.0, "bag-of-words": 100.0}
     assert pairs().baselines(tmp_path) == expected
-    monkeypatch.setattr(linear_probe, "_of_pairs", lambda probe: pytest.fail("computed again"))
+    monkeypatch.setattr(linear_probe, "word_baselines", lambda probe: pytest.fail("computed again"))
     assert pairs().baselines(tmp_path) == expected
 
 
@@ -256,9 +256,6 @@ def test_equal_sentences_are_ties_for_words_alone() -> None:
     rows = Examples(["a b c", "b c a", "c d"], ["a b c", "b c a", "c d"], [0, 0, 0])
     probe = LinearProbe("n", "pairs", ("p",), "accuracy", ("accuracy",), rows, {"test": rows})
     assert probe.baselines() == {"majority": 50.0, "bag-of-words": 50.0}
-
-
-# ---- readouts of layers, and the states that they are fitted to ----
 
 
 def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> None:
@@ -269,7 +266,7 @@ def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> N
     assert list(layers) == ["0", "1", "2", "mixed"]
     assert score.values["test, layer 1"] == layers["1"]["values"]["test"]
     assert all(each["strength"] in linear_readout.STRENGTHS for each in layers.values())
-    assert (score.train_rows, score.test_rows) == (task.train.count(), task.tests["test"].count())  # type: ignore[union-attr]
+    assert (score.train_rows, score.test_rows) == (len(flattened(task.train)), len(flattened(task.tests["test"])))
     assert score.baselines["bag-of-words"] == 100.0 and score.baselines["majority"] < 40
     assert score.suite == "linear" and json.loads(json.dumps(score.to_json()))["layers"] == layers
 
@@ -306,7 +303,7 @@ def test_a_control_task_can_only_be_learnt_word_by_word(encoder: Path) -> None:
     score = take(task, Model(encoder, SPEC, 0), CPU)
     assert control["selectivity"] == pytest.approx(score.value - control["accuracy"])
     assert control["accuracy"] > 80  # twenty words, all of them seen
-    tags = linear_readout._targets(task, task.train)
+    tags = np.array(flattened(task.train))
     drawn = linear_readout._drawn(task, task.train)
     words = [word for row in task.train.words for word in row]  # type: ignore[union-attr]
     assert len(set(zip(words, drawn.tolist(), strict=True))) == len(set(words))
@@ -315,9 +312,6 @@ def test_a_control_task_can_only_be_learnt_word_by_word(encoder: Path) -> None:
     assert np.abs(shares - np.bincount(tags) / len(tags)).max() < 0.25
     assert "control" not in score.details["layers"]["mixed"]
     assert task.settings(spec) != task.settings(SPEC)
-
-
-# ---- rows and names ----
 
 
 def test_names_choose_linear_probes(tmp_path: Path) -> None:
@@ -361,14 +355,14 @@ def test_real_sentences(name: str, count: int, bag: float, encoder: Path, real_d
     suite = tasks.load(TasksSpec(names=(str(real_data / name),)), tmp_path)
     (task,) = suite.tasks
     assert isinstance(task, LinearProbe) and isinstance(task.train, Tagged)
-    assert task.train.count() == count and task.baselines()["bag-of-words"] == pytest.approx(bag, abs=0.1)
+    assert len(flattened(task.train)) == count and task.baselines()["bag-of-words"] == pytest.approx(bag, abs=0.1)
     few = fingerprinted(
         replace(task, tests={"test": task.tests["test"].take(list(range(20)))}), SPEC.model_copy(update={"rows": 60})
     )
     assert 0 <= take(few, Model(encoder, SPEC, 0), CPU).value <= 100
 
 
-# ---- The readout against an independent solution of the same problem, and the rows that may choose its pe ----
+# ---- The readout ----
 
 
 def problem(rows: int = 300, features: int = 6, labels: int = 3, seed: int = 0) -> tuple[Any, Any]:
@@ -415,28 +409,28 @@ def test_test_rows_choose_nothing() -> None:
     held = np.arange(300) % 5 == 0
     one = read_out(inputs, targets, held, [inputs[:50], inputs[50:]])
     other = read_out(inputs, targets, held, [1e6 * inputs[::-1]])
-    assert (one.strength, one.losses) == (other.strength, other.losses)
+    assert one[1] == other[1]
     again = read_out(inputs, targets, held, [inputs])
-    assert (np.concatenate(one.predicted) == again.predicted[0]).all()
+    assert (np.concatenate(one[0]) == again[0][0]).all()
 
 
 def test_the_strength_is_the_one_of_the_lowest_loss_on_rows_set_aside() -> None:
     inputs, targets = problem(rows=120, features=60, labels=2)
     held = np.arange(120) % 5 == 0
-    found = read_out(inputs, targets, held, [inputs])
-    assert found.strength == STRENGTHS[int(np.argmin(found.losses))] < STRENGTHS[-1]
+    _, found = read_out(inputs, targets, held, [inputs])
+    assert found["strength"] == STRENGTHS[int(np.argmin(found["held_out_losses"]))] < STRENGTHS[-1]
     noise = np.where(held, 1 - targets, targets)  # turned round where the choice is made: no fit at all is best
-    assert read_out(inputs, noise, held, [inputs]).strength == STRENGTHS[0]
+    assert read_out(inputs, noise, held, [inputs])[1]["strength"] == STRENGTHS[0]
 
 
 def test_scales_of_features_change_nothing() -> None:
     inputs, targets = problem()
     held = np.arange(300) % 5 == 0
     stretched = (inputs * np.array([1, 1e3, 1e-3, 1, 1e4, 1e-2]) + 7).astype(np.float32)
-    plain, other = (read_out(each, targets, held, [each]).predicted[0] for each in (inputs, stretched))
+    plain, other = (read_out(each, targets, held, [each])[0][0] for each in (inputs, stretched))
     assert (plain == other).mean() > 0.99
     constant = np.hstack([inputs, np.full((300, 1), 1e-20, dtype=np.float32)])
-    assert (read_out(constant, targets, held, [constant]).predicted[0] == plain).all()
+    assert (read_out(constant, targets, held, [constant])[0][0] == plain).all()
 
 
 def test_pairs_are_ordered_by_a_direction_and_equal_ones_are_ties() -> None:
@@ -445,17 +439,17 @@ def test_pairs_are_ordered_by_a_direction_and_equal_ones_are_ties() -> None:
     inputs[:, 2] += 1.0  # right less wrong
     targets, held = np.arange(400) % 2, np.arange(400) % 7 == 0
     test = np.stack([np.array([0, 0, 3, 0, 0]), np.zeros(5), np.array([0, 0, -3, 0, 0])]).astype(np.float32)
-    assert read_out(inputs, targets, held, [test], pairs=True).predicted[0].tolist() == [1.0, 0.5, 0.0]
-    flipped = read_out(inputs, 1 - targets, held, [inputs], pairs=True).predicted[0]
-    assert (flipped == read_out(inputs, targets, held, [inputs], pairs=True).predicted[0]).mean() > 0.99
+    assert read_out(inputs, targets, held, [test], pairs=True)[0][0].tolist() == [1.0, 0.5, 0.0]
+    flipped = read_out(inputs, 1 - targets, held, [inputs], pairs=True)[0][0]
+    assert (flipped == read_out(inputs, targets, held, [inputs], pairs=True)[0][0]).mean() > 0.99
 
 
 def test_labels_that_only_the_rows_set_aside_have_cost_but_do_not_stop_it() -> None:
     inputs, targets = problem()
     held = np.arange(300) % 5 == 0
     targets = np.where(np.arange(300) == 5, 3, targets)
-    found = read_out(inputs, targets, held, [inputs])
-    assert max(found.losses) < 10 and np.isfinite(found.losses).all()
+    _, found = read_out(inputs, targets, held, [inputs])
+    assert max(found["held_out_losses"]) < 10 and np.isfinite(found["held_out_losses"]).all()
 
 
 def test_balanced_rows_find_the_rare_label() -> None:
@@ -463,10 +457,10 @@ def test_balanced_rows_find_the_rare_label() -> None:
     targets = (np.arange(1000) % 20 == 0).astype(int)
     inputs = (random.normal(size=(1000, 3)) + targets[:, None]).astype(np.float32)
     held = np.arange(1000) // 20 % 5 == 0
-    plain, balanced = (read_out(inputs, targets, held, [inputs], balanced=b).predicted[0] for b in (False, True))
+    plain, balanced = (read_out(inputs, targets, held, [inputs], balanced=b)[0][0] for b in (False, True))
     assert plain[targets == 1].mean() < 0.4 and balanced[targets == 1].mean() > 0.6
     repeated = np.repeat(np.arange(1000), np.where(targets == 1, 19, 1))
-    same = read_out(inputs[repeated], targets[repeated], held[repeated], [inputs]).predicted[0]
+    same = read_out(inputs[repeated], targets[repeated], held[repeated], [inputs])[0][0]
     assert (same == balanced).mean() > 0.97
 
 
@@ -477,7 +471,7 @@ def test_too_few_rows_are_an_input_error(monkeypatch: pytest.MonkeyPatch) -> Non
             read_out(inputs, targets, held, [inputs])
     inputs, targets = problem()
     monkeypatch.setattr(linear_readout, "MOST_STEPS", 2)
-    assert not read_out(inputs, targets, np.arange(300) % 5 == 0, [inputs]).converged
+    assert not read_out(inputs, targets, np.arange(300) % 5 == 0, [inputs])[1]["converged"]
 
 
 def test_weights_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,7 +482,7 @@ def test_weights_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPatc
         regression.fit(inputs, targets, 1.0)
 
 
-# ---- The state of a word is that of its first subword, however long the sentence is and in whatever windo ----
+# ---- The state of a word is that of its first subword ----
 
 ODD_WORDS = ["bada", "kefe", "logo", "mini", "badakefe", "zzz", "Bada", "ke-fe", "42", ".", "\u0301", "\u200d", "日本"]
 

@@ -165,14 +165,11 @@ def test_real_blimp(real_data: Path) -> None:
     assert len(minimal_pairs.load_named("blimp", str(real_data / "blimp")).good) == 67_000
 
 
-# ---- Minimal pairs: which sentence wins, ties, refused input, and equality with scores from an independen ----
+# ---- Minimal pairs ----
 
 
 def test_pairs_are_plain_data_and_back(toy: PairSet) -> None:
     assert PairSet.from_json(json.loads(json.dumps(toy.shared()[1]))) == toy
-
-
-# ---- what wins ----
 
 
 @pytest.mark.parametrize(
@@ -190,9 +187,6 @@ def test_each_objective_names_its_scorer_and_its_generator_stands_beside(
         name, scorer
     )
     assert other.digest != score.digest
-
-
-# ---- recomputed from the exported files alone ----
 
 
 def test_an_independent_reading_of_the_files_gives_the_same_scores(
@@ -227,9 +221,6 @@ def test_an_independent_reading_of_the_files_gives_the_same_scores(
     assert score.values["paradigm"] == {"a": 100 * sum(wins[:10]) / 10, "b": pytest.approx(100 * sum(wins[10:]) / 30)}
 
 
-# ---- reading ----
-
-
 def test_gpt2_scores_sentences_as_hugging_face_does(finished: Callable[..., RunDir], toy: PairSet) -> None:
     """Their model loads what is exported, and its log-probabilities, summed over the words, are the scores."""
     from transformers import AutoTokenizer, GPT2LMHeadModel
@@ -249,7 +240,7 @@ def test_gpt2_scores_sentences_as_hugging_face_does(finished: Callable[..., RunD
             assert score == pytest.approx(float(each.sum()), rel=1e-4)
 
 
-# ---- Zorro's text files: which of two lines is right, paradigms and phenomena, and files that are not rea ----
+# ---- Zorro's text files ----
 
 
 def test_a_folder_of_zorro_is_a_task_by_paradigm_and_phenomenon(tmp_path: Path) -> None:
@@ -289,8 +280,6 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         minimal_pairs.load_path(str(tmp_path))
 
-
-# ---- pairs that are made from held-out text ----
 
 TEXT = (
     "The old man walked slowly along the river. He found a small boat there. The boat was painted in a bright blue.",

@@ -41,12 +41,6 @@ def parts(task: Task) -> list[Examples]:
     return [task.train, *task.tests.values()]
 
 
-def held(task: Task) -> list[Examples]:
-    """Return the test rows and the dev rows of the same probe."""
-    (other,) = probes.read([task.name], part="dev")
-    return [*task.tests.values(), *other.tests.values()]
-
-
 def sides(split: str) -> list[Entry]:
     """Return made-up entries of the pre-training side or of the held-out side, which share no text."""
     return [e for e in made(24) if (int(e.module.split(".m")[1]) < 12) == (split == "train")]
@@ -77,6 +71,12 @@ def test_halves_are_whole_modules_of_every_package() -> None:
     for package in built_in_text.PACKAGES:
         weights = [sum(len(e.text) for e in half if e.package == package) for half in (train, test)]
         assert 0.9 < weights[0] / weights[1] < 1.1
+
+
+def test_settings_are_chosen_on_other_modules_than_probes_are_tested_on(suite: dict[str, Task]) -> None:
+    chosen = {f"{e.package[:2]}x{e.module.split('.m')[1]}" for e in probes.halves(sides("test"))[0]}
+    for task in suite.values():
+        assert chosen.isdisjoint("x".join(tag(text).split("x")[:2]) for text in task.tests["test"].first)
 
 
 def test_classes_are_balanced(suite: dict[str, Task], real: dict[str, Task]) -> None:
@@ -160,10 +160,15 @@ def test_the_two_halves_of_a_probe_share_no_text(suite: dict[str, Task], real: d
 
 def test_no_probe_text_is_pre_trained_on(real: dict[str, Task]) -> None:
     """No training document contains eight consecutive words of a probe's text, or a whole shorter sentence."""
-    texts = {text for part in held(real["order"]) for text, y in zip(part.first, part.targets, strict=True) if y == 1}
+    texts = {
+        text
+        for part in real["order"].tests.values()
+        for text, y in zip(part.first, part.targets, strict=True)
+        if y == 1
+    }
     for name in ("next", "signature"):
-        texts |= {text for part in held(real[name]) for text in part.first}
-    texts |= {text for part in held(real["next"]) for text in part.second or []}
+        texts |= {text for part in real[name].tests.values() for text in part.first}
+    texts |= {text for part in real["next"].tests.values() for text in part.second or []}
     assert len(texts) > 1000
     runs: dict[int, set[tuple[str, ...]]] = {}
     for text in texts:
@@ -178,18 +183,6 @@ def test_no_probe_text_is_pre_trained_on(real: dict[str, Task]) -> None:
                 wanted = runs.get(size, set())
                 found += [w for i in range(len(words) - size + 1) if (w := tuple(words[i : i + size])) in wanted]
     assert not found, found[:3]
-
-
-def test_dev_rows_and_test_rows_share_no_module(suite: dict[str, Task]) -> None:
-    dev = {task.name: task for task in probes.read(probes.PROBES, part="dev")}
-    for name, task in suite.items():
-        assert list(task.tests) == ["test"] and list(dev[name].tests) == ["dev"]
-        assert task.train == dev[name].train and task.fingerprint != dev[name].fingerprint
-        found = [
-            {tag(text) for text in part.first} for part in (task.tests["test"], dev[name].tests["dev"], task.train)
-        ]
-        modules = [{"x".join(t.split("x")[:2]) for t in tags} for tags in found]
-        assert not modules[0] & modules[1] and not modules[2] & (modules[0] | modules[1])
 
 
 def test_a_torn_cache_is_made_again(suite: dict[str, Task], tmp_path: Path) -> None:

@@ -265,13 +265,6 @@ def test_a_run_without_heads_says_so(finished: Callable[..., RunDir], toy: PairS
         take(toy, Model(encoder, TasksSpec(), 0), CPU)
 
 
-def test_a_scorer_that_the_objective_lacks_is_named(finished: Callable[..., RunDir], toy: PairSet) -> None:
-    with pytest.raises(
-        InputError, match=r"tasks.scorers=nonsense: the objective bert-mlm has none of these; it has pll, pll-word-l2r"
-    ):
-        scored(finished("bert-mlm"), toy, scorers="nonsense")
-
-
 @pytest.mark.parametrize("name", objectives.names())
 def test_a_scorer_that_an_objective_lacks_is_refused_before_training(name: str) -> None:
     spec = objectives.with_options(resolve("nano", {"objective": name, "tasks.scorers": ["nonsense"]}))
@@ -281,7 +274,7 @@ def test_a_scorer_that_an_objective_lacks_is_refused_before_training(name: str) 
         check(spec.replace(tasks=spec.tasks.model_copy(update={"scorers": tuple(asked.split(","))})))
 
 
-# ---- Which tokens are of one word, for tokenizers that split a text in many ways or not at all; one of th ----
+# ---- Which tokens are of one word ----
 
 TEXTS = ["It's naïve of the caterpillar,  is it?", "the\tcat overestimates a 🤗 there", "Caterpillars!", "the cat the"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -369,9 +362,6 @@ def test_text_without_blanks_is_refused_unless_the_tokenizer_finds_words(splitte
         take(task, Model(folder, by_word, 0), CPU)
     assert take(task, Model(folder, TasksSpec(), 0), CPU).value == 50.0
     take(pairs(), Model(folder, by_word, 0), CPU)
-
-
-# ---- which sentence of a pair is preferred, and what is counted ----
 
 
 def test_a_tie_counts_half_and_is_counted() -> None:

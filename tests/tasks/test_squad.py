@@ -19,10 +19,8 @@ from squad_files import facts, load
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks import squad
+from workbench.tasks.common import table_files
 from workbench.tasks.squad import read_questions
-
-# ---- layouts ----
 
 
 def test_the_official_files_are_read_plain_and_compressed(tmp_path: Path) -> None:
@@ -38,8 +36,6 @@ def test_the_official_files_are_read_plain_and_compressed(tmp_path: Path) -> Non
     packed = load("SQuAD1", tmp_path)
     assert facts(packed) == facts(task) and packed.fingerprint == task.fingerprint
 
-
-# ---- faults ----
 
 PARAGRAPH = "The cat sat on the mat."
 
@@ -174,9 +170,6 @@ def test_faults_are_said_and_kept_with_the_task(tmp_path: Path, caplog: pytest.L
     ] == [8]
 
 
-# ---- baselines ----
-
-
 def test_real_files_are_read_without_a_fault(real_data: Path) -> None:
     task = load("squad1-devsplit", real_data / "squad")
     assert len(task.train) + len(task.tests["dev"]) == 10_570 and not task.faults
@@ -236,7 +229,7 @@ def test_without_a_training_file_the_devsplit_is_named(tmp_path: Path) -> None:
 
 def test_without_the_hub_a_sentence_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(squad, "fetch", lambda *words: asked.append(words) or "its download failed")
+    monkeypatch.setattr(table_files, "fetch", lambda *words: asked.append(words) or "its download failed")
     for name, where in (("squad1", "rajpurkar/squad"), ("squad2-devsplit", "rajpurkar/squad_v2")):
         with pytest.raises(InputError, match=f"^task {name} is not available: its download failed"):
             load(name, None)

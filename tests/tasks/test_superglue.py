@@ -37,9 +37,6 @@ SPEC = TasksSpec(lr=5e-3, layer_decay=0.9, batch=16, epochs=8.0, length=32, drop
 CPU = Host(device="cpu", threads=1)
 
 
-# ---- reading ----
-
-
 def test_the_official_layout_is_read(tmp_path: Path) -> None:
     both(both(both(tmp_path, "COPA", COPA), "MultiRC", MULTIRC), "WSC", WSC)
     put(
@@ -122,9 +119,6 @@ def test_what_is_missing_or_misspelt_is_said(tmp_path: Path) -> None:
             load(names, folder)
 
 
-# ---- metrics and baselines ----
-
-
 def test_metrics_of_questions_agree_with_a_plain_loop() -> None:
     random = np.random.default_rng(0)
     groups = np.sort(random.integers(0, 40, 200))
@@ -183,9 +177,6 @@ def test_baselines_are_honest() -> None:
     assert found["all-right"] == pytest.approx(100 * (2 / 3 + 0) / 2)
 
 
-# ---- learning ----
-
-
 def test_choices_are_learned_and_counted_by_question(encoder: Path) -> None:
     task = task_of_choices()
     score = take(task, Model(encoder, SPEC, 0), CPU)
@@ -241,7 +232,7 @@ def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_
     assert take(fingerprinted(unmarked), Model(encoder, SPEC, 0), CPU).value < 75
 
 
-# ---- Rows of SuperGLUE's files: what is odd is counted, and what cannot be used is refused with its place ----
+# ---- Rows of SuperGLUE's files ----
 
 
 @pytest.mark.parametrize(

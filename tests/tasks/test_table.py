@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from superglue_made import load
-from task_data import labelled, refused
+from task_data import labelled, read, refused
 
 from workbench import progress, tasks
 from workbench.errors import InputError
@@ -32,10 +32,6 @@ from workbench.tasks.common.classification import prediction_files
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Examples, Task
 from workbench.tasks.common.metrics import judged
-
-
-def read(path: Path, **spec: Any) -> Task:
-    return table.read(path, TasksSpec(names=str(path), **spec))
 
 
 def rows_of(task: Task) -> list[tuple[str, Any]]:
@@ -113,9 +109,6 @@ def test_whole_number_labels_stand_in_their_own_order(tmp_path: Path) -> None:
     assert read(csv_file(tmp_path / "m.csv", forty((10, 9, -1)))).labels == ("-1", "9", "10")
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in forty((1.0, 2, "3", True))))
     assert read(tmp_path / "m.jsonl").labels == ("1", "2", "3", "true")
-
-
-# ---- parts ----
 
 
 def test_a_split_column_decides(tmp_path: Path) -> None:
@@ -202,9 +195,6 @@ def test_the_hashed_split(tmp_path_factory: pytest.TempPathFactory, pairs: list[
 def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
     task = read(csv_file(tmp_path / "m.csv", [{"text": f"t {i}", "label": i % 2} for i in range(2000)]))
     assert 320 < len(task.tests["test"]) < 480
-
-
-# ---- what is wrong ----
 
 
 @pytest.mark.parametrize(
@@ -357,7 +347,7 @@ def test_tables_that_are_no_choices_are_refused(content: str, told: str, own: An
         load(f"choice:{tmp_path / 'bad.csv'}", folds=3)
 
 
-# ---- Predictions for the rows of tables: scikit-learn gives the metrics of the score from them, to the la ----
+# ---- Predictions for the rows of tables ----
 
 RANDOM = np.random.default_rng(0)
 COUNT = 200

@@ -79,7 +79,7 @@ def test_lines_that_end_in_carriage_returns_alone_are_rows(tmp_path: Path, name:
     assert len(found[0]) == 2 and found[0] == found[1] == found[2]
 
 
-# ---- Folders in the layout of each published checkpoint, at tiny sizes: read right, or refused in one sen ----
+# ---- Folders in the layout of each published checkpoint ----
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ENGLISH = [*SPECIAL, "the", "cat", "sat", "å", "a", "##t", "s", "mat", "The"]
@@ -360,7 +360,7 @@ def test_words_are_tagged_at_their_first_piece_also_by_slow_tokenizers(name: str
     assert splitter.tokenizer.convert_ids_to_tokens([int(pieces[n]) for n in sorted(pieces)]) == firsts * 9
 
 
-# ---- Tables and taggers by path alone: AG News, TREC, SICK, SUBJ, WNUT-17 and UD in their published layou ----
+# ---- Published tables and sets by their paths ----
 
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 

@@ -17,12 +17,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from refused_tables import read
 
 from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import load as load_suite
-from workbench.tasks import table
 from workbench.tasks.common import baselines
 from workbench.tasks.common import classification as module
 from workbench.tasks.common.contract import Model, take
@@ -44,10 +44,6 @@ def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return made
 
 
-def read(path: Path, **spec: Any) -> Task:
-    return table.read(path, TasksSpec(names=str(path), **spec))
-
-
 def write_lines(path: Path, made: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in made))
     return path
@@ -62,9 +58,6 @@ def write_tsv(path: Path, made: list[dict[str, Any]], mark: str) -> Path:
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
     return read(write_lines(tmp_path_factory.mktemp("several") / "words.jsonl", rows(240)))
-
-
-# ---- reading ----
 
 
 @pytest.mark.parametrize("mark", ["|", ",", " | ", ", "])
@@ -115,9 +108,6 @@ def test_the_hashed_split_trains_on_every_label(tmp_path: Path) -> None:
     found = read(write_lines(tmp_path / "words.jsonl", made))
     assert {label for labels in found.train.targets for label in labels} == set(range(5))
     assert len(found.train) + len(found.tests["test"]) == 80
-
-
-# ---- the same label, and no label ----
 
 
 def write_parts(folder: Path, train: list[Any], dev: list[Any], suffix: str) -> Path:
@@ -208,8 +198,6 @@ def test_nan_among_numbers_is_a_label_if_the_kind_says_so(tmp_path: Path) -> Non
         read(path, kind="regression")
 
 
-# ---- metrics ----
-
 MATRICES = st.integers(2, 5).flatmap(
     lambda k: st.integers(2, 25).flatmap(
         lambda n: st.tuples(
@@ -240,23 +228,6 @@ def test_metrics_are_those_of_counts(drawn: tuple[np.ndarray, np.ndarray]) -> No
             ]
             precisions.append(np.mean(shares))
     assert found["average_precision"] == pytest.approx(np.mean(precisions) if precisions else 0.0)
-
-
-@given(MATRICES)
-def test_average_precision_of_one_label_a_row_is_scikit_learns(drawn: tuple[np.ndarray, np.ndarray]) -> None:
-    labels, outputs = drawn[0].argmax(1), drawn[1]
-    found = judged("classification", ("average_precision", "macro_f1", "accuracy"), outputs, labels)
-    powers = np.exp(outputs - outputs.max(1, keepdims=True))
-    shares = powers / powers.sum(1, keepdims=True)
-    columns = [1] if outputs.shape[1] == 2 else range(outputs.shape[1])
-    each = [sklearn.metrics.average_precision_score(labels == c, shares[:, c]) for c in columns if (labels == c).any()]
-    assert found["average_precision"] == pytest.approx(np.mean(each) if each else 0.0)
-    assert found["accuracy"] == pytest.approx((outputs.argmax(1) == labels).mean())
-    predicted = outputs.argmax(1)
-    assert found["macro_f1"] == sklearn.metrics.f1_score(labels, predicted, average="macro", zero_division=0)
-
-
-# ---- learning and baselines ----
 
 
 def test_the_loss_is_the_binary_cross_entropy_of_each_label(task: Task) -> None:
@@ -297,9 +268,6 @@ def test_the_majority_predicts_labels_that_most_rows_have(tmp_path: Path) -> Non
     made = read(write_lines(tmp_path / "t.jsonl", lines), metric="micro_f1")
     assert made.labels == ("often", "seldom") and made.metric == "micro_f1"
     assert baselines.majority(made) == pytest.approx(100 * 2 * 20 / (20 + 20 + 10))
-
-
-# ---- the headline metric, and what is odd ----
 
 
 @pytest.mark.parametrize(("labels", "metric"), [("xy", "f1"), ("xyz", "macro_f1"), ("xyz", "average_precision")])

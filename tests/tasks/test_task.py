@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.metrics
-from glue_files import HEADERS, load, rte, write, write_both
+from glue_files import HEADERS, load, rte, write
 from hypothesis import given
 from hypothesis import strategies as st
+from task_data import read
 
 from workbench import tasks
 from workbench.data.tagged_sentences import Sentence
@@ -22,7 +23,6 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
 from workbench.tasks import load as load_suite
-from workbench.tasks import table
 from workbench.tasks.common import baselines
 from workbench.tasks.common.contract import Model, score_name, take
 from workbench.tasks.common.examples import (
@@ -49,18 +49,6 @@ def test_rows_held_out_come_from_training_and_are_no_longer_learnt(keyword: Task
     assert sorted(rows(found.train) + rows(asked)) == sorted(rows(keyword.train))
     assert found.fingerprint != keyword.fingerprint and found == held_out(keyword, 0.25)
     assert held_out(keyword, 0.0) is keyword
-
-
-def test_rows_cap_training_only_and_change_the_fingerprint(tmp_path: Path) -> None:
-    lines = [f"{i}\ta {i}\tb {i}\t{'entailment' if i % 2 else 'not_entailment'}" for i in range(50)]
-    write_both(tmp_path, "RTE", HEADERS["RTE"], *lines)
-    (whole,), (few,), (again,) = (load(tmp_path, "RTE", rows=n).tasks for n in (None, 10, 10))
-    assert (len(whole.train), len(few.train), len(few.tests["dev"])) == (50, 10, 50)
-    assert few == again and few.fingerprint != whole.fingerprint
-    assert set(few.train.first) < set(whole.train.first)
-    kept = {text: (b, t) for text, b, t in zip(whole.train.first, whole.train.second or [], whole.train.targets)}  # noqa: B905
-    for text, second, target in zip(few.train.first, few.train.second or [], few.train.targets, strict=True):
-        assert kept[text] == (second, target)
 
 
 def test_fingerprint_covers_every_text_and_target(tmp_path: Path) -> None:
@@ -125,11 +113,8 @@ def test_rows_of_unequal_numbers_are_no_examples() -> None:
     with pytest.raises(AssertionError):
         Examples(["a", "b"], ["c"], [0, 1])
     tagged = numbered([Sentence(("a", "b"), ("Y", "X")), Sentence(("c",), ("Y",))], ("X", "Y"))
-    assert tagged.words == [["a", "b"], ["c"]] and tagged.targets == [[1, 0], [1]] and tagged.count() == 3
+    assert tagged.words == [["a", "b"], ["c"]] and tagged.targets == [[1, 0], [1]]
     assert tagged.take([1]).targets == [[1]]
-
-
-# ---- which rows a score is of ----
 
 
 def text_rows(name: str) -> list[str]:
@@ -176,8 +161,6 @@ def test_every_kind_is_tested_on_test_or_else_on_dev(form: str, tmp_path: Path) 
     if form != "similarity:{}":  # of frozen states, whose only part is all of a table
         assert tested("alone") == ["test"]
 
-
-# ---- cross-validation ----
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0, seeds=1, epochs=4)
 CPU = Host(device="cpu")
@@ -245,19 +228,12 @@ def test_several_labels_a_row_are_dealt_out_by_the_rarest() -> None:
     assert task.notes == ("1 row with a label of too few texts can be trained on in every fold, and tested in none",)
 
 
-# ---- tables ----
-
-
 def write_rows(path: Path, count: int = 40, **more: Any) -> Path:
     """A classification that the word bada decides."""
     words = [f"{'bada' if i % 2 else 'kefe'} logo {'mini ' * (i % 5)}ketu" for i in range(count)]
     lines = [{"text": f"{words[i]} {'abcdefghij'[i % 10]}{i}", "label": "ny"[i % 2], **more} for i in range(count)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
-
-
-def read(path: Path, **spec: Any) -> Task:
-    return table.read(path, TasksSpec(names=str(path), **spec))
 
 
 def test_a_table_is_divided_if_asked(tmp_path: Path) -> None:
@@ -285,9 +261,6 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
 def test_a_search_holds_out_rows_and_has_no_folds(tmp_path: Path) -> None:
     task = held_out(read(write_rows(tmp_path / "t.jsonl"), folds=5), 0.25)
     assert task.folds == () and list(task.tests) == ["held-out"] and len(task.train) == 30
-
-
-# ---- one score of all folds ----
 
 
 def test_labels_are_pooled_and_orders_are_averaged() -> None:

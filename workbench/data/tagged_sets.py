@@ -137,9 +137,9 @@ def sides(path: Path, parts: Sentences) -> Sentences:
     return {"train": parts["train"]} | {part: parts[part] for part in tested}
 
 
-def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Return the tags of the training sentences, then those of test alone. Raises InputError for one or too many."""
-    seen = sorted({tag for tags in train for tag in tags})
+def labels_of(path: Path, parts: Sentences) -> tuple[str, ...]:
+    """Return the tags of the training sentences, then those of tests alone. Raises InputError for one or too many."""
+    seen = sorted({tag for sentence in parts["train"] for tag in sentence.tags})
     if len(seen) > MOST_TAGS:
         raise InputError(
             f"--tasks {path}: the training words have {len(seen):,} different tags, such as {seen[0][:40]!r}, and "
@@ -147,7 +147,8 @@ def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterabl
         )
     if len(seen) < 2:
         raise InputError(f"--tasks {path}: every training word has the tag {seen[0]!r}, so there is nothing to learn")
-    return (*seen, *sorted({tag for tags in test for tag in tags} - set(seen)))
+    every = {tag for sentences in parts.values() for sentence in sentences for tag in sentence.tags}
+    return (*seen, *sorted(every - set(seen)))
 
 
 def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict[str, Path]:

@@ -498,7 +498,7 @@ def _exported(made: Callable[..., Any], ids: Tensor, states: Callable[..., Tenso
 # ---- tasks ----
 
 
-def check_task(word: str, checks: Checks, encoder: Path | None = None, options: TasksSpec | None = None) -> None:
+def check_task(word: str, checks: Checks, options: TasksSpec | None = None) -> None:
     """Check a kind of task: its names, settings, price and baselines, and a measurement of a small encoder."""
     from workbench import tasks
     from workbench.tasks.common.contract import FINE_TUNING, Cost, Measure, Model, Suite, expected, score_digest, take
@@ -536,8 +536,7 @@ def check_task(word: str, checks: Checks, encoder: Path | None = None, options: 
     if not checks.kept:
         return
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
-        encoder = encoder or _small_encoder(Path(folder))
-        spec = resolve("nano", {"encoder.positions": 48})
+        encoder, spec = _small_encoder(Path(folder)), resolve("nano", {"encoder.positions": 48})
 
         def price(measure: Measure) -> None:
             cost = measure.cost(spec, given, encoder)

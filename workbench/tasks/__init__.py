@@ -64,7 +64,6 @@ class Plug:
 
 
 def _plug(word: str) -> Plug:
-    """Return the kind of task in a file or an installed package. Raises InputError if it cannot be loaded."""
     name, source = PLUGS.find(word)
     return Plug(PLUGS.load(name, source), source)
 
@@ -108,7 +107,7 @@ def _selected(word: str) -> tuple[Plug, tuple[str, ...]]:
 
 
 def _of(options: TasksSpec) -> dict[str, tuple[Plug, tuple[str, ...]]]:
-    """Return what each word under `--tasks` selects. Raises InputError for an unknown word."""
+    """Return what each word under `--tasks` selects."""
     return {word: _selected(word) for word in dict.fromkeys(options.names) if word != NONE}
 
 
@@ -151,17 +150,13 @@ def read(options: TasksSpec, text: HeldOut | None = None) -> Suite:
 
 def fine_tuned_only(options: TasksSpec) -> TasksSpec:
     """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
-    return _only(options, lambda kind: kind.call("trains", False, options))
+    names = tuple(word for word, (kind, _) in _of(options).items() if kind.call("trains", False, options))
+    return options.model_copy(update={"names": names or (NONE,)})
 
 
 def apart_from_text(options: TasksSpec) -> TasksSpec:
     """Return the settings without the names of tasks that are made from the text of the corpus. Raises InputError."""
-    return _only(options, lambda kind: not kind.call("uses_text", False))
-
-
-def _only(options: TasksSpec, keeps: Callable[[Plug], bool]) -> TasksSpec:
-    """Return the settings with the names of the kinds that `keeps` accepts."""
-    names = tuple(word for word, (kind, _) in _of(options).items() if keeps(kind))
+    names = tuple(word for word, (kind, _) in _of(options).items() if not kind.call("uses_text", False))
     return options.model_copy(update={"names": names or (NONE,)})
 
 
@@ -241,15 +236,15 @@ def _checked(suite: Any, kind: Plug, names: Sequence[str]) -> list[Measure]:
     if not measures:
         raise InputError(f"task {file}: load() returns no measure for {', '.join(names)}")
     for measure in measures:
-        for part in (*TEXTS, *RETURNS):
-            member = getattr(measure, part, None)
-            is_text, is_method = isinstance(member, str) and bool(member), callable(member)
-            if not (is_text if part in TEXTS else is_method):
-                what = "a text" if part in TEXTS else "a method"
-                raise InputError(
-                    f"task {file}: load() returns a {type(measure).__name__} without {what} `{part}`; write a subclass "
-                    f"of workbench.tasks.Measure, which has defaults for most"
-                )
+        lacking = [
+            f"a text `{part}`" for part in TEXTS if not isinstance(text := getattr(measure, part, 0), str) or not text
+        ]
+        lacking += [f"a method `{part}`" for part in RETURNS if not callable(getattr(measure, part, None))]
+        if lacking:
+            raise InputError(
+                f"task {file}: load() returns a {type(measure).__name__} without {lacking[0]}; write a subclass of "
+                f"workbench.tasks.Measure, which has defaults for most"
+            )
     return [cast(Measure, _OfFile(measure, file, kind.source)) for measure in measures]
 
 
@@ -282,11 +277,8 @@ class _OfFile:
 
     def _check_scores(self, scores: Scores, doing: str) -> None:
         """Raise InputError if the headline metric is not among the values, and Diverged if a value is not finite."""
-        first = next(iter(scores.values.values()), {})
-        if self._measure.metric not in first:
-            raise InputError(
-                f"task {self._file}: {doing} has no value of {self._measure.metric!r} in the first part of its scores"
-            )
+        if (metric := self._measure.metric) not in next(iter(scores.values.values()), {}):
+            raise InputError(f"task {self._file}: {doing} has no value of {metric!r} in the first part of its scores")
         for part, values in scores.values.items():
             for name, value in values.items():
                 if not isinstance(value, (int, float)):

@@ -7,10 +7,10 @@ computation is in float32, and vectors are compared by their cosine.
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from workbench.errors import Diverged, InputError
 from workbench.process import heed
 from workbench.rng import seed_of
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
 from workbench.tasks.common.baselines import WORD
 from workbench.tasks.common.contract import Model, Progress, Scores
 from workbench.tasks.common.cost import step_count
@@ -33,7 +32,7 @@ from workbench.tasks.common.examples import Examples
 from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.metrics import metric
 from workbench.tasks.common.token_rows import Encoded, by_length, check_ids, encode_rows, shuffled
-from workbench.tasks.embeddings import LOSSES, POOLINGS, SCALE, Embedding, Relevant
+from workbench.tasks.embeddings import LIBRARY, LOSSES, POOLINGS, SCALE, Embedding, Relevant
 
 Vectors = dict[str, Any]  # by pooling: (N, D) float32 of norm 1
 
@@ -84,9 +83,7 @@ def encoded(folder: Path, texts: list[str], length: int, model: Any) -> Encoded:
     return rows
 
 
-def vectors_of(
-    model: WithHead, rows: Encoded, device: str, name: str, progress: Progress | None = None
-) -> Vectors:  # fmt: skip
+def vectors_of(model: WithHead, rows: Encoded, device: str, name: str, progress: Progress | None = None) -> Vectors:
     """Return the embeddings of rows by each pooling. Raises Diverged, which names the encoder, if one is not finite."""
     vectors = {pooling: np.zeros((len(rows), model.width), dtype=np.float32) for pooling in POOLINGS}
     done = 0
@@ -123,8 +120,6 @@ def pool(model: WithHead, pooling: str, hidden: Tensor, inputs: dict[str, Tensor
 # Rates, batches, interruption and precision are as in every fine-tuning (`workbench.tasks.common.fine_tuning`). The
 # number of epochs is set beforehand: no step is chosen by rows that are reported.
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of embeddings (B, D), (B, D) and grades (B,)
-
 
 def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
     """Fine-tune a copy of an encoder on the pairs of a task and score its embeddings.
@@ -149,7 +144,9 @@ def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
             with where.autocast():
                 sides = (side.batch(rows, where.device)[0] for side in (first, second))
                 one, two = (pool(model, pooling, model.states(inputs), inputs) for inputs in sides)
-            return loss(one.float(), two.float(), grades[torch.as_tensor(rows)].to(where.device))
+            targets, both = grades[torch.as_tensor(rows)].to(where.device), [one.float(), two.float()]
+            value: Tensor = loss.compute_loss_from_embeddings(both, targets)
+            return value
 
         related = isinstance(task.train, Relevant)
         order = apart(pairs, spec.batch, where.order()) if related else shuffled(lengths, spec.batch, where.order())
@@ -162,35 +159,19 @@ def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
     counts = len(pairs), len(next(iter(task.tests.values())))
     how = f"embeddings ({pooling}) of an encoder that was fine-tuned on {len(pairs):,} pairs with {LOSSES[task.suite]}"
     details = {"library": f"sentence-transformers {version(LIBRARY)}", "notes": [how, *task.notes]}
-    return effort.scores(values, counts, details)
+    return Scores(values, counts, details, **effort)
 
 
-def loss_named(name: str) -> Loss:
-    """Return a loss of sentence-transformers, as a function of the embeddings of both sides and of the grades."""
+def loss_named(name: str) -> Any:
+    """Return a loss module of sentence-transformers."""
     from sentence_transformers.sentence_transformer import losses
 
-    module = getattr(losses, name)(model=None, scale=SCALE)
-
-    def loss(first: Tensor, second: Tensor, grades: Tensor) -> Tensor:
-        value: Tensor = module.compute_loss_from_embeddings([first, second], grades)
-        return value
-
-    return loss
+    return getattr(losses, name)(model=None, scale=SCALE)
 
 
 # ---- batches of queries and documents ----
 
-LIBRARY = "sentence_transformers"
 AHEAD = 16  # batches of pairs that are searched for pairs that may be together in one batch
-
-
-def check_installed(spec: TasksSpec) -> None:
-    """Raise InputError if sentence-transformers is not installed."""
-    if importlib.util.find_spec(LIBRARY) is None:
-        raise InputError(
-            f"tasks.embeddings={spec.embeddings} needs the package sentence-transformers, which is not installed: "
-            f"pip install 'encoder-workbench[embeddings]', or leave the setting out for frozen embeddings"
-        )
 
 
 def apart(pairs: Sequence[tuple[str, str]], size: int, seed: int) -> Iterator[list[int]]:
@@ -202,8 +183,7 @@ def apart(pairs: Sequence[tuple[str, str]], size: int, seed: int) -> Iterator[li
     answers: dict[str, set[str]] = {}
     for query, document in pairs:
         answers.setdefault(query, set()).add(document)
-    epoch = 0
-    while True:
+    for epoch in itertools.count():
         left = deque(np.random.default_rng(seed_of(seed, "epoch", epoch)).permutation(len(pairs)).tolist())
         alone = True
         while left:
@@ -216,7 +196,6 @@ def apart(pairs: Sequence[tuple[str, str]], size: int, seed: int) -> Iterator[li
                 f"no two of the {len(pairs):,} training pairs can be in one batch of {size}: contrastive training "
                 f"needs queries with different relevant documents, and tasks.batch of 2 or more"
             )
-        epoch += 1
 
 
 def _taken(left: deque[int], pairs: Sequence[tuple[str, str]], answers: dict[str, set[str]], size: int) -> list[int]:
@@ -274,7 +253,6 @@ def of_query(documents: Sequence[str], grades: Mapping[str, float]) -> dict[str,
 
 
 def _discounted(gains: Sequence[float]) -> float:
-    """Return the discounted cumulative gain of documents in this order."""
     return sum(gain / math.log2(place + 2) for place, gain in enumerate(gains))
 
 
@@ -308,8 +286,6 @@ def _vectors(fitted: list[str], *texts: list[str]) -> list[Any]:
     """Return sparse tf-idf vectors (N, words) of norm 1 of each list of texts, with the idf of `fitted`."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    model = TfidfVectorizer(
-        tokenizer=lambda text: WORD.findall(text.lower()) or [""], token_pattern=None, lowercase=False
-    )
-    model.fit(fitted)
+    words = {"tokenizer": lambda text: WORD.findall(text.lower()) or [""], "token_pattern": None, "lowercase": False}
+    model = TfidfVectorizer(**words).fit(fitted)
     return [model.transform(each).tocsr() for each in texts]

@@ -83,14 +83,16 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     """
     if isinstance(rows, Tagged):
         return picked_states(reader, *word_pieces(reader.splitter, rows.words))
-    place: dict[str, int] = {}  # each different text is read once
-    for text in (*rows.first, *(rows.second or [])):
-        place.setdefault(text, len(place))
+    place = {
+        text: number for number, text in enumerate(dict.fromkeys(rows.texts()))
+    }  # each different text is read once
     state_means = mean_states(reader, text_pieces(reader.splitter, list(place)))
-    first = state_means[:, [place[text] for text in rows.first]]
-    if rows.second is None:
+    first, *seconds = (
+        state_means[:, [place[text] for text in texts]] for texts in (rows.first, rows.second) if texts is not None
+    )
+    if not seconds:
         return first
-    second = state_means[:, [place[text] for text in rows.second]]
+    second = seconds[0]
     if kind == "pairs":
         return first - second
     return np.concatenate([first, second, np.abs(first - second), first * second], axis=-1)
@@ -104,29 +106,23 @@ def _layer(task: LinearProbe, train: Array, tests: list[Array], mixed: bool, con
     if isinstance(task.train, Tagged):
         held = np.repeat(held, [len(words) for words in task.train.words])
     balanced = task.metric == "matthews"  # this metric gives rare labels the weight of frequent ones
-    read = read_out(train, _targets(task, task.train), held, tests, task.kind == "pairs", balanced)
-    predicted, (first, test) = read.predicted[0], next(iter(task.tests.items()))
+    pairs = task.kind == "pairs"  # `Regression` negates differences with 0, so that their numbers change nothing
+    targets = np.arange(len(task.train)) % 2 if pairs else np.array(flattened(task.train))
+    guesses, choice = read_out(train, targets, held, tests, pairs, balanced)
+    predicted, (first, test) = guesses[0], next(iter(task.tests.items()))
     values = {
         part: linear_probe.points(task, rows, guess)
-        for (part, rows), guess in zip(task.tests.items(), read.predicted, strict=True)
+        for (part, rows), guess in zip(task.tests.items(), guesses, strict=True)
     }
-    results = {"values": values, **read.choice()}
+    results = {"values": values, **choice}
     if task.kind == "pairs":
         results["paradigms"] = linear_probe.by_paradigm(task, test, predicted)
     if mixed and task.metric == "accuracy" and task.kind != "words":
         right = predicted if task.kind == "pairs" else predicted == np.asarray(test.targets)
-        results["items"] = items_of([float(value) for value in right])
+        results["items"] = items_of(right.tolist())
     if mixed and control and task.kind == "words":
         results["control"] = _control(task, train, tests[0], held, values[first]["accuracy"])
     return results
-
-
-def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
-    """Return the label numbers (N,); differences of sentences get 0 and 1 in turn.
-
-    `Regression` negates the differences with 0, so the numbers change nothing, and both labels occur.
-    """
-    return np.arange(len(rows)) % 2 if task.kind == "pairs" else np.array(flattened(rows))
 
 
 def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy: float) -> dict[str, Any]:
@@ -135,15 +131,15 @@ def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy
     In the control task (Hewitt and Liang 2019) a word has the same tag wherever it stands. A hash of the word draws
     it from the tags of the training rows, so that a readout can only learn it word by word.
     """
-    read = read_out(train, _drawn(task, task.train), held, [test])
-    reached = 100 * float((read.predicted[0] == _drawn(task, next(iter(task.tests.values())))).mean())
-    return {"accuracy": reached, "selectivity": accuracy - reached, **read.choice()}
+    (guess,), choice = read_out(train, _drawn(task, task.train), held, [test])
+    reached = 100 * float((guess == _drawn(task, next(iter(task.tests.values())))).mean())
+    return {"accuracy": reached, "selectivity": accuracy - reached, **choice}
 
 
 def _drawn(task: LinearProbe, rows: Examples | Tagged) -> Array:
     """Return the control task's tag numbers (N,) of the words in `rows`."""
     assert isinstance(rows, Tagged)
-    tags, words = _targets(task, task.train), [word for sentence in rows.words for word in sentence]
+    tags, words = flattened(task.train), [word for sentence in rows.words for word in sentence]
     of_word = {word: tags[seed_of(0, "linear", "control", task.name, word) % len(tags)] for word in set(words)}
     return np.array([of_word[word] for word in words])
 
@@ -160,25 +156,12 @@ CONSTANT = 1e-6  # a feature whose deviation is at most this share of its larges
 LEAST = 1e-12  # probability of a label that no row of the fit has
 
 
-@dataclass(frozen=True)
-class Readout:
-    """A readout that was fitted, with its predictions."""
-
-    predicted: list[Array]  # (N,) for each test part
-    strength: float  # that was chosen
-    losses: tuple[float, ...]  # cross-entropies on the rows set aside, in the order of STRENGTHS
-    converged: bool  # whether the final fit did
-
-    def choice(self) -> dict[str, Any]:
-        """Return which penalty was chosen, and by which losses."""
-        return {"strength": self.strength, "held_out_losses": list(self.losses), "converged": self.converged}
-
-
 def read_out(
     train: Array, targets: Array, held: Array, tests: Sequence[Array], pairs: bool = False, balanced: bool = False
-) -> Readout:
-    """Fit a readout on `train` (N, F) and predict every array in `tests`.
+) -> tuple[list[Array], dict[str, Any]]:
+    """Fit a readout on `train` (N, F); return the predictions (N,) of each array in `tests`, and facts on the fit.
 
+    The facts are the chosen strength, the losses of all strengths on the rows set aside, and whether the fit converged.
     `held` (N,) marks the rows that choose the strength. If `balanced`, rows are weighted so that all labels count
     alike. With `pairs` the features are differences, right sentence minus wrong one: there is no intercept, and a
     prediction is 1 if the difference is on the right side, 0.5 on the boundary, 0 on the wrong side. Raises
@@ -201,7 +184,8 @@ def read_out(
     strength = STRENGTHS[int(np.argmin(losses))]
     final = Regression(pairs)
     final.fit(scaled, targets, strength, weights)
-    return Readout([final.predict(scale(part)) for part in tests], strength, tuple(losses), final.converged)
+    facts = {"strength": strength, "held_out_losses": losses, "converged": final.converged}
+    return [final.predict(scale(part)) for part in tests], facts
 
 
 def _scale(train: Array, pairs: bool) -> Any:

@@ -32,6 +32,7 @@ from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.distributed import ALONE, Ranks
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 TOKENS = 1 << 13  # of a batch
 TIE = 1e-6  # scores that differ by at most this share of the larger one tie: float32 is not more precise
 BY_WORD = "pll-word-l2r"  # ends the name of scorers that mask the rest of a word
@@ -128,9 +129,7 @@ class Tokenized:
                 f"{self._lumped[:40]!r} begin, since there are no blanks between them; leave this scorer out"
             )
 
-    def batches(
-        self, chosen: NDArray[np.int64], device: str, ranks: Ranks = ALONE
-    ) -> Iterator[tuple[NDArray[np.int64], Sentences]]:
+    def batches(self, chosen: Places, device: str, ranks: Ranks = ALONE) -> Iterator[tuple[Places, Sentences]]:
         """Yield this process's share of the chosen texts in batches of equal length, the longest first."""
         lengths = np.array([len(self.ids[i]) for i in chosen])
         parts = []
@@ -165,7 +164,7 @@ def _words(texts: Sequence[str], encoding: Any) -> list[list[int]]:
 
 
 def _begins(text: str, tokens: Any) -> list[bool]:
-    """Return for each token of a text whether it begins with a blank, or follows one that is not a token by itself."""
+    """Return for each token of a text whether it begins with a blank, or follows one that is no token by itself."""
     begins: list[bool] = []
     last, blank = 0, True  # the end of the token before, and whether it is a blank or there is none
     for (start, end), word in zip(tokens.offsets, tokens.word_ids, strict=True):
@@ -191,14 +190,13 @@ def _unspaced(text: str, tokens: Any, words: Sequence[int]) -> str:
 
 
 def _scores(
-    scoring: Scoring, texts: Tokenized, pairs: PairSet, half: bool, device: str, progress: Progress | None,
-    ranks: Ranks,
-) -> dict[str, tuple[Floats, Floats, int]]:  # fmt: skip
+    scoring: Scoring, texts: Tokenized, pairs: PairSet, half: bool, device: str, progress: Progress | None, ranks: Ranks
+) -> dict[str, tuple[Floats, Floats, int]]:
     """Return by scorer the scores (N,) of the good and of the bad sentences, and how many pairs fp32 decided."""
     scorers = {scoring.name: scoring.scorer, **scoring.beside}
     first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
 
-    def score(chosen: NDArray[np.int64], precise: bool, names: Iterable[str]) -> dict[str, Floats]:
+    def score(chosen: Places, precise: bool, names: Iterable[str]) -> dict[str, Floats]:
         """Return by scorer the scores (T,) of the chosen texts, NaN for the others."""
         done, found = 0, {name: np.zeros(len(texts.ids)) for name in names}
         autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=not precise)

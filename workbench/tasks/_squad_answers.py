@@ -12,9 +12,8 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache as remembered
 from typing import Any
 
 import numpy as np
@@ -43,11 +42,6 @@ def words(answer: str) -> list[str]:
     return ARTICLE.sub(" ", answer.lower().translate(_NO_PUNCTUATION)).split()
 
 
-def exact(gold: str, answer: str) -> float:
-    """Return 1 if both answers have the same words in the same order, else 0."""
-    return float(words(gold) == words(answer))
-
-
 def f1(gold: str, answer: str, empty_agree: bool) -> float:
     """Return F1 of two bags of words; if either is empty, it is 1 if both are and `empty_agree`, else 0."""
     right, guessed = words(gold), words(answer)
@@ -65,7 +59,7 @@ def answerable_metrics(questions: Questions, answers: Mapping[str, str]) -> dict
     matched = overlap = 0.0
     for row in questions.rows:
         if row.id in answers:
-            matched += max(exact(gold, answers[row.id]) for gold, _ in row.answers)
+            matched += any(words(gold) == words(answers[row.id]) for gold, _ in row.answers)
             overlap += max(f1(gold, answers[row.id], False) for gold, _ in row.answers)
     return {"f1": 100 * overlap / len(questions), "exact": 100 * matched / len(questions)}
 
@@ -82,12 +76,14 @@ def unanswerable_metrics(
     has_answer = {row.id: bool(row.answers) for row in questions.rows}
     metrics: dict[str, float] = {}
     thresholds: dict[str, float] = {}
-    kinds: dict[str, Callable[[str, str], float]] = {"exact": exact, "f1": lambda gold, answer: f1(gold, answer, True)}
-    for kind, agreement in kinds.items():
+    for kind in ("exact", "f1"):
         raw: dict[str, float] = {}  # agreement with the best reference, or with "" if no reference has words
         for row in (row for row in questions.rows if row.id in answers):
-            golds = [gold for gold, _ in row.answers if words(gold)] or [""]
-            raw[row.id] = max(agreement(gold, answers[row.id]) for gold in golds)
+            golds, answer = [gold for gold, _ in row.answers if words(gold)] or [""], answers[row.id]
+            same = (
+                float(words(gold) == words(answer)) if kind == "exact" else f1(gold, answer, True) for gold in golds
+            )
+            raw[row.id] = max(same)
         scores = {id: float(not has_answer[id]) if null_odds[id] > threshold else raw[id] for id in raw}
         sides = {kind: [*scores.values()]}
         for name, answerable in (("HasAns", True), ("NoAns", False)):
@@ -126,11 +122,8 @@ def _best(
 
 KEPT = 10 * N_BEST  # candidates of a window that are kept; texts may repeat among them
 NOTHING = "empty"  # as in the released code
-
-
-Candidates = tuple[
-    Any, Any, Any
-]  # of one window, the best first: scores of starts (C,) and of ends (C,), tokens (C, 2)
+# Of one window, the best first: scores of starts (C,) and of ends (C,), tokens (C, 2).
+Candidates = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -144,13 +137,6 @@ class Answers:
     def texts(self) -> dict[str, str]:
         """The best answer to each question by its id, leaving out answers without text."""
         return {id: next((each["text"] for each in nbest if each["text"]), NOTHING) for id, nbest in self.best.items()}
-
-    def files(self, unanswerable: bool) -> dict[str, str]:
-        """Return the files of predictions: text by id, N-best lists by id, and in 2.0 the odds of no answer by id."""
-        contents: dict[str, Any] = {".preds.json": self.texts, ".nbest.json": self.best}
-        if unanswerable:
-            contents[".null_odds.json"] = self.null_odds
-        return {ending: dumps(content) for ending, content in contents.items()}
 
 
 def candidates(spans: dict[str, Any], row: int, first: int, count: int, start: int) -> Candidates:
@@ -182,7 +168,6 @@ def collected(questions: Questions, windows: Windows, by_window: Sequence[Candid
 
 
 def _best_texts(by_window: Sequence[Candidates], offsets: Any, text: str) -> list[dict[str, Any]]:
-    """Return the best answers with different texts, with their probabilities among each other."""
     starts, ends, spans = (np.concatenate(each) for each in zip(*by_window, strict=True))
     chosen: dict[str, tuple[float, float]] = {}
     for place in np.argsort(-(starts + ends), kind="stable"):
@@ -231,12 +216,12 @@ def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, flo
     counts = Counter(word for words in words_of.values() for word in words)
     rarity = {word: math.log(len(numbers) / count) for word, count in counts.items()}  # log of 1 / share of paragraphs
     answers, odds = {}, {}
-    sentences = remembered(lambda number: list(_sentences(questions.paragraphs[number])))
     for row in questions.rows:
         asked = {word.lower() for word in WORD.findall(row.text)}
         text = questions.paragraphs[row.paragraph]
         best, most = (0, len(text)), -1.0
-        for start, end in sentences(row.paragraph):
+        ends = [end for match in SENTENCE_END.finditer(text) for end in match.span()]
+        for start, end in zip([0, *ends[1::2]], [*ends[::2], len(text)], strict=True):
             both = asked & {w.lower() for w in WORD.findall(text, start, end)}
             shared = math.fsum(rarity.get(word, 0.0) for word in both)  # the same in every order of a set
             if shared > most:
@@ -245,15 +230,6 @@ def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, flo
         answers[row.id] = text[start:end]
         odds[row.id] = -max(0.0, most) / (math.fsum(rarity.get(word, 0.0) for word in asked) or 1.0)
     return answers, odds
-
-
-def _sentences(text: str) -> Iterator[Span]:
-    """Yield the first character and the end of each sentence."""
-    start = 0
-    for match in SENTENCE_END.finditer(text):
-        yield start, match.start()
-        start = match.end()
-    yield start, len(text)
 
 
 def _answer(text: str, sentence: Span, asked: set[str], rarity: Mapping[str, float]) -> Span:
@@ -285,7 +261,8 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
         limit = limits(encoder, model.encoder.config, spec)
         parts = windows(encoder, model.encoder.config, {"train": task.train, **task.tests}, limit)
         for part in parts.values():
-            check_tokens(encoder, part.ids(), model.encoder.get_input_embeddings().num_embeddings)
+            ids = [*part.questions, *part.paragraphs, *part.frame.parts, [part.frame.pad]]
+            check_tokens(encoder, ids, model.encoder.get_input_embeddings().num_embeddings)
         train = parts["train"]
         steps = step_count(len(train), task.settings(spec)["epochs"], spec)
 
@@ -303,9 +280,8 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
             results[name] = unanswerable_metrics(task.tests[name], each.texts, each.null_odds, THRESHOLD)
         else:
             results[name] = answerable_metrics(task.tests[name], each.texts), {}
-    first = next(iter(results))
-    held = parts["train"].spans[:, 0] >= 0
-    with_answer = set(parts["train"].rows[held, 0].tolist())
+    first, held = next(iter(results)), train.spans[:, 0] >= 0
+    with_answer = set(train.rows[held, 0].tolist())
     details = {
         "windows": {
             "length": limit.length, "query": limit.query, "stride": limit.stride,
@@ -319,9 +295,10 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
         "thresholds": results[first][1], "faults": dict(task.faults),
         "notes": [f"{plural(count, 'time')}: {phrase}" for phrase, count in task.faults.items()],
     }  # fmt: skip
-    values = {name: scores for name, (scores, _) in results.items()}
-    rows, files = (len(task.train), len(task.tests[first])), answers[first].files(task.unanswerable)
-    return where.effort(steps, earlier).scores(values, rows, details, files)
+    files = {".preds.json": dumps(answers[first].texts), ".nbest.json": dumps(answers[first].best)}
+    files |= {".null_odds.json": dumps(answers[first].null_odds)} if task.unanswerable else {}
+    values, rows = {name: scores for name, (scores, _) in results.items()}, (len(task.train), len(task.tests[first]))
+    return Scores(values, rows, details, files, **where.effort(steps, earlier))
 
 
 def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Setting) -> Answers:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.common.encoder_folders import WithHead, head_layer, reads_last, row_length
 from workbench.tasks.common.examples import Examples
-from workbench.tasks.common.token_rows import pieces
+from workbench.tasks.common.token_rows import Encoded, pieces
 from workbench.tasks.squad import ANSWERABLE, BEAM, LENGTH, QUERY, STRIDE, Question, Questions
 from workbench.tensors import to_device
 
@@ -36,8 +36,7 @@ SHORTEST = 4  # tokens of a paragraph that a window must hold
 TEXT = "a"  # in place of question and paragraph when the special tokens around them are looked up
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The most tokens of a row and of its question, and the tokens between the starts of windows."""
 
     length: int
@@ -102,7 +101,7 @@ class Windows:
         return self.first + self.rows[:, 3] + len(self.frame.parts[2])
 
     def _row(self, number: int) -> tuple[Any, Any]:
-        """Return the ids and the segment ids of a row, arrays (length,) of int64."""
+        """Return the ids and the segment ids of a row (length,)."""
         question, paragraph, start, count = self.rows[number]
         before, between, after = self.frame.parts
         parts = (before, self.questions[question], between, self.paragraphs[paragraph][start : start + count], after)
@@ -112,31 +111,18 @@ class Windows:
 
     def batch(self, rows: Any, device: str) -> Batch:
         """Return the windows of these row numbers, padded on the right to the longest."""
-        made = [self._row(number) for number in rows]
-        lengths = np.array([len(ids) for ids, _ in made])
-        width = lengths.max()
-        inputs = {"input_ids": np.full((len(made), width), self.frame.pad, dtype=np.int64)}
-        if self.frame.types is not None:
-            inputs["token_type_ids"] = np.zeros((len(made), width), dtype=np.int64)
-        for place, (ids, types) in enumerate(made):
-            inputs["input_ids"][place, : len(ids)] = ids
-            if self.frame.types is not None:
-                inputs["token_type_ids"][place, : len(ids)] = types
-        columns = np.arange(width)
-        if lengths.min() < width:
-            inputs["attention_mask"] = (columns < lengths[:, None]).astype(np.int64)
-        none = lengths - 1 if self.frame.last else np.zeros_like(lengths)
+        ids, types = (list(each) for each in zip(*map(self._row, rows), strict=True))
+        impossible = self.impossible[rows].astype(np.float32)
+        made = Encoded(ids, types if self.frame.types is not None else None, impossible, self.frame.pad)
+        inputs, targets = made.batch(np.arange(len(made)), device)
+        columns, none = np.arange(made.lengths.max()), made.lengths - 1 if self.frame.last else 0 * made.lengths
         first, counts = self.first[rows], self.rows[rows, 3]
         allowed = (columns >= first[:, None]) & (columns < (first + counts)[:, None]) | (columns == none[:, None])
         held = self.spans[rows, 0] >= 0
         shifted = self.spans[rows] + (first - self.rows[rows, 2])[:, None]
         spans = np.where(held[:, None], shifted, none[:, None])
-
-        def put(array: Any) -> Tensor:
-            return to_device(torch.from_numpy(array), device)
-
-        tensors = {name: put(array) for name, array in inputs.items()}
-        return Batch(tensors, put(allowed), put(none), put(spans), put(self.impossible[rows].astype(np.float32)))
+        allowed, none, spans = (to_device(torch.from_numpy(each), device) for each in (allowed, none, spans))
+        return Batch(inputs, allowed, none, spans, targets)
 
     def begins(self, rows: Any, width: int) -> Tensor:
         """Return where in these rows an answer may begin (B, `width`): at tokens with the most context here."""
@@ -155,10 +141,6 @@ class Windows:
             owner = most_context(cuts_of, len(self.paragraphs[self.rows[begin, 1]]))
             owned += [owner[start : start + count] == number for number, (start, count) in enumerate(cuts_of)]
         return owned
-
-    def ids(self) -> list[Any]:
-        """Return all token ids once, for the check against the encoder's vocabulary."""
-        return [*self.questions, *self.paragraphs, *self.frame.parts, [self.frame.pad]]
 
 
 # ---- text to windows ----
@@ -208,9 +190,8 @@ def _windows(folder: Path, tokenizer: Any, frame: Frame, part: Questions, limit:
     for number, row in enumerate(part.rows):
         ids, offsets = tokens[place[row.paragraph]]
         answer = _answer(row, offsets)
-        for start, count in cuts(
-            len(ids), limit.length - sum(map(len, frame.parts)) - len(questions[number]), limit.stride
-        ):
+        room = limit.length - sum(map(len, frame.parts)) - len(questions[number])
+        for start, count in cuts(len(ids), room, limit.stride):
             rows.append((number, place[row.paragraph], start, count))
             held = answer is not None and start <= answer[0] and answer[1] < start + count
             spans.append(answer if held else (-1, -1))
@@ -258,10 +239,8 @@ def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, A
     """Return the ids (tokens,) of each text, and its tokens' character offsets (tokens, 2) without outer blanks."""
     made = []
     for part, characters in pieces(Examples(texts, None, [0] * len(texts)), folder):
-        work = functools.partial(
-            tokenizer, part.first, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-        )  # fmt: skip
-        encoding = hugging_face.in_time(work, characters, folder)
+        options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+        encoding = hugging_face.in_time(functools.partial(tokenizer, part.first, **options), characters, folder)
         for text, ids, offsets in zip(part.first, encoding["input_ids"], encoding["offset_mapping"], strict=True):
             spans = []
             for start, end in offsets:  # some tokenizers include the blanks around a token
@@ -333,7 +312,6 @@ def _masked(logits: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _at(hidden: Tensor, places: Tensor) -> Tensor:
-    """Return the states (B, D) at one position of each row, (B,)."""
     return hidden[torch.arange(len(hidden), device=hidden.device), places]
 
 
@@ -348,11 +326,12 @@ def span_loss(model: SpanModel, batch: Batch, total: bool) -> Tensor:
     starts = _masked(model.start(hidden)[..., 0], batch.allowed)
     ends = model.end_logits(hidden, batch.allowed, batch.spans[:, 0])
     nulls = model.null_logits(hidden, batch, starts)
-    loss = sum(
+    first, last = (
         functional.cross_entropy(logits, batch.spans[:, side], reduction=reduction) / 2
         for side, logits in enumerate((starts, ends))
     )
-    return loss + ANSWERABLE * functional.binary_cross_entropy_with_logits(nulls, batch.impossible, reduction=reduction)
+    weighted = ANSWERABLE * functional.binary_cross_entropy_with_logits(nulls, batch.impossible, reduction=reduction)
+    return first + last + weighted
 
 
 def best_spans(model: SpanModel, batch: Batch, begins: Tensor) -> dict[str, Any]:
@@ -373,16 +352,12 @@ def best_spans(model: SpanModel, batch: Batch, begins: Tensor) -> dict[str, Any]
     else:
         best = model.end_logits(hidden, batch.allowed, starts[:, 0]).topk(count, 1)
         end_scores, ends = (each[:, None].expand(-1, count, -1) for each in best)
-    tensors = {
-        "starts": starts, "start_scores": start_scores, "ends": ends, "end_scores": end_scores, "nulls": nulls,
-        "begins": may_begin,
-    }  # fmt: skip
-    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+    names = ("starts", "start_scores", "ends", "end_scores", "nulls", "begins")
+    tensors = (starts, start_scores, ends, end_scores, nulls, may_begin)
+    return {name: tensor.cpu().numpy() for name, tensor in zip(names, tensors, strict=True)}
 
 
-def _joint_ends(
-    model: SpanModel, hidden: Tensor, allowed: Tensor, starts: Tensor, may_begin: Tensor
-) -> tuple[Tensor, Tensor]:
+def _joint_ends(model: SpanModel, hidden: Tensor, allowed: Tensor, starts: Tensor, begins: Tensor) -> list[Tensor]:
     """Return the scores and places (B, K, K) of the best ends of those starts (B, K) at which an answer may begin."""
     shape, device = (*starts.shape, starts.shape[1]), starts.device
     scores = torch.zeros(shape, device=device)
@@ -390,7 +365,7 @@ def _joint_ends(
     shares = model.tokens_share(hidden)
     size = max(1, AT_ONCE.get(device.type, ELSEWHERE) // (shares.shape[1] * WIDTH))
     for row, share in enumerate(shares):
-        for columns in may_begin[row].nonzero()[:, 0].split(size):
+        for columns in begins[row].nonzero()[:, 0].split(size):
             logits = model.joint_ends(share, hidden[row, starts[row, columns]], allowed[row])
             scores[row, columns], places[row, columns] = logits.log_softmax(1).topk(shape[2], 1)
-    return scores, places
+    return [scores, places]

@@ -79,8 +79,8 @@ def tag(task: Tagging, trial: Model, host: Host) -> Scores:
     first = next(iter(values))
     rows = len(targets), parts[first].count
     files = {f".{part}.conll": columns(task, task.tests[part], numbers) for part, numbers in predicted.items()}
-    effort = where.effort(steps, earlier)
-    return effort.scores(values, rows, _details(task, parts, predicted[first], last), files)
+    details = _details(task, parts, predicted[first], last)
+    return Scores(values, rows, details, files, **where.effort(steps, earlier))
 
 
 def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:
@@ -143,7 +143,7 @@ class WordWindows:
 
 def word_windows(splitter: Splitter, sentences: Sequence[Sequence[str]], last: bool) -> WordWindows:
     """Return sentences as rows. A word is read at its first piece, or with `last` at its last one."""
-    known = pieces_of_words(splitter, sorted({word for words in sentences for word in words}))
+    known = pieces_of_words(splitter, sentences)
     rows, firsts = aligned(known, sentences, splitter.unknown)
     picks = [np.append(first[1:], len(row)) - 1 for row, first in zip(rows, firsts, strict=True)] if last else firsts
     numbers, count = numbered(rows, picks)

@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.data.formats import json_rows
 from workbench.data.streams import lines
 from workbench.errors import InputError
-from workbench.tasks.common.contract import TUNING, Name
+from workbench.tasks.common.contract import OF_TEXTS
 from workbench.tasks.common.examples import Examples, Task
 from workbench.tasks.common.table_files import checked_text
 from workbench.tasks.superglue import JsonSuite
@@ -90,6 +90,6 @@ def _examples(path: Path, row: Row) -> Examples:
 TASKS = JsonSuite(SUITE, ROWS, lambda name: {part: f"{name}.{part}.jsonl" for part in ("train", "valid")}, _task)
 trains = True
 groups = (SUITE,)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "babylm"}
-names: list[Name] = [(PREFIX + name, SUITE, "accuracy", row.summary) for name, row in ROWS.items()]
+reads = {*OF_TEXTS, "babylm"}
+names = [(PREFIX + name, SUITE, "accuracy", row.summary) for name, row in ROWS.items()]
 accepts, load = TASKS.accepts, TASKS.load

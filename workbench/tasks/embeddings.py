@@ -6,6 +6,8 @@ measured, with the loss of sentence-transformers that LOSSES names.
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +34,6 @@ from workbench.tasks.common.contract import (
     HeldOut,
     Measure,
     Model,
-    Name,
     Scores,
     fingerprint,
     first_of,
@@ -41,7 +42,7 @@ from workbench.tasks.common.contract import (
 )
 from workbench.tasks.common.cost import reading_cost, tuning_cost
 from workbench.tasks.common.examples import Examples
-from workbench.tasks.common.table_files import FORMATS, Line, checked_text
+from workbench.tasks.common.table_files import FORMATS, Line, checked_text, headed
 
 VERSION = 1  # increase it when the computation of a score changes
 POOLINGS = ("mean", "cls")  # the headline is the score by the first
@@ -76,18 +77,17 @@ class Relevant:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return each query with each of its relevant documents that the collection has."""
-        return [(self.queries[query], self.documents[document]) for query, document in self.places()]
+        return [(self.queries[query], self.documents[document]) for query, document in self._places]
 
     def take(self, rows: Sequence[int]) -> Relevant:
         """Return the collection with the relevance of the pairs with these numbers alone."""
-        places = self.places()
         grades: dict[str, dict[str, float]] = {}
-        for query, document in (places[row] for row in rows):
+        for query, document in (self._places[row] for row in rows):
             grades.setdefault(query, {})[document] = self.grades[query][document]
         return replace(self, grades=grades)
 
-    def places(self) -> list[tuple[str, str]]:
-        """Return the ids of the pairs."""
+    @functools.cached_property
+    def _places(self) -> list[tuple[str, str]]:
         return [(query, each) for query, grades in self.grades.items() for each in grades if each in self.documents]
 
 
@@ -128,12 +128,10 @@ class Embedding(Measure):
     def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
         """Return what chance gives, and tf-idf vectors of words."""
 
-        def compute() -> dict[str, float]:
-            from workbench.tasks import _embedding_vectors
+        from workbench.tasks._embedding_vectors import word_baselines
 
-            return _embedding_vectors.word_baselines(next(iter(self.tests.values())))
-
-        return cached(f"{self.fingerprint}-tf-idf-{VERSION}", compute, cache)
+        part = next(iter(self.tests.values()))
+        return cached(f"{self.fingerprint}-tf-idf-{VERSION}", lambda: word_baselines(part), cache)
 
     def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
         """Return the cost of reading every text, or of one fine-tuning with a test before and after it."""
@@ -160,11 +158,11 @@ def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
         task = replace(task, train=task.train.take(sorted(random_order("rows", task.name, count)[:rows])))
     parts = []
     for name, part in {**task.tests, **({} if task.train is None else {"train": task.train})}.items():
-        content = [part.first, part.second, part.targets] if isinstance(part, Examples) else [
-            list(part.queries.items()), list(part.documents.items()),
-            [(query, list(grades.items())) for query, grades in part.grades.items()],
-        ]  # fmt: skip
-        parts.append([name, content])
+        if isinstance(part, Examples):
+            parts.append([name, [part.first, part.second, part.targets]])
+            continue
+        grades = [(query, list(each.items())) for query, each in part.grades.items()]
+        parts.append([name, [list(part.queries.items()), list(part.documents.items()), grades]])
     return replace(task, fingerprint=fingerprint([task.name, task.suite], *parts))
 
 
@@ -172,11 +170,10 @@ def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
 
 STS = "STS-B"
 NAMED = f"{SIMILARITY}:{STS}"
+LIBRARY = "sentence_transformers"
 NUMBERS = ("relatedness_score", "similarity", *table.LABELS)  # usual names of the column of numbers
 LEAST = 3  # pairs, below which no correlation says anything
-
-
-names: list[Name] = [
+names = [
     (NAMED, SIMILARITY, "spearman",
      "how similar two sentences are, by the cosine of their embeddings, frozen or fine-tuned"),
     (f"{SIMILARITY}:FILE", SIMILARITY, "spearman", "the same, from a table of your own with two texts and a number"),
@@ -211,14 +208,17 @@ def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
         raise InputError(
             f"--tasks {words[0]}: a search cannot choose settings by the rows that a report shows; use --tasks pairs"
         )
-    if trains(spec):
-        from workbench.tasks import _embedding_vectors as vectors
-
-        vectors.check_installed(spec)
+    if trains(spec) and importlib.util.find_spec(LIBRARY) is None:
+        raise InputError(
+            f"tasks.embeddings={spec.embeddings} needs the package sentence-transformers, which is not installed: "
+            f"pip install 'encoder-workbench[embeddings]', or leave the setting out for frozen embeddings"
+        )
     tasks = [fingerprinted(_task(word, spec), spec.rows) for word in words]
     for task in tasks:
-        if task.suite == RETRIEVAL and task.train is not None:  # raises InputError if its pairs make no batch
-            next(vectors.apart(task.train.pairs(), spec.batch, 0))
+        if task.suite == RETRIEVAL and task.train is not None:
+            from workbench.tasks._embedding_vectors import apart
+
+            next(apart(task.train.pairs(), spec.batch, 0))  # raises InputError if its pairs make no batch
     for task in tasks:
         warned(task.name, task.notes)
     return tasks
@@ -228,25 +228,22 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
     suite, _, rest = name.partition(":")
     path = user_path(rest, "--tasks") if rest else Path()
     notes: list[str] = []
+    parts: Mapping[str, Examples | Relevant]
     if name == NAMED:
         task = glue.read_one(STS, spec.glue, NAMED)
-        parts: dict[str, Examples | Relevant] = {**task.tests}
-        train: Examples | Relevant | None = task.train if trains(spec) else None
+        parts = {**task.tests, **({"train": task.train} if trains(spec) else {})}
     elif suite.lower() == RETRIEVAL:
         if not rest or not path.is_dir():
             raise InputError(f"--tasks {name}: give a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
-        collection, notes = read(path, trains(spec))
-        train, parts = collection.pop("train", None), {**collection}
-        if train is not None:
-            notes += _asked_before(train, collection)
+        parts, notes = read(path, trains(spec))
         name = f"{RETRIEVAL}:{path.resolve().name}"
     else:
         if not path.is_file() or not path.name.lower().endswith(FORMATS):
             raise InputError(f"--tasks {name}: give {STS}, or a table ({', '.join(FORMATS)}) of two texts and a number")
-        sides, notes = _of_table(path, spec)
-        train, parts = sides.pop("train", None), {**sides}
+        parts, notes = _of_table(path, spec)
         name = f"{SIMILARITY}:{table.task_title(path)}"
-    return Embedding(name, name.partition(":")[0], parts, tuple(notes), train=train)
+    tests = {part: rows for part, rows in parts.items() if part != "train"}
+    return Embedding(name, name.partition(":")[0], tests, tuple(notes), train=parts.get("train"))
 
 
 def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
@@ -255,10 +252,8 @@ def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
     asked = {query for part in parts.values() for query in part.grades}
     again = sorted(query for query in asked if train.queries[query] in known)
     have = f"{len(again):,} {'has' if len(again) == 1 else 'have'} the text of one to train on"
-    sentence = (
-        f"of the {len(asked):,} queries to test on, {have}, so the score is partly one of memory: {first_of(again)}"
-    )
-    return [sentence] if again else []
+    score = f"so the score is partly one of memory: {first_of(again)}"
+    return [f"of the {len(asked):,} queries to test on, {have}, {score}"] if again else []
 
 
 def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Examples], list[str]]:
@@ -285,7 +280,7 @@ def _similar(path: Path, part: str, rows: Sequence[Line]) -> Examples:
     for line in rows:
         if len(line.texts) != 2:
             raise InputError(
-                f"{path} has one column of texts, and similarity needs two; name the other: --set tasks.pair="
+                f"{path} has one column of texts, and similarity needs two; name the other with tasks.pair="
             )
         number = table_files.number_of(line.label)
         if number is None or not math.isfinite(number):
@@ -294,7 +289,7 @@ def _similar(path: Path, part: str, rows: Sequence[Line]) -> Examples:
     if len(rows) < LEAST or len(set(targets)) < 2:
         fault = f"{len(rows)} pairs" if len(rows) < LEAST else "the same number in every row"
         raise InputError(f"{path} has {fault} in part {part!r}, and a correlation needs {LEAST} pairs that differ")
-    return Examples([line.texts[0] for line in rows], [line.texts[1] for line in rows], targets)
+    return table_files.examples_of(rows, targets)
 
 
 # ---- a collection for retrieval in BEIR's layout ----
@@ -318,7 +313,7 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
     With `trained`, the last part is `train`.
     """
     faults: Found = {}
-    documents, queries = (_texts(_file(folder, name), faults) for name in ("corpus", "queries"))
+    documents, queries = (_texts(folder, name, faults) for name in ("corpus", "queries"))
     files = {part: path for part in TESTED if (path := packed_or_not(folder / "qrels" / f"{part}.tsv"))}
     alone = packed_or_not(folder / "qrels.tsv")
     if not files and alone is None:
@@ -338,35 +333,27 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
         part: Relevant(queries, documents, _grades(path, queries, documents, faults, FATES[part == "train"]))
         for part, path in named.items()
     }
-    return parts, [f"{plural(len(places), 'row')} {what}: {first_of(places)}" for what, places in faults.items()]
-
-
-def _file(folder: Path, name: str) -> Path:
-    table = packed_or_not(folder / f"{name}.jsonl", folder / f"{name}.tsv")
-    if table is None:
-        raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
-    return table
+    notes = [f"{plural(len(places), 'row')} {what}: {first_of(places)}" for what, places in faults.items()]
+    if trained:
+        notes += _asked_before(parts["train"], {part: each for part, each in parts.items() if part != "train"})
+    return parts, notes
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield ("line 7", {column: value}) for each row of JSON lines or of a TSV file with a header."""
-    if ".jsonl" in path.name:
-        yield from json_rows(path, lines(path))
-        return
-    rows = delimited_rows(path, lines(path), "\t")
-    header = [name.strip() for name in next(rows, ("", []))[1]]
-    for where, fields in rows:
-        if len(fields) != len(header):
-            raise InputError(f"{path}, {where}: {len(fields)} fields where the header has {len(header)}")
-        yield where, dict(zip(header, fields, strict=True))
+    """Yield (file and line, {column: value}) for each row of JSON lines or of a TSV file with a header."""
+    rows = (
+        json_rows(path, lines(path)) if ".jsonl" in path.name else headed(path, delimited_rows(path, lines(path), "\t"))
+    )
+    return ((f"{path}, {line}", columns) for line, columns in rows)
 
 
-def _texts(path: Path, faults: Found) -> dict[str, str]:
-    """Return the texts of a file by their ids, a title before its text. Raises InputError."""
+def _texts(folder: Path, name: str, faults: Found) -> dict[str, str]:
+    path = packed_or_not(folder / f"{name}.jsonl", folder / f"{name}.tsv")
+    if path is None:
+        raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
     texts: dict[str, str] = {}
     first: dict[str, str] = {}
-    for line, columns in _rows(path):
-        where = f"{path}, {line}"
+    for where, columns in _rows(path):
         id = next((columns[name] for name in IDS if columns.get(name) not in (None, "")), None)
         if id is None or isinstance(id, (bool, float, list, dict)):
             raise InputError(f"{where}: there is no '_id'; each row needs one, and a 'text'")
@@ -392,12 +379,9 @@ def _grades(
     unknown, alone = fates
     graded: dict[str, dict[str, float]] = {}
     place: dict[str, str] = {}
-    for line, columns in _rows(path):
-        where = f"{path}, {line}"
+    for where, columns in _rows(path):
         if lacking := [name for name in RELEVANCE if name not in columns]:
-            raise InputError(
-                f"{where}: there is no column {lacking[0]!r}; qrels have {', '.join(RELEVANCE)} in a header"
-            )
+            raise InputError(f"{where}: there is no column {lacking[0]!r}; the header has {', '.join(RELEVANCE)}")
         query, document, score = str(columns["query-id"]), str(columns["corpus-id"]), columns["score"]
         grade = table_files.number_of(score)
         if grade is None or not math.isfinite(grade):

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import whole_split
-from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite, fingerprint
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, fingerprint
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
-from workbench.tasks.common.table_files import FORMATS, checked_text, rows_of, text_of
+from workbench.tasks.common.table_files import FORMATS, checked_text, here_or_fetched, is_here, rows_of, text_of
 
 KEY = "--set tasks.glue"
 trains = True
@@ -50,11 +48,6 @@ class Row:
     def text_columns(self) -> list[str]:
         """The names of the text columns on the hub."""
         return list(self.hub_texts or map(str, self.texts))
-
-    @property
-    def files(self) -> dict[str, tuple[str, str]]:
-        """The official file and the hub's split of each part."""
-        return {"train": ("train", "train"), **self.tests}
 
 
 # Metrics and epochs: docs/electra.md 5. `symmetric` is the official `double_unordered`, which leaves QQP out.
@@ -103,10 +96,8 @@ def row_of(name: str) -> Row | None:
 
 
 groups = ("glue",)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "glue"}
-
-
-names: list[Name] = [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
+reads = {*OF_TEXTS, "glue"}
+names = [(row.name, "glue", row.metric, row.summary) for row in ROWS.values()]
 
 
 def accepts(word: str) -> bool:
@@ -116,7 +107,7 @@ def accepts(word: str) -> bool:
 
 def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether the files are downloaded from the hub."""
-    return options.glue is None or not user_path(options.glue, f"{KEY}:").is_dir()
+    return not is_here(options.glue, KEY)
 
 
 def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) -> Suite:
@@ -140,17 +131,20 @@ def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tu
     folder = folder_of(where, [row.config for row in rows_of_tasks if row.name in ROWS])
     if isinstance(folder, str):
         return [], {row.name: folder for row in rows_of_tasks}
-    local = user_path(where or HUB, f"{KEY}:").is_dir()
+    local = is_here(where or HUB, KEY)
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
-        files = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in row.files.items()}
+        splits = {"train": ("train", "train"), **row.tests}
+        files = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in splits.items()}
         lacking = [path.name for path in files.values() if not path.is_file()]
+        found: dict[str, Examples | None] = dict.fromkeys(splits)
         if local and not lacking:
-            parts = {part: _examples(_official(path, row), row.texts, path) for part, path in files.items()}
-        else:
-            parts = _hub(folder, row) if row.name in ROWS else {}
-        if not parts:
+            found = {part: _examples(_official(path, row), row.texts, path) for part, path in files.items()}
+        elif row.name in ROWS:
+            found = {part: _hub(folder, row, split) for part, (_, split) in splits.items()}
+        parts = {part: rows for part, rows in found.items() if rows is not None}
+        if len(parts) < len(splits):
             in_folder = f"no {' or '.join(lacking)} in {folder / row.name}"
             missing[row.name] = in_folder if local else f"no {row.config}/*.parquet in the hub's {where or HUB}"
             continue
@@ -176,16 +170,11 @@ def folder_of(where: str | None, configs: Iterable[str], option: str = KEY) -> P
     If there is none, return a sentence that says why, with the option that names a folder. Raises InputError if `where`
     can be neither of the two.
     """
-    place = where or HUB
-    folder = user_path(place, f"{option}:")
-    if folder.is_dir():
-        return folder
     patterns = [f"{config}/*.parquet" for config in configs]
-    return fetch(place, patterns, option, "the folder that holds CoLA, MRPC and the others")
+    return here_or_fetched(where or HUB, patterns, option, "the folder that holds CoLA, MRPC and the others")
 
 
 def _examples(rows: Iterable[tuple[str, list[Any], Any]], columns: Sequence[str | int], path: Path | str) -> Examples:
-    """Return rows, each with its place, its texts and its target, as examples. Raises InputError."""
     texts: list[list[str]] = []
     targets: list[Any] = []
     for where, fields, target in rows:
@@ -201,7 +190,6 @@ def _examples(rows: Iterable[tuple[str, list[Any], Any]], columns: Sequence[str 
 
 
 def _official(path: Path, row: Row) -> Iterator[tuple[str, list[str], int | float]]:
-    """Yield the place, the texts and the target of each row of an official file. Raises InputError for other labels."""
     for number, (*fields, label) in tsv_rows(path, [*row.texts, row.label], isinstance(row.label, str), row.gaps):
         where = f"{path}, line {number}"
         if row.span is None:
@@ -246,16 +234,21 @@ def tsv_rows(
 # ---- the hub's layout: cola/train-00000-of-00001.parquet ... ----
 
 
-def _hub(folder: Path, row: Row) -> dict[str, Examples]:
-    """Return each part from its Parquet files, whose labels are places in `row.labels`; none without files."""
-    parts: dict[str, Examples] = {}
-    for part, (_, split) in row.files.items():
-        rows = hub_rows(folder, row.config, split, [*row.text_columns, "label"])
-        if rows is None:
-            return {}
-        targets = ((where, fields, _hub_target(row, label, where)) for where, (*fields, label) in rows)
-        parts[part] = _examples(targets, row.text_columns, f"{folder / row.config / split}-*.parquet")
-    return parts
+def _hub(folder: Path, row: Row, split: str) -> Examples | None:
+    """Return a split from its Parquet files, whose labels are places in `row.labels`; None without files."""
+    rows = hub_rows(folder, row.config, split, [*row.text_columns, "label"])
+    if rows is None:
+        return None
+    low, high = row.span or (0, len(row.labels) - 1)
+    kinds = (int, float) if row.span else int
+
+    def targets() -> Iterator[tuple[str, list[Any], int | float]]:
+        for where, (*fields, label) in rows:
+            if not isinstance(label, kinds) or isinstance(label, bool) or not low <= label <= high:
+                raise InputError(f"{where}: label {label!r:.80} is not in {low:g}..{high:g}")
+            yield where, fields, label
+
+    return _examples(targets(), row.text_columns, f"{folder / row.config / split}-*.parquet")
 
 
 def hub_rows(folder: Path, config: str, split: str, columns: list[str]) -> Iterator[tuple[str, list[Any]]] | None:
@@ -273,15 +266,6 @@ def hub_rows(folder: Path, config: str, split: str, columns: list[str]) -> Itera
                 yield f"{path}, {number}", [values[name] for name in columns]
 
     return rows() if paths else None
-
-
-def _hub_target(row: Row, label: Any, where: str) -> int | float:
-    """Return a label of the hub. Raises InputError for a value out of range."""
-    low, high = row.span or (0, len(row.labels) - 1)
-    kinds = (int, float) if row.span else int
-    if not isinstance(label, kinds) or isinstance(label, bool) or not low <= label <= high:
-        raise InputError(f"{where}: label {label!r:.80} is not in {low:g}..{high:g}")
-    return label
 
 
 # ---- the server of GLUE ----
@@ -333,23 +317,20 @@ def read_part(folder: Path, part: Part) -> Examples | None:
     path, row = folder / part.path, ROWS[part.task]
     columns = row.text_columns
     if path.is_file():
-        rows: Iterator[tuple[str, list[Any]]] = _official_rows(path, row)
+        rows: Iterator[tuple[str, list[Any]]] | None = _official_rows(path, row)
     else:
-        official = hub_rows(folder, *part.split, columns)
-        if official is None:
-            return None
-        path, rows = folder / part.split[0], official
+        path, rows = folder / part.split[0], hub_rows(folder, *part.split, columns)
+    if rows is None:
+        return None
     found = _examples(((where, fields, 0) for where, fields in rows), columns, path)
     if len(found) != part.rows:
-        raise InputError(
-            f"{path} has {len(found):,} rows for {part.file}, and the server of GLUE takes exactly {part.rows:,}; give "
-            f"the official file"
-        )
+        fault = f"{path} has {len(found):,} rows for {part.file}, and the server of GLUE takes exactly {part.rows:,}"
+        raise InputError(f"{fault}; give the official file")
     return found
 
 
 def _official_rows(path: Path, row: Row) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (file and line, texts) of each row. Raises InputError if the first column does not count them from 0."""
+    """Yield (file and line, texts) of each row. Raises InputError if the first column does not count from 0."""
     columns = row.texts if isinstance(row.label, str) else row.hub_texts  # the test file of CoLA has a header too
     for expected, (number, (index, *fields)) in enumerate(tsv_rows(path, [0, *columns])):
         if index != str(expected):

@@ -20,7 +20,7 @@ from workbench.data import built_in_text, filters
 from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.tasks.common.contract import HeldOut, Name
+from workbench.tasks.common.contract import HeldOut
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.tasks.probes import halves
 
@@ -165,7 +165,7 @@ SUITE, PREFIX = "pairs", "pairs:"
 KINDS = {"exchange": exchanged, "replace": replaced, "order": reordered}
 uses_text = True
 reads = {"scorers", "held_out"}
-names: list[Name] = [
+names = [
     (SUITE, SUITE, "accuracy", "which of two sentences is in the held-out text, without fine-tuning"),
     ("pairs:exchange", SUITE, "accuracy",
      "which of two sentences is in the held-out text; the other has two neighbouring words exchanged"),

@@ -20,7 +20,7 @@ from workbench.spec.scoring import LINEAR, PATH_PREFIXES, PROBES
 from workbench.store.atomic import user_path
 from workbench.tasks import glue, minimal_pairs, probes, table
 from workbench.tasks.common import baselines
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores, aside, fingerprint
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores, aside, fingerprint
 from workbench.tasks.common.cost import reading_cost
 from workbench.tasks.common.examples import Examples, Tagged, Task, numbered
 from workbench.tasks.common.metrics import gold_and_predicted, metric, span_scores
@@ -60,10 +60,8 @@ class LinearProbe(Measure):
         return {"length": options.length, "control": options.control and self.kind == "words", "version": VERSION}
 
     def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
-        """Return the most frequent answer, and what words alone give."""
-        compute = {"texts": _of_texts, "words": _of_tags, "pairs": _of_pairs}[self.kind]
         name = f"{self.fingerprint}-linear-{VERSION}-{baselines.VERSION}"
-        return baselines.cached(name, lambda: compute(self), cache)
+        return baselines.cached(name, lambda: word_baselines(self), cache)
 
     def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
         """Return the cost of reading every text once, and of fitting a readout of each layer and one of all layers."""
@@ -111,7 +109,6 @@ def flattened(rows: Examples | Tagged) -> list[Any]:
 
 
 def _ordered(probe: LinearProbe, rows: Examples | Tagged, what: str) -> list[int]:
-    """Return the indices of all rows in an order that hashes of their content decide."""
     keys = rows.texts()[: len(rows)]
     return sorted(range(len(rows)), key=lambda row: (seed_of(0, "linear", what, probe.name, keys[row]), row))
 
@@ -131,11 +128,8 @@ def held(probe: LinearProbe) -> list[bool]:
 
 # ---- names ----
 
-
 groups = ("linear", "linear:probes")
-
-
-names: list[Name] = [
+names = [
     (PREFIX + probe.name, "linear", probe.metrics[0], f"{probe.summary}; frozen states")
     for probe in (probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR)
 ]
@@ -149,24 +143,20 @@ def place(name: str) -> list[str] | None:
     if name.lower() in groups:
         return list(PROBES)
     if not name.lower().startswith(PREFIX):
-        return None if name.lower().startswith(PATH_PREFIXES) or not is_tagged(name) else [name]
+        return [name] if not name.lower().startswith(PATH_PREFIXES) and is_tagged(name) else None
     rest = name[len(PREFIX) :]
     if rest.lower() in (*PROBES, *minimal_pairs.NAMED):
         return [rest.lower()]
     if row := glue.row_of(rest):
         return [row.name]
-    if rest and (is_tagged(rest) or _is_pairs(rest) or rest.lower().endswith(FORMATS)):
+    a_path = rest and (is_tagged(rest) or rest.lower().endswith(FORMATS) or minimal_pairs.holds_pairs(rest))
+    if a_path or (rest and user_path(rest, "--tasks").is_dir()):
         return [rest]
     known_names = [*PROBES, *glue.ROWS, *minimal_pairs.NAMED]
     raise InputError(
         f"--tasks {name}: no linear probe {rest!r}{suggest(rest, known_names)}; or give a path: a table, "
         f"tagged sentences (.conllu, .iob2), minimal pairs (.jsonl), or a folder of tagged sentences or minimal pairs"
     )
-
-
-def _is_pairs(rest: str) -> bool:
-    """Return whether a path is a file that begins with a minimal pair, or any folder; test for tagged words before."""
-    return minimal_pairs.holds_pairs(rest) or user_path(rest, "--tasks").is_dir()
 
 
 def accepts(word: str) -> bool:
@@ -200,13 +190,13 @@ def _probe(name: str, spec: TasksSpec) -> LinearProbe:
         return of_pairs(minimal_pairs.load_named(name, spec.blimp))
     if name in PROBES:
         return of_task(probes.read([name])[0])
-    if glue.row_of(name) is None:
-        if is_tagged(name):
-            return of_tagged(name)
-        if _is_pairs(name):
-            return of_pairs(minimal_pairs.load_path(name))
-    table_given = name.lower().endswith(FORMATS)
-    return of_task(table.read(name, spec) if table_given else glue.read_one(name, spec.glue, PREFIX + name))
+    if glue.row_of(name) is not None and not name.lower().endswith(FORMATS):
+        return of_task(glue.read_one(name, spec.glue, PREFIX + name))
+    if glue.row_of(name) is None and is_tagged(name):
+        return of_tagged(name)
+    if glue.row_of(name) is None and (minimal_pairs.holds_pairs(name) or user_path(name, "--tasks").is_dir()):
+        return of_pairs(minimal_pairs.load_path(name))
+    return of_task(table.read(name, spec))
 
 
 # ---- data sets ----
@@ -255,14 +245,12 @@ def of_tagged(name: str) -> LinearProbe:
     path = user_path(name, "--tasks")
     files = tagged_sets.files_of(path)
     parts = tagged_sets.sides(path, {part: tagged_sentences.read(file) for part, file in files.items()})
-    train = parts.pop("train")
-    tested = [sentence.tags for sentences in parts.values() for sentence in sentences]
-    labels = tagged_sets.labels_of(path, [sentence.tags for sentence in train], tested)
+    labels = tagged_sets.labels_of(path, parts)
     kind = tagged_sentences.tags_of(next(iter(files.values())))
     metrics = ("accuracy", "macro_f1") if kind == "pos" else ("entity_f1", "macro_f1", "accuracy")
-    tests: dict[str, Examples | Tagged] = {part: numbered(parts[part], labels) for part in parts}
+    rows: dict[str, Examples | Tagged] = {part: numbered(sentences, labels) for part, sentences in parts.items()}
     name = f"{PREFIX}{tagged_sets.title(files)}-{kind}"
-    return LinearProbe(name, "words", labels, metrics[0], metrics, numbered(train, labels), tests)
+    return LinearProbe(name, "words", labels, metrics[0], metrics, rows.pop("train"), rows)
 
 
 # ---- minimal pairs ----
@@ -288,8 +276,8 @@ def of_pairs(pairs: PairSet) -> LinearProbe:
         whole.take([row for row, paradigm in enumerate(paradigm_of) if (paradigm in tested) is side])
         for side in (False, True)
     )
-    tests: dict[str, Examples | Tagged] = {"held-out paradigms": test}
-    return LinearProbe(PREFIX + pairs.name, "pairs", labels, "accuracy", ("accuracy",), train, tests)
+    name, metrics = PREFIX + pairs.name, ("accuracy",)
+    return LinearProbe(name, "pairs", labels, "accuracy", metrics, train, {"held-out paradigms": test})
 
 
 # ---- metrics ----
@@ -322,30 +310,23 @@ def by_paradigm(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> 
 # that do not occur in training. For pairs it is logistic regression on the words in which two sentences differ.
 
 
-def _of_texts(probe: LinearProbe) -> dict[str, float]:
-    assert isinstance(probe.train, Examples)
-    rows = {part: each for part, each in probe.tests.items() if isinstance(each, Examples)}
-    task = Task(probe.name, "table", probe.labels, probe.metric, probe.metrics, 1.0, probe.train, rows)
-    return {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
-
-
-def _of_tags(probe: LinearProbe) -> dict[str, float]:
+def word_baselines(probe: LinearProbe) -> dict[str, float]:
+    """Return the headline metric of the most frequent answer, and of words alone."""
     train, test = probe.train, next(iter(probe.tests.values()))
-    assert isinstance(train, Tagged) and isinstance(test, Tagged)
-    same, of_words = baselines.by_word(train, test)
-    guesses = {"majority": same, "bag-of-words": of_words}
-    return {name: points(probe, test, guess)[probe.metric] for name, guess in guesses.items()}
-
-
-def _of_pairs(probe: LinearProbe) -> dict[str, float]:
+    if isinstance(train, Tagged):
+        assert isinstance(test, Tagged)
+        guesses = zip(("majority", "bag-of-words"), baselines.by_word(train, test), strict=True)
+        return {name: points(probe, test, guess)[probe.metric] for name, guess in guesses}
+    assert isinstance(test, Examples)
+    if probe.kind == "texts":
+        tests = {"test": test}
+        task = Task(probe.name, "table", probe.labels, probe.metric, probe.metrics, 1.0, train, tests)
+        return {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
     import numpy as np
 
     from workbench.tasks._linear_readout import Regression
 
-    train, test = probe.train, next(iter(probe.tests.values()))
-    assert isinstance(train, Examples) and isinstance(test, Examples) and train.second and test.second
-    both = Examples(train.first + train.second, None, [0] * (2 * len(train)))
-    known = baselines.vocabulary(both, baselines.FEATURES)
+    known = baselines.vocabulary(Examples(train.texts(), None, [0] * (2 * len(train))), baselines.FEATURES)
 
     def differences(rows: Examples) -> Any:
         texts = (rows.first, rows.second or [])

@@ -18,7 +18,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
 from workbench.tasks import glue
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Name, Scores, fingerprint
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores, fingerprint
 from workbench.tasks.common.cost import SPECIAL, text_lengths
 from workbench.tasks.common.table_files import rows_of
 
@@ -112,18 +112,12 @@ LEVELS = {"paradigm": "UID", "phenomenon": "linguistics_term", "field": "field"}
 # and `fast_eval` are beside each other in `evaluation_data`.
 NAMED = {
     "blimp": (("data", "."), "which of two sentences is acceptable English, 67 paradigms of 1,000 pairs"),
-    "blimp-filtered": (
-        ("blimp_filtered", "full_eval/blimp_filtered", "blimp_filtered.jsonl"),
-        "BLiMP as BabyLM scores it, 59,875 pairs",
-    ),
-    "blimp-fast": (
-        ("blimp_fast", "fast_eval/blimp_fast", "blimp_fast.jsonl"),
-        "BabyLM's fast set of BLiMP, 67 x 200 pairs",
-    ),
-}
-names: list[Name] = [
-    (name, "blimp", "accuracy", f"{summary}, without fine-tuning") for name, (_, summary) in NAMED.items()
-]
+    "blimp-filtered": (("blimp_filtered", "full_eval/blimp_filtered", "blimp_filtered.jsonl"),
+                       "BLiMP as BabyLM scores it, 59,875 pairs"),
+    "blimp-fast": (("blimp_fast", "fast_eval/blimp_fast", "blimp_fast.jsonl"),
+                   "BabyLM's fast set of BLiMP, 67 x 200 pairs"),
+}  # fmt: skip
+names = [(name, "blimp", "accuracy", f"{summary}, without fine-tuning") for name, (_, summary) in NAMED.items()]
 
 
 def accepts(word: str) -> bool:
@@ -164,13 +158,10 @@ def load_named(name: str, where: str | None) -> PairSet:
         places = [folder / inner for inner in NAMED[name][0]]
         if files := next(filter(None, map(_files, places)), []):
             return read(name, "blimp", files)
-        looked = " or ".join(map(str, places))
-        raise InputError(
-            f"task {name} is not available: there are no JSON lines in {looked}; "
-            f"give the folder with --set tasks.blimp=DIR"
-        )
-    if name != "blimp":
+        absent = f"task {name} is not available: there are no JSON lines in {' or '.join(map(str, places))}"
+    else:
         absent = f"tasks.blimp={where} is not a file or folder here" if where else f"task {name} is not on the hub"
+    if folder.is_dir() or name != "blimp":
         raise InputError(f"{absent}; give the folder of its files with --set tasks.blimp=DIR")
     downloaded = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
     if isinstance(downloaded, str):
@@ -194,8 +185,7 @@ def load_path(text: str) -> PairSet:
             f'{{"sentence_good": "He runs.", "sentence_bad": "He run."}}{unread if any(path.glob("*.txt")) else ""}; '
             f"name the file of a table, such as {path}/train.csv, or tag:{path} for sentences of tagged words"
         )
-    name = path.resolve().name if path.is_dir() else stem(path)
-    return read(name, "minimal-pairs", files)
+    return read(path.resolve().name if path.is_dir() else stem(path), "minimal-pairs", files)
 
 
 def holds_pairs(text: str) -> bool:
@@ -216,11 +206,12 @@ def read(name: str, suite: str, files: list[Path]) -> PairSet:
     """Return the pairs in some files. Raises InputError that names file and line."""
     good, bad = list[str](), list[str]()
     labels: dict[str, list[str]] = {level: [] for level in LEVELS}
+    rows: Iterator[tuple[str, dict[str, Any]]]
     for path in files:
-        if zorro_paradigm(path):
-            rows: Iterator[tuple[str, dict[str, Any]]] = zorro_rows(path)
+        if path.suffix.lower() == ".parquet":
+            rows = rows_of(path)
         else:
-            rows = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
+            rows = zorro_rows(path) if zorro_paradigm(path) else json_rows(path, lines(path))
         for line, row in rows:
             where = f"{path}, {line}"
             if len(good) == MOST:
@@ -253,7 +244,6 @@ def _readable(path: Path) -> bool:
 
 
 def _text(row: dict[str, Any], key: str, where: str) -> str:
-    """Return a sentence of a row. Raises InputError if the value is not valid text."""
     value = row.get(key)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}: {key!r} holds no text; a minimal pair has sentence_good and sentence_bad")
@@ -265,7 +255,6 @@ def _text(row: dict[str, Any], key: str, where: str) -> str:
 
 
 def _label(row: dict[str, Any], key: str, where: str, default: str) -> str:
-    """Return the name of a row's group, `default` if it has none. Raises InputError if the value is not a name."""
     value = row.get(key, default)
     if not isinstance(value, str) or len(value) > 200 or not encodable(value):
         raise InputError(f"{where}: {key!r} is not a name of at most 200 characters")

@@ -1,8 +1,8 @@
 """Built-in probes: four small tasks made from docstrings, tested on text that pre-training never reads.
 
 The corpus `docs` holds out whole modules, and no held-out paragraph shares eight consecutive words with the
-training text. A probe trains on modules that are not held out and is measured on held-out ones: half of these are
-its test rows, the other half its "dev" rows, on which settings may be chosen without using what is reported.
+training text. A probe trains on modules that are not held out and is measured on one half of the held-out ones; the
+other half is for choosing settings (`halves`).
 Classes are balanced, and the sentences of a wrong pair come from right pairs, so that neither sentence alone shows
 the answer. Hashes of the texts decide which rows are taken, and every wrong answer: the same on every machine with
 the same packages.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from workbench.data import built_in_text
 from workbench.data.built_in_text import Entry
@@ -26,7 +26,7 @@ from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
-from workbench.tasks.common.contract import TUNING, HeldOut, Name
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut
 from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
 
 trains = True
@@ -79,7 +79,7 @@ def load(words: Sequence[str], options: TasksSpec, text: HeldOut | None = None) 
     return [held_out(task, options.held_out) for task in read(members, options.rows)]
 
 
-def read(names: Iterable[str], limit: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
+def read(names: Iterable[str], limit: int | None = None) -> list[Task]:
     """Return the named probes, measured on one half of the held-out modules.
 
     Raises InputError if the packages installed here give too little text.
@@ -88,15 +88,15 @@ def read(names: Iterable[str], limit: int | None = None, part: Literal["test", "
     seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test)).encode()).hexdigest()[:16]
     tasks = []
     for probe in (PROBES[name] for name in names):  # from the cache, because finding sentences takes seconds
-        path = cache_root() / "probes" / f"{probe.name}-{part}-{seen}.json"
+        path = cache_root() / "probes" / f"{probe.name}-{seen}.json"
         raw = read_entry(path)
         if raw is None:
             shares = ((entry, seed_of(0, "probes", "train", entry.module) / 2**63) for entry in train)
             train_side = [entry for entry, share in shares if share < TRAIN_SHARE]
-            labels, *rows = _rows(probe, train_side, halves(test)[part == "test"])
+            labels, *rows = _rows(probe, train_side, halves(test)[1])
             raw = {"labels": labels, **{side: asdict(each) for side, each in zip(("train", "test"), rows, strict=True)}}
             write_entry(path, raw)
-        examples, tested = Examples(**raw["train"]), {str(part): Examples(**raw["test"])}
+        examples, tested = Examples(**raw["train"]), {"test": Examples(**raw["test"])}
         metrics, labels = probe.metrics, tuple(raw["labels"])
         task = Task(probe.name, "probes", labels, metrics[0], metrics, probe.epochs, examples, tested)
         tasks.append(fingerprinted(task, limit))
@@ -122,10 +122,9 @@ def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
 
 
 def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[str, ...], Examples, Examples]:
-    """Return labels, training rows and test rows. Raises InputError for too little text."""
     train_rows, test_rows = probe.rows(train), probe.rows(test)
-    seen = {text for first, second, _ in train_rows for text in (_key(first), _key(second or ""))} - {""}
-    test_rows = [row for row in test_rows if _key(row[0]) not in seen and _key(row[1] or "") not in seen]
+    seen = {_key(text) for row in train_rows for text in _texts(row)} - {""}
+    test_rows = [row for row in test_rows if seen.isdisjoint(map(_key, _texts(row)))]
     labels = probe.labels
     if not labels:
         packages = built_in_text.PACKAGES
@@ -135,8 +134,7 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
             [(a, b, labels.index(packages[target])) for a, b, target in rows if packages[target] in labels]
             for rows in (train_rows, test_rows)
         )
-    limits = ((train_rows, probe.train_rows), (test_rows, TEST_ROWS))
-    parts = [_balanced(rows, len(labels), most) for rows, most in limits]
+    parts = [_balanced(train_rows, len(labels), probe.train_rows), _balanced(test_rows, len(labels), TEST_ROWS)]
     if len(labels) < 2 or min(map(len, parts)) < CLASS_ROWS:
         raise InputError(
             f"the probe {probe.name!r} finds too little text in the packages installed here; "
@@ -146,7 +144,6 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
 
 
 def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
-    """Return at most `most` rows, equally many of each label, in the order of a hash."""
     piles = [_hashed([row for row in rows if row[2] == label], _texts) for label in range(labels)]
     each = min(most // labels, *map(len, piles)) if piles else 0
     return _hashed([row for pile in piles for row in pile[:each]], lambda row: ("order", *_texts(row)))
@@ -162,7 +159,6 @@ def _examples(rows: list[Row]) -> Examples:
 
 
 def _hashed(items: Iterable[T], key: Callable[[T], tuple[str, ...]]) -> list[T]:
-    """Return the items in the order of a hash of their keys."""
     return sorted(items, key=lambda item: (seed_of(0, "probes", *key(item)), key(item)))
 
 
@@ -252,30 +248,23 @@ def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
     ordered = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
     half = len(ordered) // 2
     right, wrong = ordered[:half], ordered[half : 2 * half]
-    rows: list[Row] = [(first, second, 1) for first, second, _ in right]
-    rows += [
+    mixed = [
         (first, second, 0)
         for (first, _, entry), (_, second, other) in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True)
         if (entry.module, entry.name) != (other.module, other.name)
     ]
-    return rows
+    return [*((first, second, 1) for first, second, _ in right), *mixed]
 
 
-PROBES: dict[str, Probe] = {
-    probe.name: probe
-    for probe in (
-        Probe("package", (), ("accuracy",), 1000, 6.0, package_rows, "which package a sentence comes from"),
-        Probe(
-            "order", ("disturbed", "intact"), ("matthews", "accuracy"), 1000, 6.0, order_rows,
-            "is the sentence intact, or has its word order been disturbed",
-        ),
-        Probe("next", ("no", "yes"), ("accuracy",), 3000, 3.0, next_rows, "do two sentences follow one another"),
-        Probe(
-            "signature", ("no", "yes"), ("accuracy",), 3000, 3.0, signature_rows,
-            "does this summary belong to this signature",
-        ),
-    )
-}  # fmt: skip
+_PROBES = (
+    Probe("package", (), ("accuracy",), 1000, 6.0, package_rows, "which package a sentence comes from"),
+    Probe("order", ("disturbed", "intact"), ("matthews", "accuracy"), 1000, 6.0, order_rows,
+          "is the sentence intact, or has its word order been disturbed"),
+    Probe("next", ("no", "yes"), ("accuracy",), 3000, 3.0, next_rows, "do two sentences follow one another"),
+    Probe("signature", ("no", "yes"), ("accuracy",), 3000, 3.0, signature_rows,
+          "does this summary belong to this signature"),
+)  # fmt: skip
+PROBES = {probe.name: probe for probe in _PROBES}
 groups = ("probes",)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight"}
-names: list[Name] = [(probe.name, "probes", probe.metrics[0], probe.summary) for probe in PROBES.values()]
+reads = OF_TEXTS
+names = [(probe.name, "probes", probe.metrics[0], probe.summary) for probe in PROBES.values()]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import whole_split
-from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
 from workbench.errors import InputError
 from workbench.rng import seed_of
@@ -22,7 +21,6 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import SQUAD
-from workbench.store.atomic import user_path
 from workbench.tasks.common.baselines import cached
 from workbench.tasks.common.contract import (
     FINE_TUNING,
@@ -32,14 +30,13 @@ from workbench.tasks.common.contract import (
     HeldOut,
     Measure,
     Model,
-    Name,
     Scores,
     aside,
     fingerprint,
     warned,
 )
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
-from workbench.tasks.common.table_files import checked_text, rows_of, text_of
+from workbench.tasks.common.table_files import checked_text, here_or_fetched, is_here, rows_of, text_of
 
 VERSION = 1  # increase it when the computation of a score changes
 BASELINES_VERSION = 2  # increase it when the computation of a baseline changes
@@ -74,13 +71,9 @@ class Questions:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, rows: list[int]) -> Questions:
-        """Return the questions at these indices, in this order, with all paragraphs."""
-        return Questions(self.paragraphs, [self.rows[i] for i in rows])
-
     def where(self, keep: Callable[[Question], bool]) -> Questions:
-        """Return the questions that `keep` accepts, in their order."""
-        return self.take([number for number, row in enumerate(self.rows) if keep(row)])
+        """Return the questions that `keep` accepts, in their order, with all paragraphs."""
+        return Questions(self.paragraphs, list(filter(keep, self.rows)))
 
 
 @dataclass(frozen=True)
@@ -164,11 +157,11 @@ def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
     if spec.rows is not None and spec.rows < len(train):
         rows = train.rows
         order = sorted(range(len(rows)), key=lambda row: (seed_of(0, SQUAD, "rows", rows[row].id), row))
-        train = train.take(sorted(order[: spec.rows]))
-    parts = []
-    for name, part in {"train": train, **tests}.items():
-        rows_of_part = [(r.id, r.text, part.paragraphs[r.paragraph], r.answers, r.impossible) for r in part.rows]
-        parts.append([name, rows_of_part])
+        train = Questions(train.paragraphs, [rows[row] for row in sorted(order[: spec.rows])])
+    parts = [
+        [name, [(r.id, r.text, part.paragraphs[r.paragraph], r.answers, r.impossible) for r in part.rows]]
+        for name, part in {"train": train, **tests}.items()
+    ]
     return replace(task, train=train, tests=tests, fingerprint=fingerprint([task.name, task.metric], *parts))
 
 
@@ -176,7 +169,6 @@ def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
 # What the official code tolerates is counted under a phrase that says what is wrong, in which file and where first: an
 # answer that is not at its offset cannot be trained on, and its text still counts in a test. Raises InputError, which
 # names file, place and id, for a question that cannot be used at all.
-
 
 Row = tuple[str, str, Question]  # place in the file, paragraph, and the question with paragraph 0
 
@@ -212,9 +204,7 @@ def read_questions(paths: list[Path], unanswerable: bool, training: bool) -> tup
     return Questions(list(paragraphs), questions), {f"{what}, first in {first[what]}": n for what, n in counts.items()}
 
 
-def _check(
-    where: str, context: str, row: Question, unanswerable: bool, training: bool, faults: list[str]
-) -> bool:  # fmt: skip
+def _check(where: str, context: str, row: Question, unanswerable: bool, training: bool, faults: list[str]) -> bool:
     """Add the faults of a question; return whether it cannot be trained on. Raises InputError if it has no meaning."""
     if not row.text.strip():
         faults.append("questions are empty")
@@ -247,7 +237,6 @@ def misplaced(context: str, text: str, start: int) -> str | None:
 
 
 def _official(path: Path, unanswerable: bool) -> Iterator[Row]:
-    """Yield the questions of an official file. Raises InputError."""
     try:
         content = json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
@@ -257,13 +246,18 @@ def _official(path: Path, unanswerable: bool) -> Iterator[Row]:
     for article, where in _items(content, "data", str(path), ": "):
         for paragraph, place in _items(article, "paragraphs", where):
             context = _text(paragraph, "context", place)
-            name = _title(article, context, where)
+            title = _title(article, context, where)
             for entry, there in _items(paragraph, "qas", place):
-                yield _row(entry, name, context, there, unanswerable)
+                yield _row(entry, title, context, there, unanswerable)
+
+
+def _title(holder: dict[str, Any], context: str, where: str) -> str:
+    """Return the title of an article, by which a devsplit is cut, or the context if it has none."""
+    title = holder.get("title")
+    return checked_text(title, "title", where) if isinstance(title, str) else context
 
 
 def _row(entry: dict[str, Any], article: str, context: str, where: str, unanswerable: bool) -> Row:
-    """Return an entry of `qas`. Raises InputError if a key is missing or of another type."""
     id = _text(entry, "id", where)
     here = f"{where}, question {id}"
     answers = []
@@ -275,12 +269,11 @@ def _row(entry: dict[str, Any], article: str, context: str, where: str, unanswer
     impossible = entry.get("is_impossible", unanswerable and not answers)
     if not isinstance(impossible, bool):
         raise InputError(f"{here}: 'is_impossible' is {impossible!r:.40}, and must be true or false")
-    text = _text(entry, "question", here, empty=True)
+    text = _text(entry, "question", here)
     return where, context, Question(id, text, 0, tuple(answers), impossible, article)
 
 
 def _items(holder: Any, key: str, where: str, mark: str = ".") -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each object in the list under a key with its place. Raises InputError if it is not a list of objects."""
     if not isinstance(holder, dict) or not isinstance(holder.get(key), list):
         fault = "is not a list" if isinstance(holder, dict) and key in holder else "is missing"
         raise InputError(f"{where}: {key!r} {fault}; SQuAD's files hold data, paragraphs, qas and answers")
@@ -291,25 +284,17 @@ def _items(holder: Any, key: str, where: str, mark: str = ".") -> Iterator[tuple
         yield each, place
 
 
-def _text(holder: dict[str, Any], key: str, where: str, empty: bool = False) -> str:
-    """Return the text under a key. Raises InputError if there is none that a tokenizer can read."""
+def _text(holder: dict[str, Any], key: str, where: str) -> str:
     text = checked_text(holder.get(key), key, where)
-    if not text.strip() and not empty and key != "text":
+    if not text.strip() and key in ("context", "id"):
         raise InputError(f"{where}: {key!r} is empty")
     return text
-
-
-def _title(holder: dict[str, Any], context: str, where: str) -> str:
-    """Return the title of an article, by which a devsplit is cut, or the context if it has none. Raises InputError."""
-    title = holder.get("title")
-    return checked_text(title, "title", where) if isinstance(title, str) else context
 
 
 # ---- the hub's Parquet ----
 
 
 def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
-    """Yield the rows of a Parquet file of the hub, whose answers are two lists. Raises InputError."""
     for place, columns in rows_of(path):
         where = f"{path}, {place}"
         answers = columns.get("answers")
@@ -343,19 +328,13 @@ HUB = {False: "rajpurkar/squad", True: "rajpurkar/squad_v2"}
 FOLDERS = {False: "squadv1", True: "squad"}  # of the released code
 VERSIONS = {False: "v1.1", True: "v2.0"}
 SPLITS = {"train": "train", "dev": "validation"}  # names on the hub
-
-
 reads = {*TUNING, "rows", "held_out", "lm_weight", "squad", "squad_head", "squad_length", "squad_stride"}
-
-
-names: list[Name] = [
-    (name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) for name, text in SUMMARIES.items()
-]
+names = [(name, SQUAD, "best_f1" if name.startswith("squad2") else "f1", text) for name, text in SUMMARIES.items()]
 
 
 def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether the files of SQuAD are downloaded from the hub."""
-    return options.squad is None or not user_path(options.squad, f"{KEY}:").is_dir()
+    return not is_here(options.squad, KEY)
 
 
 def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Squad]:
@@ -369,41 +348,33 @@ def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
 
 
 def _task(name: str, spec: TasksSpec) -> Squad:
-    """Return a task with all of its questions, after a warning of each fault of its files. Raises InputError."""
     unanswerable, split = name.startswith("squad2"), name.endswith(SPLIT)
     folder, files = _files(name, spec)
     if split:
         whole, faults = read_questions(files["dev"], unanswerable, training=False)
-        train, test = whole.where(lambda row: not _tested(row)), whole.where(_tested)
+        tested = {row.id for row in whole.rows if seed_of(0, SQUAD, "devsplit", row.article) % TEST_SHARE == 0}
+        train, test = whole.where(lambda row: row.id not in tested), whole.where(lambda row: row.id in tested)
         if not len(train) or not len(test):
             raise InputError(f"{files['dev'][0]} holds too few articles to train on some and to test on others")
         texts, every = whole.paragraphs, len(train)
         train = train.where(lambda row: row.impossible or misplaced(texts[row.paragraph], *row.answers[0]) is None)
         if every > len(train):
-            faults |= {"questions cannot be trained on, as their first answer is not in its place": every - len(train)}
+            faults["questions cannot be trained on, as their first answer is not in its place"] = every - len(train)
     else:
         train, faults = read_questions(files["train"], unanswerable, training=True)
         test, more = read_questions(files["dev"], unanswerable, training=False)
         faults |= more
         if both := {row.id for row in train.rows} & {row.id for row in test.rows}:
-            faults |= {
-                f"questions of {files['dev'][0]} are in the training file too, such as id {min(both)}": len(both)
-            }
+            what = f"questions of {files['dev'][0]} are in the training file too, such as id {min(both)}"
+            faults[what] = len(both)
     impossible = [row.impossible for row in train.rows]
     if all(impossible):
-        raise InputError(
-            f"--tasks {name}: no question to train on in {folder} has an answer, so no spans can be learned"
-        )
+        raise InputError(f"--tasks {name}: no question to train on in {folder} has an answer, so no spans are learned")
     if unanswerable and not any(impossible):
         raise InputError(f"--tasks {name}: all questions in {folder} have answers, so its files are not SQuAD 2.0's")
     questions = len(train) + len(test)
     warned(name, (f"{count:,} of {questions:,} questions: {phrase}" for phrase, count in faults.items()))
     return Squad(name, unanswerable, train, {"dev": test}, faults=faults)
-
-
-def _tested(row: Question) -> bool:
-    """Return whether the devsplit tests on a question: a hash of its article's title decides."""
-    return seed_of(0, SQUAD, "devsplit", row.article) % TEST_SHARE == 0
 
 
 def _files(name: str, spec: TasksSpec) -> tuple[Path, dict[str, list[Path]]]:
@@ -414,14 +385,11 @@ def _files(name: str, spec: TasksSpec) -> tuple[Path, dict[str, list[Path]]]:
     unanswerable, split = name.startswith("squad2"), name.endswith(SPLIT)
     parts = ["dev"] if split else list(SPLITS)
     official = {part: f"{part}-{VERSIONS[unanswerable]}.json" for part in SPLITS}
-    folder = user_path(spec.squad or "", f"{KEY}:")
-    if not spec.squad or not folder.is_dir():
-        patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
-        holding = f"the folder that holds {' and '.join(official[part] for part in parts)}"
-        fetched = fetch(spec.squad or HUB[unanswerable], patterns, KEY, holding)
-        if isinstance(fetched, str):
-            raise InputError(f"task {name} is not available: {fetched}")
-        folder = fetched
+    patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
+    holding = f"the folder that holds {' and '.join(official[part] for part in parts)}"
+    folder = here_or_fetched(spec.squad or HUB[unanswerable], patterns, KEY, holding)
+    if isinstance(folder, str):
+        raise InputError(f"task {name} is not available: {folder}")
     files: dict[str, list[Path]] = {}
     for part in parts:
         path = packed_or_not(folder / official[part], folder / FOLDERS[unanswerable] / f"{part}.json")
@@ -429,8 +397,10 @@ def _files(name: str, spec: TasksSpec) -> tuple[Path, dict[str, list[Path]]]:
         parquet = (file for place in places for file in place.glob(f"{SPLITS[part]}-*.parquet"))
         files[part] = [path] if path else whole_split(parquet)
     if not files["dev"]:
-        dev = f"{official['dev']} (or {FOLDERS[unanswerable]}/dev.json, or validation-*.parquet)"
-        raise InputError(f"task {name} is not available: no {dev} in {folder}; give its folder with {KEY}=DIR")
+        raise InputError(
+            f"task {name} is not available: no {official['dev']} (or {FOLDERS[unanswerable]}/dev.json, or "
+            f"validation-*.parquet) in {folder}; give its folder with {KEY}=DIR"
+        )
     if not split and not files["train"]:
         raise InputError(
             f"task {name} is not available: no {official['train']} in {folder}; to train and test on parts of "

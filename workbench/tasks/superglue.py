@@ -17,7 +17,7 @@ from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import TUNING, HeldOut, Name, Suite, odd_rows, warned
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, odd_rows, warned
 from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted, held_out
 from workbench.tasks.common.table_files import checked_text
 
@@ -62,18 +62,16 @@ class JsonSuite:
         selected = {name for word in words for name in self.members(word)}
         loaded: list[Task] = []
         missing: dict[str, str] = {}
-        for name in (name for name in self.tasks if name in selected):
+        for name in filter(selected.__contains__, self.tasks):
             found = {part: packed_or_not(place / file) for part, file in self.files(name).items()}
             lacking = [file for part, file in self.files(name).items() if found[part] is None]
             if not lacking:
                 task = self.read(name, {part: path for part, path in found.items() if path})
                 loaded.append(held_out(fingerprinted(task, spec.rows), spec.held_out))
                 continue
-            missing[f"{self.name}:{name}"] = f"no {' or '.join(lacking)} in {place}"
+            missing[f"{self.name}:{name}"] = fault = f"no {' or '.join(lacking)} in {place}"
             if name in own:
-                raise InputError(
-                    f"task {self.name}:{name} is not available: no {' or '.join(lacking)} in {place}; {give}"
-                )
+                raise InputError(f"task {self.name}:{name} is not available: {fault}; {give}")
         if not loaded:
             raise InputError(f"no task of {self.name} was found: {next(iter(missing.values()))}; {give}")
         return Suite(tuple(loaded), missing)
@@ -99,12 +97,12 @@ class Row:
 
 def examples(rows: Sequence[Row], grouped: bool) -> Examples:
     """Return rows as examples, an example for each answer; with `grouped` they keep the numbers of their questions."""
-    each = [(number, row, place) for number, row in enumerate(rows) for place in range(len(row.seconds))]
-    second = [row.seconds[place] for _, row, place in each]
+    each = [(number, row) for number, row in enumerate(rows) for _ in row.seconds]
+    second = [text for row in rows for text in row.seconds]
     return Examples(
-        [row.first for _, row, _ in each], None if None in second else [text or "" for text in second],
-        [row.targets[place] for _, row, place in each], [number for number, _, _ in each] if grouped else None,
-        [row.spans for _, row, _ in each if row.spans] or None,
+        [row.first for _, row in each], None if None in second else [text or "" for text in second],
+        [target for row in rows for target in row.targets], [number for number, _ in each] if grouped else None,
+        [row.spans for _, row in each if row.spans] or None,
     )  # fmt: skip
 
 
@@ -178,11 +176,8 @@ def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: li
     if not words:
         raise InputError(f"{where}: {name}_text is empty, so there is no span to read")
     matches = [match.span() for match in re.finditer(re.escape(words), text, re.IGNORECASE)]
-    whole = [
-        span
-        for span in matches
-        if not any(text[max(0, end - 1) : end + 1].isalnum() for end in span if 0 < end < len(text))
-    ]
+    inside = {end for span in matches for end in span if 0 < end < len(text) and text[end - 1 : end + 1].isalnum()}
+    whole = [span for span in matches if inside.isdisjoint(span)]
     places = list(re.finditer(r"\S+", text))
     if entry.get(f"{name}_index") is None:
         if not matches:
@@ -203,7 +198,6 @@ def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: li
 
 
 def _number(columns: Mapping[str, Any], name: str, what: str, where: str) -> int:
-    """Return the number of a word or character in a column. Raises InputError."""
     value = columns.get(name)
     value = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -347,18 +341,16 @@ def _task(name: str, files: Mapping[str, Path]) -> Task:
 def _questions(columns: Columns, where: str) -> list[tuple[Columns, str]]:
     """Return each question of a line of MultiRC, with its passage and its id. Raises InputError."""
     passage = columns.get("passage")
-    asked = passage.get("questions") if isinstance(passage, Mapping) else None
+    holder = passage if isinstance(passage, Mapping) else {}
+    asked = holder.get("questions")
     if not isinstance(asked, list) or not all(isinstance(question, Mapping) for question in asked):
         raise InputError(f"{where}: 'passage' does not hold a text and a list 'questions', as MultiRC's lines do")
-    assert passage is not None
-    return [
-        (
-            {"passage": passage.get("text"), "question": each.get("question"), "answers": each.get("answers"),
-             "id": f"{columns.get('idx')}.{each.get('idx')}" if "idx" in each else None},
-            f"{where}, question {number}",
-        )
-        for number, each in enumerate(asked)
-    ]  # fmt: skip
+    questions: list[tuple[Columns, str]] = []
+    for number, each in enumerate(asked):
+        id = f"{columns.get('idx')}.{each.get('idx')}" if "idx" in each else None
+        question = {"passage": holder.get("text"), "question": each.get("question"), "answers": each.get("answers")}
+        questions.append((question | {"id": id}, f"{where}, question {number}"))
+    return questions
 
 
 SUITE = JsonSuite(
@@ -366,6 +358,6 @@ SUITE = JsonSuite(
 )
 trains = True
 groups = (SUITE.name,)
-reads = {*TUNING, "length", "rows", "held_out", "lm_weight", "superglue"}
-names: list[Name] = [(f"superglue:{name}", "superglue", form.metrics[0], form.summary) for name, form in TASKS.items()]
+reads = {*OF_TEXTS, "superglue"}
+names = [(f"superglue:{name}", "superglue", form.metrics[0], form.summary) for name, form in TASKS.items()]
 accepts, load = SUITE.accepts, SUITE.load

@@ -34,7 +34,7 @@ from workbench.spec.scoring import PATH_PREFIXES, TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks import minimal_pairs
 from workbench.tasks.common import table_files
-from workbench.tasks.common.contract import TUNING, HeldOut, Name, warned
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, warned
 from workbench.tasks.common.examples import Task, divided, fingerprinted, held_out
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, rows_of, without_header
 from workbench.tasks.superglue import Row, examples, id_of, label, notes, spans_of, text
@@ -59,9 +59,7 @@ PARTS = {
 }  # fmt: skip
 TRAIN = re.compile(r"(|.*[._-])train", re.IGNORECASE)
 TREC = ("train_5500.label", "TREC_10.label")  # the two files as published
-
-
-names: list[Name] = [
+names = [
     (f"{CHOICE}FILE", "table", "accuracy", "which of several answers is right, from a table of your own"),
     (f"{SPANS}FILE", "table", "accuracy", "the label of two marked spans of a text, from a table of your own"),
 ]
@@ -79,7 +77,7 @@ def reads(word: str, options: TasksSpec) -> set[str]:
     choice, spans = (word.lower().startswith(prefix) for prefix in (CHOICE, SPANS))
     if not (choice or spans) and not user_path(word, "--tasks").is_file():
         raise InputError(f"--tasks {word}: there is no such file")
-    read = {*TUNING, "length", "rows", "held_out", "lm_weight", *COLUMNS, "folds"}
+    read = {*OF_TEXTS, *COLUMNS, "folds"}
     return read | ({"metric"} if spans else set() if choice else {"kind", "metric"})
 
 
@@ -146,22 +144,21 @@ def lines_of(path: Path, spec: TasksSpec, part: str | None, labels: Sequence[str
     """
     texts: list[str] = []
     label = split = ""
-    for where, row in rows_of(path, _given(spec)):
+    for where, row in rows_of(path, [name for name in (spec.text, spec.pair, spec.label) if name]):
         if not texts:
             texts, label = _columns(path, list(row), spec, labels)
             split = "" if part else next((name for name in row if name.lower() in SPLITS), "")
         where = f"{path}, {where}"
         words = tuple(checked_text(row.get(column), column, where) for column in texts)
-        for column, word in zip(texts, words, strict=True):
-            if not word.strip():
-                raise InputError(f"{where}: column {column!r} holds no text")
+        if empty := [column for column, word in zip(texts, words, strict=True) if not word.strip()]:
+            raise InputError(f"{where}: column {empty[0]!r} holds no text")
         side = side_of(row.get(split), where) if split else part
         yield Line(where, side, words, _label(row.get(label), spec.kind, where))
 
 
 def with_columns(path: Path, spec: TasksSpec, labels: Sequence[str] = LABELS) -> TasksSpec:
     """Return the settings, with the numbers of the columns if the file has no header; a warning names them."""
-    if _given(spec):
+    if spec.text or spec.pair or spec.label:
         return spec
     _, first = next(rows_of(path), ("", {}))
     if any(name.lower() in labels for name in first) or not (columns := without_header(path)):
@@ -174,10 +171,6 @@ def with_columns(path: Path, spec: TasksSpec, labels: Sequence[str] = LABELS) ->
     return spec.model_copy(update={"label": label, "text": texts[0], "pair": "".join(texts[1:]) or None})
 
 
-def _given(spec: TasksSpec) -> list[str]:
-    return [name for name in (spec.text, spec.pair, spec.label) if name]
-
-
 def side_of(split: Any, where: str) -> str:
     """Return the part that the column `split` of a row names. Raises InputError if it is none."""
     name = str(split).strip().lower()
@@ -187,7 +180,6 @@ def side_of(split: Any, where: str) -> str:
 
 
 def _label(value: Any, kind: str | None, where: str) -> Any:
-    """Return a label as it is written, or a tuple of labels if it is a list. Raises InputError if it cannot be one."""
     if kind in (None, "multilabel") and isinstance(value, list):
         return tuple(table_files.checked(each, where) for each in value)
     if kind == "multilabel" and isinstance(value, str):
@@ -208,21 +200,19 @@ def _columns(path: Path, there: list[str], spec: TasksSpec, labels: Sequence[str
     numbers = "; of a file without a header give numbers, as in --set tasks.label=1 --set tasks.text=2"
     unnamed = numbers if path.suffix.lower() not in (".jsonl", ".parquet") else ""
 
-    def missing(key: str, usual: str) -> InputError:
+    def missing(key: str) -> InputError:
         return InputError(
-            f"{path} has no column {usual!r} for tasks.{key}; its columns are "
-            f"{listed(there)}; give one of them with --set tasks.{key}=COLUMN{unnamed}"
+            f"{path} has no column {key!r} for tasks.{key}; its columns are {listed(there)}; give one of them with "
+            f"--set tasks.{key}=COLUMN{unnamed}"
         )
 
     usual = next((lower[name] for name in labels if name in lower), "")
     label = given_column(path, there, "label", spec.label) if spec.label else usual
     if not label:
-        raise missing("label", "label")
+        raise missing("label")
     if spec.text or spec.pair:
         if not spec.text:
-            raise InputError(
-                f"tasks.pair={spec.pair!r} needs tasks.text as well, the column of the first texts of the pairs"
-            )
+            raise InputError(f"tasks.pair={spec.pair!r} needs tasks.text as well, the column of the first texts")
         texts = _given_texts(path, there, spec)
         if len({*texts, label}) <= len(texts):
             raise InputError(
@@ -231,11 +221,10 @@ def _columns(path: Path, there: list[str], spec: TasksSpec, labels: Sequence[str
             )
         return texts, label
     singles = [(name,) for name in SINGLES if lower.get(name) != label]
-    if texts := next(
-        ([lower[name] for name in columns] for columns in (*PAIRS, *singles) if lower.keys() >= {*columns}), []
-    ):
-        return texts, label
-    raise missing("text", "text")
+    columns = next((each for each in (*PAIRS, *singles) if lower.keys() >= {*each}), ())
+    if not columns:
+        raise missing("text")
+    return [lower[name] for name in columns], label
 
 
 def _given_texts(path: Path, there: Iterable[str], spec: TasksSpec) -> list[str]:
@@ -262,12 +251,12 @@ def parts_of(lines: list[Line], kind: str, path: Path, folds: int | None) -> dic
         parts = {part: [line for line in lines if line.part == part] for part in ("train", *TESTED)}
         parts = {part: rows for part, rows in parts.items() if rows}
     else:  # a fifth of the texts is tested on
-        side = ["train" if seed_of(0, "table", line.texts[0]) % 5 else "test" for line in lines]
-        seen = {word for line, part in zip(lines, side, strict=True) if part == "train" for word in line.words}
+        tested = [seed_of(0, "table", line.texts[0]) % 5 == 0 for line in lines]
+        seen = {word for line, test in zip(lines, tested, strict=True) if not test for word in line.words}
         if kind != "regression":
-            pairs = zip(lines, side, strict=True)
-            side = [part if seen.issuperset(line.words) else "train" for line, part in pairs]
-        parts = {part: [x for x, of in zip(lines, side, strict=True) if of == part] for part in ("train", "test")}
+            tested = [test and seen.issuperset(line.words) for line, test in zip(lines, tested, strict=True)]
+        train, test = ([x for x, of in zip(lines, tested, strict=True) if of is side] for side in (False, True))
+        parts = {"train": train, "test": test}
     if "train" not in parts or len(parts) < 2 or not all(parts.values()):
         there = ", ".join(f"{len(rows)} of {part}" for part, rows in parts.items())
         raise InputError(f"{path} needs rows to train on and rows to test on, and has {there}")
@@ -288,19 +277,15 @@ def load_own(name: str, spec: TasksSpec) -> Task:
     prefix, rest = name[: name.index(":") + 1].lower(), name[name.index(":") + 1 :]
     path = user_path(rest, "--tasks")
     if not rest or not path.is_file() or path.suffix.lower() not in FORMATS:
-        what = "is not a file" if rest and not path.is_file() else "is not a table"
-        raise InputError(
-            f"--tasks {name}: {path if rest else 'this'} {what}; give one that ends in {', '.join(FORMATS)}"
-        )
+        what = f"{path if rest else 'this'} is not a {'file' if rest and not path.is_file() else 'table'}"
+        raise InputError(f"--tasks {name}: {what}; give one that ends in {', '.join(FORMATS)}")
     title = prefix + task_title(path)
     return _choices(title, path, spec) if prefix == CHOICE else _spans(title, path, spec)
 
 
 def _choices(name: str, path: Path, spec: TasksSpec) -> Task:
     if spec.folds:
-        raise InputError(
-            f"--tasks {name}: tasks.folds={spec.folds} divides tables with a label, not choices; leave it out"
-        )
+        raise InputError(f"--tasks {name}: tasks.folds={spec.folds} divides tables with a label, not choices")
     sides = parts_of(_read(path, _choice, spec), "choice", path, None)
     parts = {part: [line.row for line in each] for part, each in sides.items()}
     made = {part: examples(rows, grouped=True) for part, rows in parts.items()}
@@ -329,22 +314,19 @@ Reader = Callable[[Path, Columns, str, TasksSpec], tuple[Row, Any]]  # of a file
 
 
 def _read(path: Path, read: Reader, spec: TasksSpec) -> list[Line]:
-    """Return the rows of a table and of the files beside it, with their labels."""
     lines = []
     for part, file in siblings(path).items():
         for line, columns in rows_of(file):
             where = f"{file}, {line}"
             row, name = read(path, columns, where, spec)
-            split = next((name for name in columns if name.lower() == "split"), None)
-            side = part or (side_of(columns[split], where) if split is not None else None)
-            lines.append(Line(where, side, (row.first,), name, row))
+            split = "" if part else next((name for name in columns if name.lower() == "split"), "")
+            lines.append(Line(where, side_of(columns[split], where) if split else part, (row.first,), name, row))
     if not lines:
         raise InputError(f"{path} holds no rows")
     return lines
 
 
 def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
-    """Return one row of choices, and the number of the right one as its label. Raises InputError."""
     faults: list[str] = []
     shared = [text(columns, name, where, faults) for name in _shared(path, columns, spec)]
     answers = _answers(path, columns, where, faults)
@@ -357,7 +339,6 @@ def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[
 
 
 def _answers(path: Path, columns: Columns, where: str, faults: list[str]) -> list[str]:
-    """Return the answers of a row, from numbered columns or from one that holds a list. Raises InputError."""
     numbered = {int(match[1]): name for name in columns if (match := ANSWER.fullmatch(name))}
     if len(numbered) > 1:
         return [text(columns, numbered[number], where, faults) for number in sorted(numbered)]
@@ -377,15 +358,12 @@ def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
     lower = {name.lower(): name for name in columns}
     usual = [next((lower[name] for name in names if name in lower), "") for names in (CONTEXTS, QUESTIONS)]
     if not any(usual):
-        raise InputError(
-            f"{path} has no column 'premise' or 'question'; its columns are {listed(list(columns))}; "
-            f"give --set tasks.text="
-        )
+        there = listed(list(columns))
+        raise InputError(f"{path} has no column 'premise' or 'question' but {there}; give --set tasks.text=")
     return [name for name in usual if name]
 
 
 def _marked(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
-    """Return one text with its spans, and its label. Raises InputError."""
     faults: list[str] = []
     name = given_column(path, columns, "text", spec.text or "text")
     words = text(columns, name, where, faults)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data import tagged_sentences, tagged_sets
-from workbench.data.hugging_face.hub import fetch
-from workbench.data.streams import PACKINGS
+from workbench.data.streams import packed_or_not
 from workbench.data.tagged_sentences import Sentence, as_iob2, deviations, marks_spans, scheme_of
 from workbench.errors import InputError, plural
 from workbench.spec.host import Host
@@ -20,13 +19,12 @@ from workbench.store.atomic import user_path
 from workbench.tasks.common.baselines import by_word, cached
 from workbench.tasks.common.contract import (
     FINE_TUNING,
-    TUNING,
+    OF_TEXTS,
     Cost,
     EncoderFacts,
     HeldOut,
     Measure,
     Model,
-    Name,
     Scores,
     aside,
     fingerprint,
@@ -35,7 +33,8 @@ from workbench.tasks.common.contract import (
 )
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
 from workbench.tasks.common.examples import Tagged, numbered
-from workbench.tasks.common.metrics import flat, gold_and_predicted, metric, span_hits, span_scores, word_hits
+from workbench.tasks.common.metrics import gold_and_predicted, hits_of, metric, span_scores
+from workbench.tasks.common.table_files import here_or_fetched, is_here
 
 VERSION = 1  # increase it when the computation of a baseline changes
 UNUSED = ("lm_weight", "doubled")  # settings of fine-tuning that concern texts and not words
@@ -113,9 +112,8 @@ def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
         tests = {"held-out": task.train.take(sorted(tested))}
         task = replace(task, train=task.train.take(sorted(kept)), tests=tests, notes=())
     if spec.rows is not None and spec.rows < len(task.train):
-        task = replace(
-            task, train=task.train.take(sorted(random_order("rows", task.name, len(task.train))[: spec.rows]))
-        )
+        kept = random_order("rows", task.name, len(task.train))[: spec.rows]
+        task = replace(task, train=task.train.take(sorted(kept)))
     parts = [[name, part.words, part.targets] for name, part in {"train": task.train, **task.tests}.items()]
     return replace(task, fingerprint=fingerprint([task.name, task.labels, task.known, bool(task.scheme)], *parts))
 
@@ -127,31 +125,18 @@ KEY = "--set tasks.tagging"
 PARTS = {"train", "dev", "test"}
 trains = True
 ENTITIES = "ner_tags"  # the hub's name of the column of entities
-
-
-@dataclass(frozen=True)
-class NamedSet:
-    """A published set: possible names of its training file, all its files in words, and the column of its tags."""
-
-    train: tuple[str, ...]
-    files: str
-    column: str
-    summary: str
-
-
+# Published sets: possible names of the training file, all files in words, the column of the tags, and a summary.
 NAMED = {
-    "ner-dane": NamedSet(
+    "ner-dane": (
         ("ddt.train.conllu",), "ddt.train.conllu, ddt.dev.conllu and ddt.test.conllu", "ner",
         "named entities in Danish, DaNE (Hvingelby et al. 2020)",
     ),
-    "conll2003": NamedSet(
+    "conll2003": (
         ("eng.train", "train.txt"), "eng.train, eng.testa and eng.testb, or train.txt, valid.txt and test.txt", "",
         "named entities in English news (Tjong Kim Sang and De Meulder 2003)",
     ),
 }  # fmt: skip
-
-
-names: list[Name] = [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
+names = [(name, "tagging", "entity_f1", summary) for name, (*_, summary) in NAMED.items()]
 
 
 def accepts(word: str) -> bool:
@@ -161,25 +146,21 @@ def accepts(word: str) -> bool:
 
 def reads(word: str, options: TasksSpec) -> set[str]:
     """Return the settings that tagging reads; `lm_weight` is accepted and changes nothing."""
-    return {*TUNING, "length", "rows", "held_out", "lm_weight", *(["tagging"] if word.lower() in NAMED else [])}
+    return {*OF_TEXTS, *(["tagging"] if word.lower() in NAMED else [])}
 
 
 def downloads(word: str, options: TasksSpec) -> bool:
     """Return whether a named set is downloaded from the hub."""
-    named = word.lower() in NAMED and options.tagging is not None
-    return named and not user_path(options.tagging or "", f"{KEY}:").is_dir()
+    return word.lower() in NAMED and options.tagging is not None and not is_here(options.tagging, KEY)
 
 
 def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Tagging]:
     """Return the tasks of these names, after warnings of what is unusual about their data. Raises InputError."""
     tasks = [_named(name.lower(), spec) if name.lower() in NAMED else _at_path(name) for name in names]
-    for task in tasks:
-        warned(task.name, task.notes)
-    return [fingerprinted(task, spec) for task in tasks]
+    return [fingerprinted(replace(task, notes=warned(task.name, task.notes)), spec) for task in tasks]
 
 
 def _at_path(name: str) -> Tagging:
-    """Return the task of a name `tag:PATH` or `tag:PATH#COLUMN`."""
     text, column = name[len(PREFIX) :], ""
     if "#" in text and not user_path(text, "--tasks").exists():
         text, _, column = text.rpartition("#")
@@ -196,23 +177,21 @@ def _at_path(name: str) -> Tagging:
 
 def _named(name: str, spec: TasksSpec) -> Tagging:
     """Return a named set from the folder `tasks.tagging`, or the folder of its name in there. Raises InputError."""
-    wanted = NAMED[name]
+    trained, its_files, column, _ = NAMED[name]
     lacking = InputError(
-        f"task {name} is not available: {KEY}=DIR must name a folder with its files {wanted.files}, or a copy of it in "
+        f"task {name} is not available: {KEY}=DIR must name a folder with its files {its_files}, or a copy of it in "
         f"Parquet (train, validation and test with the columns tokens and ner_tags), here or by its name on the hub"
     )
     if spec.tagging is None:
         raise lacking
-    folder = user_path(spec.tagging, f"{KEY}:")
-    if not folder.is_dir():
-        fetched = fetch(spec.tagging, ["*.parquet", "**/*.parquet"], KEY, f"a folder with the files {wanted.files}")
-        if isinstance(fetched, str):
-            raise InputError(f"task {name} is not available: {fetched}")
-        folder = fetched
-    places = itertools.product((folder / name, folder), wanted.train, ("", *PACKINGS))
-    file = next((path for place, file, packing in places if (path := place / f"{file}{packing}").is_file()), None)
+    patterns = ["*.parquet", "**/*.parquet"]
+    folder = here_or_fetched(spec.tagging, patterns, KEY, f"a folder with the files {its_files}")
+    if isinstance(folder, str):
+        raise InputError(f"task {name} is not available: {folder}")
+    places = itertools.product((folder / name, folder), trained)
+    file = next((path for place, file in places if (path := packed_or_not(place / file))), None)
     if file is not None and set(tagged_sets.files_of(file)) == PARTS:
-        return load_set(name, file, wanted.column)
+        return load_set(name, file, column)
     for place in (folder / name, folder):
         if file is None and place.is_dir() and set(tagged_sets.of_hub(place)) == PARTS:
             return load_set(name, place, ENTITIES)
@@ -227,33 +206,26 @@ MOST = 5  # tags that a sentence lists
 def load_set(name: str, path: Path, column: str) -> Tagging:
     """Return the set of tagged sentences at a path as a task. Raises InputError naming the file and the line."""
     files = tagged_sets.files_of(path)
-    read: dict[str, list[Sentence]] = {}
-    for part, file in files.items():
-        reader = tagged_sets if file.suffix == tagged_sets.SUFFIX else tagged_sentences
-        read[part] = reader.read_raw(file, column)
-    whole = [sentence for sentences in read.values() for sentence in sentences]
-    spans = marks_spans(tag for sentence in whole for tag in sentence.tags)
-    scheme = ""
-    if spans:
+    read = {
+        part: (tagged_sets if file.suffix == tagged_sets.SUFFIX else tagged_sentences).read_raw(file, column)
+        for part, file in files.items()
+    }
+    whole, scheme = [sentence for sentences in read.values() for sentence in sentences], ""
+    if spans := marks_spans(tag for sentence in whole for tag in sentence.tags):
         for part, sentences in read.items():
             tagged_sentences.refuse_untyped(files[part], sentences)
         scheme = scheme_of([sentence.tags for sentence in whole])
     on_dev = tagged_sets.trains_on_dev(files)
     notes = [f"{files['dev'].name} is trained on, as there is no training file"] if on_dev else []
     notes += [note for part, file in files.items() for note in _faults(file, read[part], scheme)]
-    usable = {part: [each for each in sentences if each.words] for part, sentences in read.items()}
-    if spans:
-        usable = {
-            part: [Sentence(each.words, as_iob2(each.tags), each.lines) for each in sentences]
-            for part, sentences in usable.items()
-        }
+    usable = {
+        part: [replace(each, tags=as_iob2(each.tags)) if spans else each for each in sentences if each.words]
+        for part, sentences in read.items()
+    }
     parts = tagged_sets.sides(path, usable)
-    train = parts.pop("train")
-    tested = [sentence.tags for sentences in parts.values() for sentence in sentences]
-    labels = tagged_sets.labels_of(path, [sentence.tags for sentence in train], tested)
+    labels, train, first = tagged_sets.labels_of(path, parts), parts.pop("train"), next(iter(files.values()))
     for part, sentences in parts.items():
-        file = files.get(part) or next(iter(files.values()))
-        notes += _odd_tests(part, file, sentences, train)
+        notes += _odd_tests(part, files.get(part) or first, sentences, train)
     tests = {part: numbered(sentences, labels) for part, sentences in parts.items()}
     known = len({tag for sentence in train for tag in sentence.tags})
     return Tagging(name, labels, known, scheme, numbered(train, labels), tests, tuple(notes))
@@ -295,16 +267,15 @@ def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
     import numpy as np
 
     gold, guess = gold_and_predicted(task.labels, rows, predicted)
-    names = ("accuracy",) if task.scheme else ("accuracy", "macro_f1")
-    of_words = {name: metric(name, np.array(flat(guess)), np.array(flat(gold))) for name in names}
+    names, words = ("accuracy",) if task.scheme else ("accuracy", "macro_f1"), itertools.chain.from_iterable
+    of_words = {name: metric(name, np.array([*words(guess)]), np.array([*words(gold)])) for name in names}
     of_spans = {f"entity_{name}": value for name, value in span_scores(gold, guess).items()} if task.scheme else {}
     return {name: 100 * value for name, value in (of_spans | of_words).items()}
 
 
 def by_type(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, dict[str, float]]:
     """Return precision, recall and F1, times 100, of each type of span or each tag, with the numbers behind them."""
-    gold, guess = gold_and_predicted(task.labels, rows, predicted)
-    hits = span_hits(gold, guess) if task.scheme else word_hits(gold, guess)
+    hits = hits_of(*gold_and_predicted(task.labels, rows, predicted), bool(task.scheme))
     return {
         kind: {**{name: 100 * value for name, value in h.scores().items()}, "gold": h.gold, "predicted": h.predicted}
         for kind, h in hits.items()

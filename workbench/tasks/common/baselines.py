@@ -33,7 +33,9 @@ def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
     def compute() -> dict[str, float]:
         import numpy as np
 
-        right = {"all-right": headline(task, lambda part: np.tile([0.0, 1.0], (len(_tested(part)), 1)))}
+        right = {
+            "all-right": headline(task, lambda part: np.tile([0.0, 1.0], (len(next(iter(part.tests.values()))), 1)))
+        }
         constant = right if task.metric == "f1a_em" else {}
         return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
 
@@ -61,15 +63,11 @@ def majority(task: Task) -> float:
     return 0.0 if task.regression else headline(task, _frequencies)  # a constant correlates with nothing
 
 
-def _tested(task: Task) -> Examples:
-    return next(iter(task.tests.values()))
-
-
 def _frequencies(task: Task) -> Any:
     """Return outputs (N, labels) for the test rows that are the same for each: log-odds, or shares, of the labels."""
     import numpy as np
 
-    targets, test = task.array(task.train), _tested(task)
+    targets, test = task.array(task.train), next(iter(task.tests.values()))
     if task.choice:
         counts = Counter(place for rows in task.units(task.train) for place, row in enumerate(rows) if targets[row])
         return np.array([[counts[place]] for rows in task.units(test) for place in range(len(rows))], np.float64)
@@ -91,7 +89,7 @@ def bag_of_words(task: Task) -> float:
 def _linear(task: Task) -> Any:
     import numpy as np
 
-    train, test = task.train, _tested(task)
+    train, test = task.train, next(iter(task.tests.values()))
     if len(train) > ROWS:
         units = task.units(train)
         kept = ROWS * len(units) // len(train)  # questions, or rows, evenly spread
@@ -134,11 +132,10 @@ def by_word(train: Tagged, test: Tagged) -> tuple[Any, Any]:
 
 def _grams(text: str) -> set[str]:
     words = WORD.findall(text.lower())
-    return {*words, *(" ".join(pair) for pair in pairwise(words))}
+    return {*words, *map(" ".join, pairwise(words))}
 
 
 def _rows(examples: Examples) -> list[set[str]]:
-    """Return the features of each row."""
     second = examples.second
     if examples.spans is not None:
         marked = zip(examples.first, examples.spans, strict=True)
@@ -152,9 +149,7 @@ def _rows(examples: Examples) -> list[set[str]]:
 
 def vocabulary(examples: Examples, most: int) -> dict[str, int]:
     """Return the column of each feature that occurs in two rows or more, at most `most`; column 0 is the constant."""
-    counts: Counter[str] = Counter()
-    for row in _rows(examples):
-        counts.update(row)
+    counts = Counter(word for row in _rows(examples) for word in row)
     frequent = sorted((word for word, count in counts.items() if count > 1), key=lambda word: (-counts[word], word))
     return {word: column for column, word in enumerate(frequent[:most], 1)}
 

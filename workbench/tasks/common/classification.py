@@ -26,7 +26,7 @@ from workbench.tasks.common.contract import Model, Progress, Scores, items_of
 from workbench.tasks.common.cost import step_count
 from workbench.tasks.common.encoder_folders import Classifier, WithHead, is_causal, load_encoder, row_length
 from workbench.tasks.common.examples import PART, Examples, Task, of_folds, over_folds
-from workbench.tasks.common.fine_tuning import Effort, fit, setting
+from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.metrics import judged
 from workbench.tasks.common.token_rows import (
     Encoded,
@@ -59,15 +59,12 @@ def finetune_and_predict(
         values[part] = points(task, outputs[part], rows, model.seed)
         files |= prediction_files(task, part, rows, outputs[part])
     first, rows = next(iter(task.tests.items()))
-    details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
-    details |= {"predicted": outputs[first].argmax(1).tolist()} if task.predictions == "numbers" else {}
-    details |= _items(task, outputs[first], task.array(rows))
-    return effort.scores(values, _rows(task), details, files), {part: outputs[part] for part in unlabelled}
+    scores = _scores(task, effort, outputs[first], task.array(rows), values, files, {})
+    return scores, {part: outputs[part] for part in unlabelled}
 
 
 def _over_folds(task: Task, model: Model, host: Host) -> Scores:
-    """Fine-tune once for each fold, and score all folds together (`tasks.common.examples`)."""
-    outputs, efforts, parts = list[Any](), list[Effort](), list(of_folds(task))
+    outputs, efforts, parts = list[Any](), list[dict[str, Any]](), list(of_folds(task))
     for number, part in enumerate(parts):
         state, progress = model.unfinished, model.progress
         if state is not None:
@@ -82,13 +79,11 @@ def _over_folds(task: Task, model: Model, host: Host) -> Scores:
     together, targets = np.concatenate(outputs), [part.array(part.tests[PART]) for part in parts]
     _check_finite(task, together, model.seed)
     values = {PART: {name: 100 * value for name, value in over_folds(task, outputs, targets).items()}}
-    details = {"folds": len(parts), **({"notes": list(task.notes)} if task.notes else {})}
-    details |= _items(task, together, np.concatenate(targets))
-    peak = max(each.peak_memory_bytes for each in efforts)
-    effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
+    effort = {name: sum(each[name] for each in efforts) for name in ("steps", "seconds")}
+    effort["peak_memory_bytes"] = max(each["peak_memory_bytes"] for each in efforts)
     of_row = [number for number, fold in enumerate(task.folds) for _ in fold]
     files = prediction_files(task, PART, task.tests[PART], together, of_row)
-    return effort.scores(values, _rows(task), details, files)
+    return _scores(task, effort, together, np.concatenate(targets), values, files, {"folds": len(parts)})
 
 
 def points(task: Task, outputs: Any, rows: Examples, seed: int) -> dict[str, float]:
@@ -103,25 +98,26 @@ def _check_finite(task: Task, outputs: Any, seed: int) -> None:
         raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
 
 
-def _items(task: Task, outputs: Any, targets: Any) -> dict[str, str]:
-    """Return the fact on each test row of a classification by accuracy: whether it was predicted rightly."""
-    if task.kind != "classification" or task.metric != "accuracy":
-        return {}
-    return items_of((outputs.argmax(1) == targets).tolist())
-
-
-def _rows(task: Task) -> tuple[int, int]:
-    """Return how many rows or questions are trained on, and how many the first test part has."""
-    return len(task.units(task.train)), len(task.units(next(iter(task.tests.values()))))
-
-
 def _of_all(progress: Progress, number: int, count: int, step: int, steps: int) -> None:
     progress(number * steps + step, count * steps)
 
 
+def _scores(
+    task: Task, effort: dict[str, Any], outputs: Any, targets: Any, values: dict[str, dict[str, float]],
+    files: dict[str, str], details: dict[str, Any],
+) -> Scores:  # fmt: skip
+    """Return the scores by the outputs (N, labels) and targets of the first test part, or of all folds."""
+    details |= {"notes": list(task.notes)} if task.notes else {}
+    details |= {"predicted": outputs.argmax(1).tolist()} if task.predictions == "numbers" else {}
+    if task.kind == "classification" and task.metric == "accuracy":
+        details |= items_of((outputs.argmax(1) == targets).tolist())
+    rows = len(task.units(task.train)), len(task.units(next(iter(task.tests.values()))))
+    return Scores(values, rows, details, files, **effort)
+
+
 def _fitted(
     task: Task, unlabelled: Mapping[str, Examples], trial: Model, host: Host
-) -> tuple[dict[str, Any], Effort]:  # fmt: skip
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fine-tune; return the outputs (N, labels) for the task's tests and the parts without labels, and the effort."""
     encoder, spec = trial.folder, trial.options
     with setting(task.name, trial.seed, host, trial.unfinished) as where:
@@ -259,7 +255,7 @@ class LanguageLoss(nn.Module):
 
 
 def _head_of_run(folder: Path) -> dict[str, Tensor]:
-    """Return the weights of the head of causal LM in the run of an encoder's folder; none if there is no such head."""
+    """Return the weights of the head of causal LM in the run of an encoder's folder; {} without such a head."""
     from safetensors.torch import load_file
 
     run, place = home_of(folder)
@@ -322,13 +318,8 @@ def prediction_files(task: Task, part: str, rows: Examples, outputs: Any, folds:
         return {}
     from scipy.special import softmax
 
-    columns: dict[str, Sequence[Any]] = {"text": rows.first}
-    if rows.second is not None:
-        columns["pair"] = rows.second
-    if rows.groups is not None:
-        columns["question"] = rows.groups
-    if folds:
-        columns["fold"] = folds
+    given = {"text": rows.first, "pair": rows.second, "question": rows.groups, "fold": folds or None}
+    columns: dict[str, Sequence[Any]] = {name: column for name, column in given.items() if column is not None}
     columns |= {"gold": _named(task, rows.targets), "predicted": _named(task, _predicted(task, outputs))}
     if outputs.size <= MOST:
         classes = task.kind == "classification"
@@ -358,7 +349,6 @@ def _predicted(task: Task, outputs: Any) -> list[Any]:
 
 
 def _named(task: Task, targets: Sequence[Any]) -> list[Any]:
-    """Return targets as a table has them: the names of labels, or numbers."""
     if task.kind in ("regression", "choice"):
         return ["" if target is None else target for target in targets]
     if task.kind == "multilabel":

@@ -51,6 +51,7 @@ READERS = {
     "lm_weight": FINE_TUNING,
 }
 TUNING = frozenset(TasksSpec.model_fields) - {"names", *READERS}  # settings of every fine-tuning
+OF_TEXTS = frozenset({*TUNING, "length", "rows", "held_out", "lm_weight"})  # of fine-tuning on texts
 
 Progress = Callable[[int, int], None]  # step, steps
 HeldOut = Callable[[], tuple[DataSpec, Path]]  # returns a corpus and the folder with its prepared text
@@ -94,9 +95,8 @@ class Kind(Protocol):
     - `uses_text`: whether the tasks are made from the held-out text of the corpus, False by default
     """
 
-    names: Sequence[
-        Name
-    ]  # what `--tasks` accepts; a name with a capitalised word, such as `tag:FILE`, stands for a form
+    # What `--tasks` accepts; a name with a capitalised word, such as `tag:FILE`, stands for a form.
+    names: Sequence[Name]
     # Returns the measures of some names, as the user wrote them, made with the options and the prepared corpus; in a
     # `Suite` if members of a suite may be missing. Raises InputError for data that cannot be used.
     load: Callable[[Sequence[str], TasksSpec, HeldOut | None], Iterable[Measure]]
@@ -323,16 +323,13 @@ def odd_rows(places: Sequence[str], tested: str, what: str) -> list[str]:
 
     `tested` says among which rows they are, such as "40 to test on".
     """
-    if not places:
-        return []
     have = "has" if len(places) == 1 else "have"
-    return [f"{plural(len(places), 'row')} of the {tested} {have} {what}: {first_of(places)}"]
+    return [f"{plural(len(places), 'row')} of the {tested} {have} {what}: {first_of(places)}"] if places else []
 
 
-def first_of(places: Sequence[str]) -> str:
+def first_of(places: Sequence[str], mark: str = "; ") -> str:
     """Return the first few of some places of rows, and how many more there are, for a sentence about these rows."""
-    rest = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
-    return "; ".join(places[:SHOWN]) + rest
+    return mark.join(places[:SHOWN]) + (f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else "")
 
 
 def warned(name: str, notes: Iterable[str]) -> tuple[str, ...]:
@@ -347,6 +344,6 @@ def keep(run: RunDir, name: str, score: Score, facts: Mapping[str, Any]) -> dict
     """Write a score with further facts to the file `name` of a run, after its files; return its content."""
     from workbench.cpu import compiled
 
-    facts = {**facts, **({"kernels_fault": fault} if (fault := compiled.fault()) else {})}
+    faults = {"kernels_fault": fault} if (fault := compiled.fault()) else {}
     files = {ending: text.encode() for ending, text in score.files.items()}
-    return run.write_score(name, {**score.to_json(), **facts}, files)
+    return run.write_score(name, {**score.to_json(), **facts, **faults}, files)

@@ -48,9 +48,7 @@ def text_lengths(fingerprint: str, texts: Iterable[str], limit: int, tokenizer: 
     return _counted[key]
 
 
-def reading_cost(
-    fingerprint: str, texts: Iterable[str], spec: RunSpec, options: TasksSpec, tokenizer: Path
-) -> int:  # fmt: skip
+def reading_cost(fingerprint: str, texts: Iterable[str], spec: RunSpec, options: TasksSpec, tokenizer: Path) -> int:
     """Return the FLOPs of reading every different text once."""
     lengths = text_lengths(fingerprint, texts, min(options.length, spec.encoder.positions), tokenizer)
     return sum(count * flops.encoder(spec.encoder, length).matmul for length, count in lengths.items())
@@ -103,13 +101,12 @@ def tuning_cost(
     if windows:
         number = round(number * sum(map(len, trained)) / len(trained))
         trained = [[length] for rows in trained for length in rows]
-    share = (folds - 1) / folds if folds else 1
-    epochs = float(measure.settings(options)["epochs"])
+    share, epochs = (folds - 1) / folds if folds else 1, float(measure.settings(options)["epochs"])
     steps = step_count(round(number * share), epochs, options) * max(1, folds)
     tested = [example for part in tests for example in part]
-    step = (1 + BACKWARD) * options.batch * mean_forward(trained)
+    training = steps * ((1 + BACKWARD) * options.batch * mean_forward(trained))
     reading = passes * len(tested) * mean_forward(count(tested))
-    return Cost(steps * step + reading, steps, passes, [length for rows in trained for length in rows])
+    return Cost(training + reading, steps, passes, [length for rows in trained for length in rows])
 
 
 # ---- the points of training at which measures are taken ----
@@ -266,14 +263,14 @@ def tuning_seconds(spec: ResolvedSpec, costs: Sequence[Cost], options: TasksSpec
     most = MOST.get(device.partition(":")[0], MOST["cpu"])
     lengths = sorted(length for cost in costs for length in cost.lengths) or [2 * SHORT]
     middle = max(2 * SHORT, lengths[len(lengths) * 3 // 4])
-    works, seconds = list[float](), list[float]()
+    timed = list[tuple[float, float]]()  # FLOPs and seconds of a step
     for length in (SHORT, min(middle, spec.encoder.positions)):
         row = (1 + BACKWARD) * flops.encoder(shallow.encoder, length).matmul
         rows = max(1, min(options.batch, int(most / row)))
-        works.append(float(rows * row))
-        seconds.append(_timed(shallow, options, host, rows, length))
-    product = max(0.0, (seconds[1] - seconds[0]) / (works[1] - works[0]))
-    step = max(0.0, seconds[1] - product * works[1]) * spec.encoder.layers / layers
+        timed.append((float(rows * row), _timed(shallow, options, host, rows, length)))
+    (less, fast), (more, slow) = timed
+    product = max(0.0, (slow - fast) / (more - less))
+    step = max(0.0, slow - product * more) * spec.encoder.layers / layers
     return [cost.steps * cost.passes * step + product * cost.flops for cost in costs]
 
 

@@ -39,8 +39,15 @@ class WithHead(nn.Module):
         self.width = int(encoder.config.hidden_size)
 
     def states(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return the last hidden states (B, L, D) of input tensors (B, L)."""
-        return states(self.encoder, self.segments, inputs)
+        """Return the last states (B, L, D) of input tensors (B, L), by our kernels where they are faster."""
+        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        types = inputs.get("token_type_ids") if self.segments else None
+        if layers.can(self.encoder, ids):
+            return layers.hidden_states(self.encoder, ids, mask, types)
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        outputs = self.encoder(**{name: value for name, value in given.items() if value is not None})
+        hidden: Tensor = outputs.last_hidden_state
+        return hidden
 
 
 def head_layer(inputs: int, outputs: int) -> nn.Linear:
@@ -73,17 +80,6 @@ class Classifier(WithHead):
         return outputs
 
 
-def states(encoder: Any, segments: bool, inputs: dict[str, Tensor]) -> Tensor:
-    """Return the last states (B, L, D) of input tensors (B, L), by our kernels where they are faster."""
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    types = inputs.get("token_type_ids") if segments else None
-    if layers.can(encoder, ids):
-        return layers.hidden_states(encoder, ids, mask, types)
-    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-    hidden: Tensor = encoder(**{name: value for name, value in given.items() if value is not None}).last_hidden_state
-    return hidden
-
-
 def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
     """Return the states (B, D) of the first or last real token of `hidden` (B, L, D), by `attention` (B, L)."""
     if attention is None:
@@ -113,7 +109,9 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
             f"{folder} holds {files.elements:,} weights; fine-tuning them takes {needed >> 20:,} MiB of memory, and "
             f"{free >> 20:,} MiB are free"
         )
-    _keep_family(folder)
+    run = home_of(folder)[0]
+    if (run.path / "encoder.py").is_file() and (run.path / "spec.json").is_file():
+        PLUGS.keep(run.spec().encoder.source, run.path / "encoder.py")  # of the family
     model = own_layout.read(folder, files.config, dropout)
     with contextlib.nullcontext() if model is not None else hugging_face.refusing(folder, REFUSED):
         model = model if model is not None else load_hugging_face(files, dropout)
@@ -148,14 +146,7 @@ def load_frozen(folder: Path, device: str) -> Any:
     return model.to(device)
 
 
-def _keep_family(folder: Path) -> None:
-    """Use the copy of the family's file in the folder of the run that a folder belongs to, if there is one."""
-    run = home_of(folder)[0]
-    if (run.path / "encoder.py").is_file() and (run.path / "spec.json").is_file():
-        PLUGS.keep(run.spec().encoder.source, run.path / "encoder.py")
-
-
-def load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Module:
+def load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> Any:
     """Return an encoder that transformers loads from a view of the folder. Raises what transformers raises."""
     config = configured(files)
     for name, value in config.to_dict().items():
@@ -167,10 +158,9 @@ def load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Mo
         raise InputError(f"{files.folder} {REFUSED}: {mismatched[0]}")
     if lacking:
         raise InputError(f"{files.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")
-    if getattr(model, "pooler", None) is not None:
+    if hasattr(model, "pooler"):
         model.pooler = None
-    encoder: nn.Module = model
-    return encoder
+    return model
 
 
 def from_files(files: hugging_face.EncoderFiles, config: Any, kind: str) -> tuple[Any, list[str], list[str]]:
@@ -194,7 +184,7 @@ def from_files(files: hugging_face.EncoderFiles, config: Any, kind: str) -> tupl
 
 
 def _check_total(files: hugging_face.EncoderFiles, config: Any) -> None:
-    """Raise InputError if the settings describe far more weights than the files hold, before any is allocated."""
+    """Raise InputError for settings that describe far more weights than the files hold, before any is allocated."""
     from transformers import AutoModel
 
     with torch.device("meta"):
@@ -268,8 +258,8 @@ def encoder_facts(folder: Path) -> EncoderFacts:
             f"{folder}: config.json lacks num_hidden_layers or hidden_size, the number and width of layers"
         )
     length = row_length(folder, config, UNLIMITED)
-    longest = None if length == UNLIMITED else length
-    return EncoderFacts(layers, hidden, longest, reads_last(config), origin_of(files))
+    most = None if length == UNLIMITED else length
+    return EncoderFacts(layers, hidden, most, reads_last(config), origin_of(files))
 
 
 def origin_of(files: hugging_face.EncoderFiles) -> Origin | None:

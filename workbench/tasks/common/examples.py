@@ -69,10 +69,8 @@ class Examples:
 
     def questions(self) -> list[list[int]]:
         """Return the indices of the rows of each question; without groups each row is one."""
-        if self.groups is None:
-            return [[row] for row in range(len(self))]
         rows_of: dict[int, list[int]] = {}
-        for row, group in enumerate(self.groups):
+        for row, group in enumerate(range(len(self)) if self.groups is None else self.groups):
             rows_of.setdefault(group, []).append(row)
         return list(rows_of.values())
 
@@ -91,10 +89,6 @@ class Tagged:
         """Return the sentences at these indices, in this order."""
         return Tagged([self.words[i] for i in rows], [self.targets[i] for i in rows])
 
-    def count(self) -> int:
-        """Return the number of words."""
-        return sum(map(len, self.words))
-
     def texts(self) -> list[str]:
         """Return every sentence, its words separated by blanks."""
         return [" ".join(words) for words in self.words]
@@ -102,8 +96,7 @@ class Tagged:
 
 def numbered(sentences: Iterable[Sentence], labels: Sequence[str]) -> Tagged:
     """Return sentences with the number of each tag, its place in `labels`."""
-    number = {label: place for place, label in enumerate(labels)}
-    rows = list(sentences)
+    number, rows = {label: place for place, label in enumerate(labels)}, list(sentences)
     return Tagged([list(each.words) for each in rows], [[number[tag] for tag in each.tags] for each in rows])
 
 
@@ -186,8 +179,7 @@ class Task(Measure):
         for rows in (self.train, *self.tests.values()):
             texts = [" ".join(pair) for pair in zip(rows.first, rows.second or [""] * len(rows), strict=True)]
             parts.append([[texts[row] for row in unit] for unit in self.units(rows)])
-        repeats = 2 if options.doubled and self.symmetric else 1
-        train, *tests = parts
+        (train, *tests), repeats = parts, 2 if options.doubled and self.symmetric else 1
         return tuning_cost(self, spec, options, tokenizer, train, tests, repeats=repeats, folds=len(self.folds))
 
     def measure(self, model: Model, host: Host) -> Scores:
@@ -208,11 +200,10 @@ def fingerprinted(task: Task, rows: int | None = None) -> Task:
     """
     questions = task.train.questions()
     if rows is not None and rows < len(questions):
-        task = replace(
-            task, train=_taken(task.train, questions, random_order("rows", task.name, len(questions))[:rows])
-        )
+        kept = random_order("rows", task.name, len(questions))[:rows]
+        task = replace(task, train=_taken(task.train, questions, kept))
     settings: list[Any] = [task.name, task.labels, task.metric, task.span, task.symmetric]
-    settings += [each for each in (task.multilabel, task.folds, task.choice) if each]
+    settings += filter(None, (task.multilabel, task.folds, task.choice))
     parts = [
         [name, part.first, part.second, part.targets, *(each for each in (part.groups, part.spans) if each is not None)]
         for name, part in {"train": task.train, **task.tests}.items()
@@ -225,10 +216,8 @@ def held_out(task: Task, share: float) -> Task:
     if not share:
         return task
     questions = task.train.questions()
-    train, test = (
-        _taken(task.train, questions, numbers)
-        for numbers in aside(random_order("held out", task.name, len(questions)), share)
-    )
+    sides = aside(random_order("held out", task.name, len(questions)), share)
+    train, test = (_taken(task.train, questions, numbers) for numbers in sides)
     return fingerprinted(replace(task, train=train, tests={"held-out": test}, folds=()))
 
 

@@ -25,29 +25,13 @@ from workbench.spec.host import Host
 from workbench.spec.parts import OptimSpec, ScheduleSpec, TasksSpec
 from workbench.store import checkpoint
 from workbench.store.lease import Lease
-from workbench.tasks.common.contract import Progress, Scores
+from workbench.tasks.common.contract import Progress
 from workbench.training import checkpointing
 from workbench.training.checkpointing import due
 from workbench.training.optimizer import Group, adamw, lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 
 LOOK = 50  # steps between checks that the loss is finite; a check waits for the device
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What a fine-tuning took: steps, seconds, and the peak memory of the process in bytes."""
-
-    steps: int
-    seconds: float
-    peak_memory_bytes: int
-
-    def scores(
-        self, values: Mapping[str, Mapping[str, float]], rows: tuple[int, int], details: Mapping[str, Any],
-        files: Mapping[str, str] | None = None,
-    ) -> Scores:  # fmt: skip
-        """Return the scores of the fine-tuning (see `Scores`) with its steps, seconds and memory."""
-        return Scores(values, rows, details, files or {}, self.steps, self.seconds, self.peak_memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -66,9 +50,10 @@ class Setting:
         half = self.host.resolved_precision() == "bf16"
         return torch.autocast(self.device.partition(":")[0], torch.bfloat16, enabled=half)
 
-    def effort(self, steps: int, earlier: float) -> Effort:
-        """Return what the fine-tuning took by now; `earlier` is what `fit` returned."""
-        return Effort(steps, earlier + time.monotonic() - self.begun, peak_memory(self.device))
+    def effort(self, steps: int, earlier: float) -> dict[str, Any]:
+        """Return the fields of `Scores` on what the fine-tuning took by now; `earlier` is what `fit` returned."""
+        seconds = earlier + time.monotonic() - self.begun
+        return {"steps": steps, "seconds": seconds, "peak_memory_bytes": peak_memory(self.device)}
 
     def order(self) -> int:
         """Return the seed of the order of the training rows."""

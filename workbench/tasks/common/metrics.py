@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from workbench.data.tagged_sentences import spans
@@ -80,13 +81,10 @@ def exact_match(predicted: Floats, true: Floats, groups: Floats) -> float:
     import numpy as np
 
     _, places = np.unique(groups, return_inverse=True)
-    wrong = np.bincount(places, weights=predicted != true)
-    return float((wrong == 0).mean())
+    return float((np.bincount(places, weights=predicted != true) == 0).mean())
 
 
-def judged(
-    kind: str, names: Iterable[str], outputs: Floats, true: Floats, groups: list[int] | None = None
-) -> dict[str, float]:  # fmt: skip
+def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats, groups: Any = None) -> dict[str, float]:
     """Return each named metric of outputs (N, labels) of a task of this kind (`Task.kind`) against the truth.
 
     In a classification the label with the largest output is predicted, with several labels a row each one whose
@@ -141,29 +139,23 @@ class Hits:
         return {"f1": 2 * precision * recall / total if total else 0.0, "precision": precision, "recall": recall}
 
 
-def span_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
-    """Return the hits of each type of span, right if type and both ends are, in the order of the types' names."""
-    units = [
-        {(number, *span) for number, tags in enumerate(side) for span in spans(tags)} for side in (gold, predicted)
-    ]
-    return _hits(*units)
+def hits_of(gold: Tags, predicted: Tags, of_spans: bool) -> dict[str, Hits]:
+    """Return the hits of each type of span, right if type and both ends are, or of each tag of single words."""
 
+    def units(side: Tags) -> set[Any]:
+        if of_spans:
+            return {(number, *span) for number, tags in enumerate(side) for span in spans(tags)}
+        return set(enumerate(chain(*side)))
 
-def word_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
-    """Return the hits of each tag of single words, in the order of the tags."""
-    return _hits(set(enumerate(flat(gold))), set(enumerate(flat(predicted))))
-
-
-def _hits(gold: set[Any], predicted: set[Any]) -> dict[str, Hits]:
-    """Return the hits of each kind, the last entry of the units (place ..., kind)."""
-    right, guessed, true = (Counter(kind for *_, kind in units) for units in (gold & predicted, predicted, gold))
-    return {kind: Hits(right[kind], guessed[kind], true[kind]) for kind in sorted(true | guessed)}
+    true, guessed = units(gold), units(predicted)
+    counts = [Counter(kind for *_, kind in each) for each in (true & guessed, guessed, true)]
+    return {kind: Hits(*(count[kind] for count in counts)) for kind in sorted(counts[1] | counts[2])}
 
 
 def span_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
     """Return F1, precision and recall of the spans of all types together."""
-    hits = span_hits(gold, predicted).values()
-    return Hits(sum(h.right for h in hits), sum(h.predicted for h in hits), sum(h.gold for h in hits)).scores()
+    each = [(hits.right, hits.predicted, hits.gold) for hits in hits_of(gold, predicted, True).values()]
+    return Hits(*(map(sum, zip(*each, strict=True)) if each else (0, 0, 0))).scores()
 
 
 def gold_and_predicted(labels: Sequence[str], rows: Any, predicted: Any) -> tuple[list[list[str]], list[list[str]]]:
@@ -171,8 +163,3 @@ def gold_and_predicted(labels: Sequence[str], rows: Any, predicted: Any) -> tupl
     numbers = iter(predicted.tolist())
     gold = [[labels[target] for target in targets] for targets in rows.targets]
     return gold, [[labels[next(numbers)] for _ in words] for words in rows.words]
-
-
-def flat(tags: Tags) -> list[str]:
-    """Return the tags of all sentences in one list."""
-    return [tag for of_sentence in tags for tag in of_sentence]

@@ -71,11 +71,8 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
     none.
     """
     spec, model = put_together(encoder, device)
-    known = _scorers(model)
-    if not known:
-        raise InputError(
-            f"the objective {spec.objective} defines no score(ids, attention), so it cannot score sentences"
-        )
+    if not (known := _scorers(model)):
+        raise InputError(f"the objective {spec.objective} defines no score(ids, attention), so it scores no sentences")
     chosen = _chosen(asked, known, f"the objective {spec.objective}")
     return Scoring(spec.name, spec.data.length, spec.encoder.hidden, spec.encoder.vocab, *chosen)
 
@@ -126,7 +123,6 @@ def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
 
 
 def _scorers(model: nn.Module) -> dict[str, Scorer]:
-    """Return the scorers that an objective defines, its default first; none if it defines none."""
     if callable(several := getattr(model, "scorers", None)):
         return dict(several())
     if callable(score := getattr(model, "score", None)):
@@ -183,11 +179,9 @@ class MaskedLM:
     model: Any
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
-        """Return the logits (B, V) at one position of each row of ids (B, L), places (B,)."""
         return torch.cat([logits[range(len(part)), places[part]] for part, logits in _logits(self.model, ids)])
 
     def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return log p of the targets (N,) under the states (N, V), which are logits."""
         return -F.cross_entropy(hidden.float(), targets, reduction="none")
 
 
@@ -277,9 +271,7 @@ def _with_head(files: hugging_face.EncoderFiles, config: Any) -> tuple[Any, str]
                 f"{files.folder}: sentences cannot be scored by models of type {config.model_type}"
             ) from None
     if mismatched:
-        raise InputError(
-            f"{files.folder}: {mismatched[0]}, so this head cannot be loaded and no sentence can be scored"
-        )
+        raise InputError(f"{files.folder}: {mismatched[0]}, so this head cannot be loaded and no sentence be scored")
     if lacking:
         raise InputError(
             f"{files.folder} holds no head that predicts or detects tokens ({lacking[0]} is missing), and with a "

@@ -19,16 +19,19 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from workbench.data import formats
 from workbench.data.formats import delimited_rows, json_rows, parquet_rows
+from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import chunks, only_cr
 from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common.contract import SHOWN, odd_rows, warned
+from workbench.store.atomic import user_path
+from workbench.tasks.common.contract import first_of, odd_rows, warned
 from workbench.tasks.common.examples import Examples, Task, fingerprinted
 
 LARGEST = 1 << 30  # bytes
@@ -56,11 +59,21 @@ def rows_of(path: Path, named: Sequence[str] = ()) -> Iterator[tuple[str, dict[s
     else:
         text = text_of(path, latin=True)
         mark = _mark(path, text)
-        rows = _delimited_rows(path, text, mark, named) if mark else _labelled_lines(path, text)
+        rows = headed(path, _fields(path, text, mark), named) if mark else _labelled_lines(path, text)
     for number, row in enumerate(rows, 1):
         if number > formats.MOST_ROWS:
             raise formats.too_many_rows(str(path))
         yield row
+
+
+def is_here(place: str | None, option: str) -> bool:
+    """Return whether the place that an option gives is a folder of this machine, and no name of the hub."""
+    return place is not None and user_path(place, f"{option}:").is_dir()
+
+
+def here_or_fetched(place: str, patterns: Sequence[str], option: str, holding: str) -> Path | str:
+    """Return the folder that an option gives, or the copy of a data set of the hub; why there is none in a sentence."""
+    return user_path(place, f"{option}:") if is_here(place, option) else fetch(place, list(patterns), option, holding)
 
 
 def without_header(path: Path) -> list[str]:
@@ -72,7 +85,7 @@ def without_header(path: Path) -> list[str]:
     text = text_of(path, latin=True) if path.suffix.lower() not in (".parquet", ".jsonl") else ""
     if not (mark := _mark(path, text)):
         return []
-    rows = [fields for _, fields in delimited_rows(path, io.StringIO(text, newline=""), mark) if fields]
+    rows = [fields for _, fields in _fields(path, text, mark) if fields]
     width = len(rows[0]) if rows else 0
     if not 2 <= width <= 1 + MOST_TEXTS or any(len(fields) != width for fields in rows):
         return []
@@ -81,6 +94,10 @@ def without_header(path: Path) -> list[str]:
     if columns[label][0] not in columns[label][1:]:
         return []
     return [str(column + 1) for column in sorted(range(width), key=lambda column: column != label)]
+
+
+def _fields(path: Path, text: str, mark: str) -> Iterator[tuple[str, list[str]]]:
+    return delimited_rows(path, io.StringIO(text, newline=""), mark)
 
 
 def _mark(path: Path, text: str) -> str:
@@ -143,7 +160,6 @@ def checked_text(value: Any, column: str | int, where: str) -> str:
 
 
 def _check_size(path: Path) -> None:
-    """Raise InputError if a table is too large to be held in memory."""
     if (size := path.stat().st_size) > LARGEST:
         raise InputError(f"{path} has {size:,} bytes; a table may have at most {LARGEST:,}")
 
@@ -162,23 +178,22 @@ def _labelled_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]
         yield f"line {number}", {"label": label, "coarse": label.partition(":")[0], "text": rest.strip()}
 
 
-def _delimited_rows(
-    path: Path, text: str, delimiter: str, named: Sequence[str]
-) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-    rows = delimited_rows(path, io.StringIO(text, newline=""), delimiter)
-    header = [name.strip() for name in next(rows, ("", []))[1]]
+def headed(
+    path: Path, rows: Iterator[tuple[str, list[str]]], named: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("line 7", {column: value}) for each row but the first, the header, if it is one (see `rows_of`)."""
+    first = next(rows, ("", list[str]()))
+    header = [name.strip() for name in first[1]]
     if named and all(name.isdecimal() for name in named) and not set(named) <= set(header):
-        rows = delimited_rows(path, io.StringIO(text, newline=""), delimiter)
-        header = [str(number) for number in range(1, len(header) + 1)]
+        rows, header = chain([first], rows), [str(number) for number in range(1, len(header) + 1)]
     repeated = next((name for name, count in Counter(header).items() if count > 1), None)
     if repeated is not None:
         raise InputError(f"{path} has two columns called {repeated!r}")
     for where, fields in rows:
-        if not fields:
-            continue
-        if len(fields) != len(header):
+        if fields and len(fields) != len(header):
             raise InputError(f"{path}, {where}: {len(fields)} fields where the header has {len(header)}")
-        yield where, dict(zip(header, fields, strict=True))
+        if fields:
+            yield where, dict(zip(header, fields, strict=True))
 
 
 # ---- labels ----
@@ -244,12 +259,12 @@ def kind_of(lines: Sequence[Line]) -> str:
         raise InputError(f"{line.where}: the label is {here}, and {before} in the rows before; write lists in all rows")
     if all(lists):
         return "multilabel"
-    numbers = [number_of(line.label) for line in lines]
-    finite = [number for number in numbers if number is not None and math.isfinite(number)]
-    if not finite or None in numbers:
+    numbers = [number for line in lines if (number := number_of(line.label)) is not None]
+    finite = [number for number in numbers if math.isfinite(number)]
+    if not finite or len(numbers) < len(lines):
         return "classification"
     if len(finite) < len(numbers):
-        line = next(line for line, n in zip(lines, numbers, strict=True) if n is not None and not math.isfinite(n))
+        line = next(line for line, number in zip(lines, numbers, strict=True) if not math.isfinite(number))
         raise InputError(
             f"{line.where}: label {line.label!r} is not a finite number, and the others are numbers; give a number, or "
             f"remove the row, or add --set tasks.kind=classification if this is the name of a label"
@@ -274,7 +289,6 @@ def unified(lines: Sequence[Line]) -> list[Line]:
 
 
 def _canonical(word: str) -> str:
-    """Return the form of a label that all its spellings share."""
     if whole := re.fullmatch(r"([+-]?)(\d+)(?:\.0*)?", word):
         return ("-" if whole[1] == "-" and whole[2].strip("0") else "") + whole[2]
     return word.lower() if word.lower() in ("true", "false") else unicodedata.normalize("NFC", word)
@@ -284,12 +298,12 @@ def separated(lines: Sequence[Line]) -> list[Line]:
     """Return the rows with their labels as tuples, after cutting fields with several; an empty field has none."""
     fields = [line.label for line in lines if isinstance(line.label, str)]
     separator = next((each for each in SEPARATORS if any(each in field for field in fields)), SEPARATORS[0])
-    cut = []
-    for line in lines:
-        words = line.label if isinstance(line.label, tuple) else str(line.label).split(separator)
-        given = isinstance(line.label, tuple)
-        cut.append(line if given else replace(line, label=tuple(checked(w, line.where) for w in words if w.strip())))
-    return cut
+
+    def cut(line: Line) -> Line:
+        words = (word for word in str(line.label).split(separator) if word.strip())
+        return replace(line, label=tuple(checked(word, line.where) for word in words))
+
+    return [line if isinstance(line.label, tuple) else cut(line) for line in lines]
 
 
 def task_of_table(name: str, path: Path, kind: str, parts: Mapping[str, Sequence[Line]], spec: TasksSpec) -> Task:
@@ -331,22 +345,24 @@ def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], 
     examples: dict[str, Examples] = {}
     for part, lines in parts.items():
         numbers = [sorted(index[word] for word in line.words) for line in lines]
-        examples[part] = _examples(lines, numbers if several else [each[0] for each in numbers])
-    train = examples.pop("train")
+        examples[part] = examples_of(lines, numbers if several else [each[0] for each in numbers])
     of_one = ("accuracy", "matthews", *(("f1",) if len(labels) == 2 else ()), "macro_f1", "average_precision")
     metrics = ("average_precision", "macro_f1", "micro_f1") if several else of_one
-    return Task(
-        name, "table", labels, metrics[0], metrics, 3.0, train, examples, multilabel=several, predictions="csv"
-    )  # fmt: skip
+    return _task(name, labels, metrics, examples, multilabel=several)
+
+
+def _task(
+    name: str, labels: tuple[str, ...], metrics: tuple[str, ...], parts: dict[str, Examples], **more: Any
+) -> Task:
+    train = parts.pop("train")
+    return Task(name, "table", labels, metrics[0], metrics, 3.0, train, parts, predictions="csv", **more)
 
 
 def _some(words: set[str]) -> str:
-    rest = f" and {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
-    return ", ".join(map(repr, _ordered(words)[:SHOWN])) + rest
+    return first_of([repr(word) for word in _ordered(words)], ", ")
 
 
 def _ordered(words: set[str]) -> list[str]:
-    """Return labels in their own order: whole numbers by size, others by their letters."""
     whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in words)
     return sorted(words, key=int if whole else str)
 
@@ -360,10 +376,9 @@ def _regression(name: str, path: Path, parts: Mapping[str, Sequence[Line]]) -> T
                 raise InputError(f"{line.where}: label {line.label!r} is not a finite number, as a regression needs")
             if abs(number) > LARGEST_LABEL:
                 raise InputError(
-                    f"{line.where}: the size of label {line.label!r} is above {LARGEST_LABEL:g}, the largest that a "
-                    f"regression can learn"
+                    f"{line.where}: the size of label {line.label!r} is above {LARGEST_LABEL:g}, the limit"
                 )
-        examples[part] = _examples(lines, numbers)
+        examples[part] = examples_of(lines, numbers)
     low, high = min(examples["train"].targets), max(examples["train"].targets)
     if low == high:
         raise InputError(f"{path}: every row to train on has the label {low:g}, so nothing can be learned")
@@ -372,12 +387,10 @@ def _regression(name: str, path: Path, parts: Mapping[str, Sequence[Line]]) -> T
             f"{path}: the labels to train on are between {low!r} and {high!r}, too close together for 32-bit floats; "
             f"subtract their mean"
         )
-    train = examples.pop("train")
-    names = ("spearman", "pearson")
-    return Task(name, "table", (), names[0], names, 3.0, train, examples, span=(low, high), predictions="csv")
+    return _task(name, (), ("spearman", "pearson"), examples, span=(low, high))
 
 
-def _examples(lines: Sequence[Line], targets: list[Any]) -> Examples:
+def examples_of(lines: Sequence[Line], targets: list[Any]) -> Examples:
     """Return rows and their targets as examples, with a second text if the rows have two."""
     pairs = len(lines[0].texts) == 2
     return Examples([x.texts[0] for x in lines], [x.texts[1] for x in lines] if pairs else None, targets)

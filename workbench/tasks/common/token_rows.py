@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
 
 
 def encode_rows(folder: Path, rows: Examples, length: int) -> Encoded:
-    """Return rows without labels as token ids; their targets are all 0. Nothing is cached."""
+    """Return rows as token ids with targets of 0. Nothing is cached."""
     return _encode(load_published_tokenizer(folder), rows, np.zeros(len(rows), dtype=np.int64), length, folder)
 
 
@@ -137,16 +137,13 @@ def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folde
         segments += encoding.get("token_type_ids") or []
     types = segments if apart is None and segments and "token_type_ids" in tokenizer.model_input_names else None
     empty = [_first_id(tokenizer, "eos", "bos", "unk")]
-    return Encoded(
-        [np.array(ids or empty, dtype=np.int64) for ids in rows],
-        None if types is None else [np.array(row or [0], dtype=np.int64) for row in types],
-        targets,
-        tokenizer.pad_token_id or 0,
-    )
+    arrays = [np.array(ids or empty, dtype=np.int64) for ids in rows]
+    segments_of = None if types is None else [np.array(row or [0], dtype=np.int64) for row in types]
+    return Encoded(arrays, segments_of, targets, tokenizer.pad_token_id or 0)
 
 
 def _first_id(tokenizer: Any, *kinds: str) -> int:
-    """Return the id of the first special token that a tokenizer has; 0 if it has none of them."""
+    """Return the id of the first special token that a tokenizer has, or 0."""
     ids = (getattr(tokenizer, f"{kind}_token_id") for kind in kinds)
     return next((id for id in ids if id is not None), 0)
 
@@ -169,10 +166,8 @@ def pieces(examples: Examples, folder: Path) -> Iterator[tuple[Examples, int]]:
 
 def doubled(task: Task) -> Task:
     """Return the task with each training pair in both orders, as the released code trains MRPC and STS-B."""
-    rows = task.train
-    assert rows.second is not None
-    targets = [*rows.targets, *rows.targets]
-    both = Examples(rows.first + rows.second, rows.second + rows.first, targets)
+    rows, second = task.train, task.train.second or []
+    both = Examples(rows.first + second, second + rows.first, rows.targets * 2)
     return fingerprinted(replace(task, train=both))
 
 
@@ -182,15 +177,13 @@ def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:
     The rows of a batch have similar lengths: the shuffled rows of 16 batches are sorted by length and cut into batches,
     and the batches of the epoch are shuffled.
     """
-    epoch = 0
-    while True:
+    for epoch in count():
         random = np.random.default_rng(seed_of(seed, "epoch", epoch))
         order = random.permutation(len(lengths))
         pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
         pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
         batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
         yield from (batches[i] for i in random.permutation(len(batches)))
-        epoch += 1
 
 
 def by_length(lengths: Any, tokens: int | None = None) -> Iterator[Any]:
@@ -199,11 +192,10 @@ def by_length(lengths: Any, tokens: int | None = None) -> Iterator[Any]:
     A batch has at most `tokens` tokens (TOKENS), padding included, or a single row.
     """
     order = np.argsort(lengths, kind="stable")[::-1]
-    start = 0
-    while start < len(order):
-        size = max(1, (tokens or TOKENS) // lengths[order[start]])
-        yield order[start : start + size]
-        start += size
+    while len(order):
+        size = max(1, (tokens or TOKENS) // lengths[order[0]])
+        yield order[:size]
+        order = order[size:]
 
 
 # ---- pieces (subwords) ----
@@ -259,13 +251,12 @@ def word_pieces(splitter: Splitter, sentences: Sequence[Sequence[str]]) -> tuple
 
     A word without pieces is read as the unknown token.
     """
-    known = pieces_of_words(splitter, sorted({word for words in sentences for word in words}))
-    return aligned(known, sentences, splitter.unknown)
+    return aligned(pieces_of_words(splitter, sentences), sentences, splitter.unknown)
 
 
-def pieces_of_words(splitter: Splitter, words: list[str]) -> dict[str, list[int]]:
-    """Return the pieces of each word in the form that it has after a blank; a word may have none."""
-    lead = _ids(splitter, [LEAD])[0]
+def pieces_of_words(splitter: Splitter, sentences: Iterable[Sequence[str]]) -> dict[str, list[int]]:
+    """Return the pieces of each word of some sentences in the form that it has after a blank; a word may have none."""
+    words, lead = sorted({word for sentence in sentences for word in sentence}), _ids(splitter, [LEAD])[0]
     after, alone = _ids(splitter, [f"{LEAD} {word}" for word in words]), _ids(splitter, words)
     pieces_of = {}
     for word, ids, bare in zip(words, after, alone, strict=True):
@@ -274,9 +265,7 @@ def pieces_of_words(splitter: Splitter, words: list[str]) -> dict[str, list[int]
     return pieces_of
 
 
-def aligned(
-    known: Mapping[str, list[int]], sentences: Sequence[Sequence[str]], instead: int
-) -> tuple[Pieces, Pieces]:  # fmt: skip
+def aligned(known: Mapping[str, list[int]], sentences: Iterable[Sequence[str]], instead: int) -> tuple[Pieces, Pieces]:
     """Return the pieces of each sentence from its words' pieces, and the position of each word's first piece.
 
     `instead` is the piece of a word that has none.
@@ -290,7 +279,6 @@ def aligned(
 
 
 def _ids(splitter: Splitter, texts: list[str]) -> list[list[int]]:
-    """Return the token ids of each text, without special ones. Raises InputError if the tokenizer takes too long."""
     work = partial(splitter.tokenizer, texts, add_special_tokens=False, verbose=False)
     ids: list[list[int]] = hugging_face.in_time(work, sum(map(len, texts)), splitter.folder)["input_ids"]
     return ids
@@ -304,12 +292,12 @@ def numbered(rows: Pieces, picks: Pieces) -> tuple[Pieces, int]:
 
     The pieces at the positions `picks` of each row are numbered, row after row; all others have -1.
     """
-    count, numbers = 0, []
+    done, numbers = 0, []
     for row, places in zip(rows, picks, strict=True):
         numbers.append(np.full(len(row), -1))
-        numbers[-1][places] = np.arange(count, count + len(places))
-        count += len(places)
-    return numbers, count
+        numbers[-1][places] = np.arange(done, done + len(places))
+        done += len(places)
+    return numbers, done
 
 
 def windows(splitter: Splitter, rows: Pieces, indices: Pieces) -> tuple[Encoded, list[tuple[Any, Any]]]:
@@ -360,14 +348,16 @@ def encode_marked(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
 
 def _marked(reader: Splitter, examples: Examples, targets: Any) -> Encoded:
     assert examples.spans is not None
-    parts = [parts_of(text, spans) for text, spans in zip(examples.first, examples.spans, strict=True)]
+    parts = list(map(parts_of, examples.first, examples.spans))
     words = [[text[start:end] for start, end in row] for text, row in zip(examples.first, parts, strict=True)]
-    known = pieces_of_words(reader, sorted({word for row in words for word in row}))
-    pieces, firsts = aligned(known, words, reader.unknown)
+    pieces, firsts = word_pieces(reader, words)
     rows, places = [], []
     for ids, first, row, spans in zip(pieces, firsts, parts, examples.spans, strict=True):
         ends = np.append(first, len(ids))
-        inside = [_pieces_in(span, row, ends) for span in spans]
+        inside = []  # the first piece and the end of the pieces of each span
+        for span in spans:
+            within = [number for number, (start, end) in enumerate(row) if span[0] <= start and end <= span[1]]
+            inside.append((int(ends[within[0]]), int(ends[within[-1] + 1])))
         kept = nearest(len(ids), inside, reader.room)
         rows.append(np.concatenate([reader.before, ids[kept], reader.after]).astype(np.int64))
         places.append(len(reader.before) + np.searchsorted(kept, np.array(inside)))
@@ -378,18 +368,11 @@ def _marked(reader: Splitter, examples: Examples, targets: Any) -> Encoded:
 def parts_of(text: str, spans: Spans) -> list[Span]:
     """Return the words of a text, cut where a span begins or ends, each by its first character and its end."""
     borders = sorted({border for span in spans for border in span})
-    parts = []
+    parts: list[Span] = []
     for word in re.finditer(r"\S+", text):
         inner = [border for border in borders if word.start() < border < word.end()]
-        ends = [word.start(), *inner, word.end()]
-        parts += list(pairwise(ends))
+        parts += pairwise([word.start(), *inner, word.end()])
     return parts
-
-
-def _pieces_in(span: Span, parts: list[Span], ends: Any) -> Span:
-    """Return the first piece and the end of the pieces of a span; `ends` (parts + 1,) bounds the parts' pieces."""
-    within = [number for number, (start, end) in enumerate(parts) if span[0] <= start and end <= span[1]]
-    return int(ends[within[0]]), int(ends[within[-1] + 1])
 
 
 def nearest(count: int, spans: list[Span], room: int) -> Any:
