@@ -17,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from refused_tables import read
+from task_data import read
 
 from workbench.errors import InputError
 from workbench.spec.host import Host
