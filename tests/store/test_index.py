@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from helpers.written_runs import begun, finished
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,13 +18,9 @@ from workbench.store.run_store import RunDir, RunStore
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+def store(four_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setattr(index, "RECENT", -1.0)
-    store = RunStore(tmp_path / "runs")
-    for seed in range(3):
-        finished(store, seed)
-    begun(store, 3)
-    return store
+    return RunStore(shutil.copytree(four_runs, tmp_path / "runs"))
 
 
 def reads(store: RunStore) -> list[str]:

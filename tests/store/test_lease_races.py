@@ -486,3 +486,27 @@ def test_a_heartbeat_is_enough_to_know(folder: Path, clock: Clock) -> None:
     with pytest.raises(LeaseHeld):
         acquire(folder)
     assert clock.elapsed == 3.0
+
+
+@pytest.mark.parametrize("hours", [-1.0, 1.0, -24 * 400.0])
+def test_a_heartbeat_by_a_wrong_clock_keeps_a_lease(folder: Path, clock: Clock, hours: float) -> None:
+    """A silent owner loses its lease after the same time as any other."""
+    leave(folder, machine="x")
+    clock.during_sleep = lambda: os.utime(folder / "lease", (clock.now + hours * 3600,) * 2)
+    with pytest.raises(LeaseHeld):
+        acquire(folder, patience=100.0)
+    clock.during_sleep = lambda: None
+    silent = clock.elapsed
+    lease = acquire(folder, patience=1000.0)
+    assert clock.elapsed - silent == 60.0
+    owns(lease)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[]", b'{"owner": 3}', b'{"owner": "../x", "beat": "y"}'])
+def test_a_damaged_lease_is_waited_out(folder: Path, clock: Clock, content: bytes) -> None:
+    (folder / "lease").write_bytes(content)
+    with pytest.raises(LeaseHeld, match=r"process \? on an unknown host"):
+        acquire(folder, patience=0)
+    lease = acquire(folder)
+    assert clock.elapsed == 60.0
+    owns(lease)

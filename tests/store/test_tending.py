@@ -29,20 +29,14 @@ RECORD = "ablation-nano-1"
 SETTLED = {"done", "trained", "interrupted"}
 
 
-def made(root: Path) -> RunStore:
-    """Three finished runs and one that is not, all of one study."""
-    store = RunStore(root)
-    runs = [*(finished(store, seed) for seed in range(3)), begun(store, 3)]
-    store.extend_experiment(ExperimentRecord(RECORD, experiment="ablation", runs=[run.run_id for run in runs]))
-    tending.annotate(runs[0], lambda notes: notes.noted("first").tagged(["best"]))
-    return store
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: None)
-        return made(tmp_path_factory.mktemp("whole") / "runs").root
+def whole(four_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of one study, the first one with a note and a tag."""
+    store = RunStore(shutil.copytree(four_runs, tmp_path_factory.mktemp("whole") / "runs"))
+    runs = [run_of(store, seed).run_id for seed in range(4)]
+    store.extend_experiment(ExperimentRecord(RECORD, experiment="ablation", runs=runs))
+    tending.annotate(run_of(store, 0), lambda notes: notes.noted("first").tagged(["best"]))
+    return store.root
 
 
 @pytest.fixture

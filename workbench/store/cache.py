@@ -298,6 +298,5 @@ def _use(path: Path) -> tuple[float, int]:
 
 
 def _entries(root: Path, kinds: Sequence[str]) -> Iterator[Path]:
-    """Yield the entries of these kinds in a cache, without temporary ones."""
     for kind in kinds:
         yield from sorted(path for path in (root / kind).glob("*") if not path.name.startswith("."))

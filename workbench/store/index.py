@@ -58,7 +58,6 @@ class Index:
                 write_atomic(self.path, sealed({"version": self.version, "runs": self.used}))
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        """Return the entries of the file, none if it cannot be used or holds other facts."""
         try:
             content = read_sealed(self.path)
         except (OSError, ValueError):

@@ -167,6 +167,5 @@ def _sha256_in_state(path: str, *state: int) -> str:
 
 
 def _sha256(path: str) -> str:
-    """Return the SHA-256 of a file. Raises OSError, or the exception of a signal to the command."""
     with open(path, "rb", buffering=0) as file:
         return sha256_unless_stopped(file)

@@ -451,7 +451,6 @@ class RunDir:
         return os.path.lexists(self.path / name)
 
     def _scored(self, contents: validation.Contents) -> bool:
-        """Return whether all scores that were ever requested exist."""
         present = {name.removeprefix("scores/").replace("/scores/", "/") for name in contents.named("scores")}
         wanted = contents.records.get("wanted.json")
         if wanted and wanted["scores"]:
@@ -468,7 +467,6 @@ def home_of(encoder: Path) -> tuple[RunDir, str]:
 
 
 def _wanted(record: Mapping[str, Any]) -> set[str]:
-    """Return the names of all scores that are listed in wanted.json, including those of points."""
     return {*record.get("scores", ()), *record.get("points", ())}
 
 
@@ -477,6 +475,5 @@ def _failure(record: Mapping[str, Any]) -> str:
 
 
 def _mean(values: Iterable[Any]) -> float | None:
-    """Return the mean of the numbers among the values; None if there are none."""
     numbers = [value for value in values if isinstance(value, (int, float))]
     return sum(numbers) / len(numbers) if numbers else None

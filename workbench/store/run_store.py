@@ -402,7 +402,6 @@ def _once(rows: Iterable[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
 
 
 def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
-    """Return the dotted keys at which two nested mappings differ."""
     if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
         return [] if a == b else [prefix.rstrip(".")]
     return [each for key in sorted({*a, *b}) for each in _differing(a.get(key), b.get(key), f"{prefix}{key}.")]

@@ -168,7 +168,6 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _fault(contents: Contents, full: bool) -> str | None:
-    """Return how a run's folder is damaged, or None. Raises ValueError or OSError."""
     folder = contents.folder
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
@@ -227,7 +226,6 @@ def _points_fault(contents: Contents) -> str | None:
 
 
 def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: bool) -> str | None:
-    """Return which file is missing or is not a regular file, or None. Raises OSError."""
     for name in ("lease", "metrics.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(folder / name).st_mode):

@@ -91,7 +91,6 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
 
 
 def _of_run(run: RunDir) -> tuple[list[Difference], int]:
-    """Return all differences of one run, and the number of its files."""
     for _ in range(validation.LOOKS):
         before = validation.stamp(run.path / manifest.NAME)
         differences = list(_listed(run)) if run.trained else list(_unlisted(run))
@@ -108,7 +107,6 @@ def _of_run(run: RunDir) -> tuple[list[Difference], int]:
 
 
 def _listed(run: RunDir) -> Iterator[Difference]:
-    """Yield the differences between a finished run and its manifest."""
     try:
         files = manifest.read(run.path) or {}
     except (ValueError, OSError):
@@ -156,7 +154,6 @@ def _strangers(run: RunDir) -> Iterator[Difference]:
 
 
 def _unlisted(run: RunDir) -> Iterator[Difference]:
-    """Yield damaged checkpoints and points, and unexpected files, of a run without a manifest."""
     folder = run.path / "checkpoints"
     if run.path.is_symlink() or not run.path.is_dir() or folder.is_symlink() or folder.is_file():
         return  # `RunDir.damage` names it

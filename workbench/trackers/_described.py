@@ -149,7 +149,6 @@ def _of_seeds(run: RunDir, prefix: str) -> list[Score]:
 
 
 def _interval(name: str, values: Sequence[float]) -> list[Score]:
-    """Return the limits of the 95 % interval of a mean."""
     estimate = t_interval(values)
     ends = {"low": estimate.low, "high": estimate.high}
     return [Score(f"{name}/{end}", value) for end, value in ends.items() if value is not None]

@@ -88,7 +88,6 @@ class Mirror:
             self._warn("ended unexpectedly")
 
     def _warn(self, problem: str) -> None:
-        """Log a problem once."""
         if problem not in self._reported:
             self._reported.add(problem)
             log.warning(
@@ -134,7 +133,6 @@ def copies(
 
 
 def _started() -> subprocess.Popen[bytes]:
-    """Return a new process that waits for its first line. Raises OSError."""
     root = str(Path(workbench.__file__).parents[1])
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
@@ -148,7 +146,6 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process with its children."""
     if process.poll() is None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -157,7 +154,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a process until it ends."""
     assert process.stdout is not None
     with process.stdout as pipe:
         for line in pipe:

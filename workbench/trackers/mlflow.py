@@ -63,7 +63,6 @@ class Copy:
         return kept, steps
 
     def _found(self) -> Iterator[Any]:
-        """Yield all copies of the run, in any experiment."""
         experiments, token = [], None
         while True:
             page = self._client.search_experiments(page_token=token)

@@ -76,7 +76,6 @@ class Copy:
             self._place()
 
     def _begun(self, mode: str) -> Any:
-        """Start a run of wandb in this mode and return it."""
         quiet = {
             "console": "off", "silent": True, "init_timeout": INIT, "disable_git": True, "disable_code": True,
             # what wandb collects by itself (arguments, packages, host) is left out: env.json holds an allowed part
@@ -180,7 +179,6 @@ def _address() -> str:
 
 
 def _login(url: str) -> bool:
-    """Return whether there is a login for this server."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     with contextlib.suppress(OSError, netrc.NetrcParseError, RuntimeError):
