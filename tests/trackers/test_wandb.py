@@ -56,14 +56,13 @@ def test_only_an_answer_makes_it_go_online(home: Path, monkeypatch: pytest.Monke
     assert (mode, bool(why)) == (("online", False) if b"404" in answer else ("offline", True))
 
 
-def folders(run: RunDir) -> list[Path]:
-    """Return every folder that `wandb sync` would find below the run's folder, and every file that it could read."""
-    return [*run.path.glob("**/*run-*-*"), *(path.parent for path in run.path.rglob("*.wandb"))]
-
-
 def test_at_every_moment_there_is_one_folder_to_sync(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after kills of the copy itself: while a new copy has not caught up, the former one is in its place."""
     monkeypatch.setenv("WANDB_MODE", "offline")
+
+    def aside() -> list[Path]:
+        return list(run.path.glob("wandb/.new-*/wandb/*/*.wandb"))
+
     log = Metrics(run.path / "metrics.jsonl")
     log.append([{"step": step, "loss": 1 / step} for step in range(1, 2001)])
     assert [message.get("rows") for message in copies("wandb", [run])] == [2000]
@@ -72,13 +71,14 @@ def test_at_every_moment_there_is_one_folder_to_sync(run: RunDir, monkeypatch: p
     log.append([{"step": step, "loss": 1 / step} for step in range(2001, 4001)])
     copy = mirror("wandb", run)
     copy.news()
-    seen = 0
-    wait_for(lambda: list(run.path.glob("wandb/.new-*/wandb/*/*.wandb")))
-    while list(run.path.glob("wandb/.new-*/wandb/*/*.wandb")):  # until it has caught up
+    wait_for(aside)
+    os.killpg(copy._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
+    assert aside(), "the copy has not caught up yet"
+    assert list(run.path.glob("wandb/*run-*")) == [folder] and len(read_wandb(run).rows) == 2000
+    os.killpg(copy._process.pid, signal.SIGCONT)  # type: ignore[union-attr]
+    while aside():
         assert list(run.path.glob("wandb/*run-*")) == [folder]
-        seen = max(seen, len(read_wandb(run).rows))
-        time.sleep(0.3)
-    assert seen == 2000
+        time.sleep(0.05)
     assert not (folder / f"run-{run.run_id}.wandb.synced").exists(), "wandb sync would leave the new copy out"
     copy.close()
     assert list(run.path.glob("wandb/*run-*")) == [folder]
@@ -86,8 +86,8 @@ def test_at_every_moment_there_is_one_folder_to_sync(run: RunDir, monkeypatch: p
 
     copy = mirror("wandb", run)
     copy.news()
-    wait_for(lambda: list(run.path.glob("wandb/.new-*/wandb/*/*.wandb")))
-    os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    wait_for(aside)
+    os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
     copy.close()
     assert list(run.path.glob("wandb/*run-*")) == [folder] and read_wandb(run).rows == stored_rows(run)
     assert list(run.path.glob("wandb/.new-*"))
@@ -115,7 +115,7 @@ def test_synced_copies_are_the_whole_run_in_any_order(run: RunDir, monkeypatch: 
                 copy = mirror("wandb", run)
                 copy.news()
                 wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
-                os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+                os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
                 copy.close()
             else:
                 assert all("problem" not in message for message in copies("wandb", [run]))
@@ -143,7 +143,7 @@ def test_online_a_killed_and_resumed_run_is_one_run(run: RunDir, monkeypatch: py
             copy.news()
             if last < 500:
                 wait_for(lambda: len(kept.history.get(run.run_id, ())) >= 299)
-                os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+                os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
                 copy.close()
             else:
                 wait_for(lambda: len(kept.history[run.run_id]) >= 499)
