@@ -129,9 +129,8 @@ def writing(folder: Path) -> Iterator[Aside]:
 def read(folder: Path) -> list[str]:
     """Return the held-out parts of a prepared corpus in the order of the text; [] if nothing was held out."""
     path = folder / NAME
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    return [json.loads(line) for line in lines if line]
 
 
 PACKAGE = "py3langid"

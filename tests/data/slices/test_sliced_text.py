@@ -136,7 +136,7 @@ def test_a_file_that_changes_meanwhile_is_refused(
 def test_a_plan_of_every_kind_of_source_is_read_as_it_was_written(tmp_path: Path) -> None:
     several = (
         BuiltIn("docs", "ab", 10), BuiltIn("python-code", "cd", 20),
-        File(Path("/texts/a.txt"), 30, (1_700_000_000_000_000_001, 2, 3)),
+        File(Path(os.fsdecode(b"/texts/caf\xe9")), 30, (1_700_000_000_000_000_001, 2, 3)),
         File(Path("/texts/b.txt"), 5, (7, 8, 9), (10, 15)),
         Remote(RemotePath("s3://bucket/c.txt", 40), 20, "etag", (0, 20)),
         Hub("owner/name", None, "0" * 40),
