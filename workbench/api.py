@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from workbench.report.load.study_tables import Frames
     from workbench.report.results import Leaderboard, Results, Verdict
-    from workbench.report.statistics.intervals import Estimate
     from workbench.spec.parts import EncoderSpec
     from workbench.spec.run_spec import RunSpec
 
@@ -135,6 +134,8 @@ class Study:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how far the runs are, the answer, and the score of each arm by each measure."""
+        from workbench.report.formatting import interval
+
         states = Counter(str(state) for state in self.runs()["state"])
         progress = ", ".join(f"{count} {state}" for state, count in states.items())
         parts = [
@@ -147,7 +148,8 @@ class Study:
             head = "".join(f"<th>{escape(f'{board.label}, {board.budget}')}</th>" for board in boards)
             rows = ""
             for arm in dict.fromkeys(arm for arm, _ in means):
-                scores = "".join(f"<td>{_interval(means.get((arm, board.suite)))}</td>" for board in boards)
+                own = (means.get((arm, board.suite)) for board in boards)
+                scores = "".join(f"<td>{interval(e.mean, e.half) if e else ''}</td>" for e in own)
                 rows += f"<tr><th>{escape(arm)}</th>{scores}</tr>"
             parts.append(f"<table><thead><tr><th>arm</th>{head}</tr></thead><tbody>{rows}</tbody></table>")
         return "".join(f"<p>{part}</p>" if "<table>" not in part else part for part in parts)
@@ -259,13 +261,6 @@ class Study:
             raise InputError(f"{self.name} has no trained run with a score on every task, so nothing can be compared")
         chosen = _known(measure or self.measures()[0], self.measures(), f"{self.name} has no measure")
         return next(board for board in self._boards if board.suite == chosen)
-
-
-def _interval(estimate: Estimate | None) -> str:
-    """Return a mean with the half width of its interval, or "" if the arm has no score."""
-    if estimate is None:
-        return ""
-    return f"{estimate.mean:.1f}" + ("" if estimate.half is None else f" ± {estimate.half:.1f}")
 
 
 def _negated(value: float | None) -> float | None:
@@ -402,7 +397,7 @@ class Store:
 
     def study(self, name: str) -> Study:
         """Return an experiment by its name, or by the name of its record. Raises InputError if there is none."""
-        from workbench.report import find_record
+        from workbench.report.load.runs_table import find_record
 
         return Study(self._store, find_record(self._store, name))
 

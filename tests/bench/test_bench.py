@@ -13,7 +13,7 @@ from tiny_runs import CPU, SMALL
 
 from workbench import bench, objectives
 from workbench.bench.step_parts import NAMES
-from workbench.report import write_bench
+from workbench.report.page.rendering import write_bench
 from workbench.spec.presets import resolve
 
 

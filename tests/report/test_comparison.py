@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import random
 import shutil
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 import parsed
 import pytest
-from boards import ELECTRA, PAPER, board_with_points, contrast, declare, declared_study
+from boards import ELECTRA, board_with_points, contrast, declare, declared_study
 from made import SHARES, overtaking, store_of
 
 from workbench.report import data_files, recommendation, write
@@ -26,8 +25,8 @@ from workbench.report.load.study_tables import Frames, PublishedRun
 from workbench.report.page import warnings
 from workbench.report.page.facts import covers
 from workbench.report.results import Leaderboard
-from workbench.report.statistics.intervals import ALPHA, drawn_again, t_quantile
-from workbench.report.statistics.paired_comparison import adjusted, pair_noise, pairwise, reach_of
+from workbench.report.statistics.intervals import t_quantile
+from workbench.report.statistics.paired_comparison import pairwise
 from workbench.report.statistics.power import family_of, smallest_gap, unit_gap
 from workbench.report.verdict import verdict_of
 from workbench.spec.parts import Budget
@@ -61,21 +60,6 @@ def made_board(frames: Frames) -> Leaderboard:
     return found
 
 
-def test_the_score_of_a_run_is_the_mean_over_tasks_of_means_over_fine_tunings() -> None:
-    found = made_board(made.in_memory(levels, ("bert-mlm", "rtd"), 3, 3, (60, 120)))
-    for arm, steps in (("rtd", 60), ("bert-mlm", 120)):
-        wanted = {
-            seed: statistics.fmean(levels(arm, steps, task, seed, n) for task in made.PROBES for n in range(3))
-            for seed in range(3)
-        }
-        (cell,) = [cell for cell in found.cells if (cell.arm, cell.budget) == (arm, f"{steps} steps")]
-        assert cell.scores == pytest.approx(wanted) and cell.spent["tokens"] == 4096 * steps
-        assert cell.estimate.mean == pytest.approx(statistics.fmean(wanted.values()))
-    assert found.budgets == ("60 steps", "120 steps") and found.budget == "120 steps"  # by compute, the largest last
-    assert [cell.arm for cell in found.at("60 steps")] == ["rtd", "bert-mlm"] and found.arms == ("bert-mlm", "rtd")
-    assert found.finetunings == (3,) and found.convention() == "paper" and not found.missing
-
-
 def test_each_arm_is_held_against_the_untrained_encoder_of_its_seed() -> None:
     frames = made.in_memory(levels, ("rtd",), 3, 1)
     (cell,) = made_board(frames).cells
@@ -101,11 +85,8 @@ def test_a_run_that_lacks_a_task_is_named_and_in_no_mean() -> None:
 def test_a_baseline_has_a_mean_where_every_counted_task_has_it() -> None:
     frames = made.in_memory(levels, ("rtd",), 2, 1)
     values = [
-        ("order", "majority", 40.0),
-        ("order", "majority", 40.0),
-        ("next", "bag", 1.0),
-        ("next", "bag", float("nan")),
-    ]
+        ("order", "majority", 40.0), ("order", "majority", 40.0), ("next", "bag", 1.0), ("next", "bag", float("nan")),
+    ]  # fmt: skip
     values += [(task, "chance", 10.0 * number) for number, task in enumerate(made.PROBES)]
     rows = [{"run_id": "", "task": task, "baseline": name, "value": value} for task, name, value in values]
     found = made_board(replace(frames, baselines=type(frames.baselines)(rows)))
@@ -170,37 +151,6 @@ def test_the_smallest_gap_is_that_of_the_declared_comparisons() -> None:
     assert noise.gap == smallest_gap(noise.paired or 0.0, 5, 5, family)
     one, two, every = unit_gap(5, 5, ((0, 1),)), unit_gap(5, 5, family), unit_gap(5, 5)
     assert one is not None and two is not None and every is not None and one < two < every
-
-
-@pytest.mark.parametrize(("seeds", "family"), [(5, PAPER), (4, PAPER), (5, ((0, 1), (2, 3)))])
-def test_a_gap_is_shown_four_times_in_five_for_declared_comparisons(
-    seeds: int, family: tuple[tuple[int, int], ...]
-) -> None:
-    """The gap is shown in other draws with other noise, judged by the same rule.
-
-    The arm in the fewest comparisons is ahead.
-    """
-    import numpy as np
-    from scipy import stats
-
-    gap = unit_gap(5, seeds, family)
-    assert gap is not None
-    counts = [sum(arm in pair for pair in family) for arm in range(5)]
-    arm = min((a for a in range(5) if counts[a]), key=lambda a: counts[a])
-    scores = np.random.default_rng(5).normal(0, 3 / np.sqrt(2), (3000, 5, seeds))
-    scores[:, arm] += 3 * gap
-    first, second = np.triu_indices(5, 1)
-    gaps = scores[:, first] - scores[:, second]
-    means, variances = gaps.mean(axis=2), gaps.var(axis=2, ddof=1)
-    noise = pair_noise(variances, np.full(10, float(seeds)), 5, 4 * (seeds - 1))
-    place = {frozenset(pair): i for i, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
-    mine = [place[frozenset(pair)] for pair in family]
-    error = np.sqrt(np.maximum(noise.own, 1e-12) / seeds)
-    own = (2 * stats.t.sf(np.abs(means) / error, noise.own_df))[:, mine]
-    shared = 2 * stats.t.sf(np.abs(means) / np.sqrt(noise.shared / seeds), 4 * (seeds - 1))[:, mine]
-    p = adjusted(shared, own, reach_of([(str(a), str(b)) for a, b in family]))
-    shown = [float((p[:, i] < ALPHA).mean()) for i, pair in enumerate(family) if arm in pair]
-    assert min(shown) == pytest.approx(0.8, abs=0.03)
 
 
 def test_the_page_and_its_tables_name_what_was_declared(tmp_path: Path) -> None:
@@ -304,10 +254,6 @@ def test_without_the_items_of_a_run_there_is_no_such_interval(lost: str) -> None
     assert not found.items[found.budget] and "items" not in row and "drawn again" not in covers(found)
 
 
-def test_no_items_have_no_scatter() -> None:
-    assert drawn_again(np.array([1.0, 1.0])) == 0.0
-
-
 def test_every_score_of_a_point_is_in_the_table_with_its_place(pointed_study: tuple[RunStore, str, Path]) -> None:
     store, _, page = pointed_study
     with open(page.parent / "points.csv", encoding="utf-8") as file:
@@ -325,9 +271,8 @@ def test_every_score_of_a_point_is_in_the_table_with_its_place(pointed_study: tu
 
 def test_an_arm_is_a_line_of_means_with_intervals(pointed_study: tuple[RunStore, str, Path]) -> None:
     board = board_with_points(*pointed_study[:2])
-    ((line,),) = [points_by_budget(board.points, arm) for arm in ("rtd",)]
+    (line,) = points_by_budget(board.points, "rtd")
     assert [place.mark for place in line] == [*SHARES, "end"]
-    assert [place.unfinished for place in line] == [True] * 5 + [False]
     for place in line:
         share = SHARES.get(place.mark, 1.0)
         mine = [overtaking("rtd", share, seed) for seed in range(4)]

@@ -158,6 +158,15 @@ def test_table(report: tuple[Path, Path]) -> None:
         assert close(row["score"], plain.fmean(mine.values())) and close(row["sd"], plain.stdev(mine.values()))
         low, high = interval(list(mine.values()))
         assert close(row["low"], low) and close(row["high"], high)
+        medians = [
+            plain.fmean(
+                plain.median(values[task].values())
+                for run, values in truth.values.items()
+                if truth.arm(run) == (row["budget"], row["arm"]) and values[task]
+            )
+            for task in TASKS
+        ]
+        assert close(row["median"], plain.fmean(medians))
         for key in ("steps", "tokens", "seconds"):
             assert close(row[key], plain.fmean(truth.done[r][key] for r in runs))
         for convention in CONVENTIONS:
@@ -348,14 +357,9 @@ def test_kept_tables_have_the_names_and_numbers_of_today(path: Path) -> None:
 def test_every_column_is_explained() -> None:
     named = set(re.findall(r"`(\w+)`", (ROOT / "docs/columns.md").read_text()))
     made = {
-        *study_tables.RUN,
-        *run_files.STRETCH,
-        *study_tables.BASELINE,
-        *data_files.TABLE,
-        *data_files.PAIRS,
-        *data_files.TASKS,
-        *data_files.NOISE,
-    }
+        *study_tables.RUN, *run_files.STRETCH, *study_tables.BASELINE, *data_files.TABLE, *data_files.PAIRS,
+        *data_files.TASKS, *data_files.NOISE,
+    }  # fmt: skip
     of_scores = {data_files.OF_SCORES.get(name, name) for name in (*study_tables.SCORE, *study_tables.OTHER)}
     assert {data_files.name_in_files(name) for name in made} | of_scores <= named
 

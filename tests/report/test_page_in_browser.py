@@ -29,13 +29,8 @@ KEPT = Path(__file__).parents[2] / "reports/kept"
 LAYOUT = Path(__file__).with_name("page_layout.js").read_text()
 # The study of the demo; one measure at points of training; an ordered axis; two measures; undecided; 40 long names.
 PAGES = (
-    "ablation",
-    "ablation-mini-h100",
-    "generator-size-micro",
-    "ablation-micro-danish",
-    "ablation-wikipedia",
-    "many",
-)
+    "ablation", "ablation-mini-h100", "generator-size-micro", "ablation-micro-danish", "ablation-wikipedia", "many",
+)  # fmt: skip
 DECIDED = "ablation-mini-h100"
 SCREENS = {390: 844, 768: 1024, 1440: 900}
 

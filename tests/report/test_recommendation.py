@@ -339,7 +339,8 @@ def designs(full: bool) -> list[tuple[int, int, float, float]]:
     return [(3, 3, 0.5, 1.0), (4, 5, 0.5, 1.0), (6, 2, 0.2, 1.0), (4, 3, 1.0, 2.0)]
 
 
-def bands(full: bool, times: int) -> None:
+@pytest.mark.parametrize(("full", "times"), [(False, 60), pytest.param(True, 50, marks=pytest.mark.slow)])
+def test_bands_cover_whatever_the_ceiling(full: bool, times: int) -> None:
     """Check for every ceiling that at most 5 % of the bands, and two standard errors, miss the truth."""
     for ceiling in CEILINGS:
         end = ten = stated = 0
@@ -351,7 +352,8 @@ def bands(full: bool, times: int) -> None:
         assert stated > 100 and end <= allowed and ten <= allowed
 
 
-def recommendations(full: bool, times: int) -> None:
+@pytest.mark.parametrize(("full", "times"), [(False, 20), pytest.param(True, 40, marks=pytest.mark.slow)])
+def test_the_worse_arm_is_hardly_ever_put_forward(full: bool, times: int) -> None:
     """Check that the worse arm is recommended in at most 5 % of studies of each scenario.
 
     The better arm must be recommended if both are far apart.
@@ -374,21 +376,3 @@ def recommendations(full: bool, times: int) -> None:
             assert wrong <= 0.05 * 2 * times + 1, (name, design)
             if name == "far apart" and design == (4, 5, 0.5, 1.0):
                 assert right >= 0.8 * times
-
-
-def test_bands_cover_whatever_the_ceiling() -> None:
-    bands(full=False, times=60)
-
-
-def test_the_worse_arm_is_hardly_ever_put_forward() -> None:
-    recommendations(full=False, times=20)
-
-
-@pytest.mark.slow
-def test_bands_cover_whatever_the_ceiling_in_full() -> None:
-    bands(full=True, times=50)
-
-
-@pytest.mark.slow
-def test_the_worse_arm_is_hardly_ever_put_forward_in_full() -> None:
-    recommendations(full=True, times=40)

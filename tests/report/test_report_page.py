@@ -16,8 +16,8 @@ import made
 import parsed
 import pytest
 
-from workbench.errors import InputError, encodable
-from workbench.report import data_files, find_record, write
+from workbench.errors import encodable
+from workbench.report import data_files, write
 from workbench.report.comparison import leaderboards
 from workbench.report.formatting import power
 from workbench.report.load import study_tables
@@ -44,10 +44,6 @@ HOSTILE = (
 )  # fmt: skip
 NAMES = [name for name in HOSTILE if encodable(name)]  # a spec takes no words that a file cannot hold
 ACTIVE = set(["iframe", "object", "embed", "form", "input", "button", "img", "base", "video", "audio", "foreignobject"])
-
-
-def noiseless(levels: dict[str, float]) -> Any:
-    return lambda arm, steps, task, seed, tuning: levels[arm]
 
 
 def small(root: Path, truth: Any = None, **more: Any) -> tuple[RunStore, str]:
@@ -185,21 +181,6 @@ def test_same_store_same_bytes(tmp_path: Path) -> None:
 # -- what it says
 
 
-def test_a_clear_lead_is_told_with_its_interval(tmp_path: Path) -> None:
-    store, name = small(tmp_path, made.noisy(made.LEVELS | {"rtd": 71.0, "bert-mlm": 65.0}), seeds=5)
-    [board], told, _ = found_in(store, name)
-    [pair] = board.pairs[board.budget]
-    gap = pair.compared.estimate
-    assert told.startswith("Take RTD") and told.endswith(f"of BERT MLM by {gap.mean:.1f} ± {gap.half:.1f} points.")
-
-
-def test_identical_scores_are_no_lead(tmp_path: Path) -> None:
-    """A gap that is the same in every seed has no spread to make an interval from."""
-    store, name = small(tmp_path, noiseless({"rtd": 61.0, "bert-mlm": 60.0, "untrained": 60.0}))
-    _, told, _ = found_in(store, name)
-    assert told == "Not decided by fine-tuned probes: three seeds give no interval, four seeds would."
-
-
 def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
     store, name = small(tmp_path, seeds=1)
     found = write(store, name, tmp_path / "out")
@@ -272,18 +253,6 @@ def test_axis_of_a_sweep_names_the_arms(tmp_path: Path) -> None:
     [board], told, _ = found_in(store, name)
     assert set(board.arms) == {"0.25", "0.5"} and board.published is None
     assert "fine-tuned probes" in told
-
-
-@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
-def test_settings_that_differ_make_arms_of_their_own(tmp_path: Path, seeds: tuple[int, int]) -> None:
-    """Two specs of one objective and budget are never averaged, be their seeds the same or not."""
-    store = RunStore(tmp_path / "runs")
-    rates = zip(seeds, (1e-3, 2e-3), strict=True)
-    specs = [made.spec_of("rtd", seed, {"steps": 8}, **{"optim.lr": lr}) for seed, lr in rates]
-    for spec in specs:
-        made.scored(made.trained(store, spec, 8), "order", 0, 60.0)
-    [board], _, _ = found_in(store, made.recorded(store, specs))
-    assert set(board.arms) == {"rtd, optim.lr=0.001", "rtd, optim.lr=0.002"}
 
 
 # -- what runs leave behind
@@ -368,13 +337,3 @@ def test_nothing_to_compare_yet(tmp_path: Path) -> None:
     assert "none was measured on a task" in sentence(found)
     asks_nothing(found)
     assert "Generator accuracy" in said(found)
-
-
-def test_records_are_found_by_name_or_experiment(tmp_path: Path) -> None:
-    store, name = small(tmp_path, seeds=1)
-    assert find_record(store, name) == find_record(store, "ablation") == name
-    with pytest.raises(InputError, match="did you mean 'ablation'"):
-        find_record(store, "ablatoin")
-    with pytest.raises(InputError, match="no experiment 'nothing'"):
-        write(store, "nothing", tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -54,12 +54,8 @@ def test_every_remark_is_told_once_with_the_rows_that_it_is_about() -> None:
     told = rendering.bench_notes(rows)
     assert told[0].startswith("a (rtd at nano, bert-mlm at nano") and told[1].startswith("b (rtd at nano)")
     assert len(told) == 3 and "no memory" in told[2] and "electra-15 at nano" in told[2]
-
-
-def test_a_remark_on_all_rows_names_none() -> None:
-    [told] = rendering.bench_notes([row("rtd", notes=["a"]), row("bert-mlm", notes=["a"])])
-    assert told.startswith("a (") and "rtd" not in told
-    assert rendering.bench_notes([row()]) == []
+    [of_all] = rendering.bench_notes([row("rtd", notes=["a"]), row("bert-mlm", notes=["a"])])
+    assert of_all.startswith("a (") and "rtd" not in of_all and rendering.bench_notes([row()]) == []
 
 
 @pytest.mark.parametrize("tokens", [(40_000.0,), (40_000.0, 10_000.0, 25_000.0), (5.0, 5.0)])
@@ -102,11 +98,8 @@ def test_a_page_has_a_pair_of_figures_for_each_scale_that_was_measured(tmp_path:
     assert arms == [{"rtd", "bert-mlm"}, {"rtd"}] * 2
     assert {"fp32", "bf16"} <= {term.text.split()[-1] for term in page.find("dt")}
     body = page.find("tbody")[0].find("tr")
-    assert [(r.find("th")[0].text, r.find("td")[0].text) for r in body] == [
-        ("nano", "rtd"),
-        ("nano", "bert-mlm"),
-        ("mini", "rtd"),
-    ]
+    rows_shown = [f"{r.find('th')[0].text} {r.find('td')[0].text}" for r in body]
+    assert rows_shown == ["nano rtd", "nano bert-mlm", "mini rtd"]
     assert "no memory" in page.text and "bf16" in page.text
     ids = [e.attributes["id"] for e in page.everything() if "id" in e.attributes]
     assert len(ids) == len(set(ids))

@@ -12,7 +12,8 @@ import pytest
 from drills.small import environment, write_table, write_text
 from make_old_store import words
 
-from workbench.report import find_record, write
+from workbench.report import write
+from workbench.report.load.runs_table import find_record
 from workbench.store.atomic import sealed
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore

@@ -20,8 +20,8 @@ from written_runs import SPEC, begun, finished
 from workbench.cli.read import status
 from workbench.errors import InputError
 from workbench.options import Output
-from workbench.report import find_record
 from workbench.report.load import study_tables
+from workbench.report.load.runs_table import find_record
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import manifest

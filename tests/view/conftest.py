@@ -38,7 +38,7 @@ def looked(root: Path) -> Watched:
 
 def client_of(watched: Watched, let_in: bool = True, guard: Guard | None = None) -> TestClient:
     guard = guard or Guard("127.0.0.1", 8642, TOKEN)
-    client = TestClient(application(watched.store, guard, watched), base_url=HOST)
+    client = TestClient(application(watched, guard), base_url=HOST)
     if let_in:
         assert client.get(f"/?token={TOKEN}").status_code == 200
     return client

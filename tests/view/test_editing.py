@@ -192,13 +192,8 @@ def test_a_store_that_is_damaged_under_the_server_is_shown_with_a_sentence(turn:
     if turn % 2:
         _flip(next((root / "experiments").glob("*.json")))
     paths = [
-        "/",
-        "/runs",
-        "/runs?group=seeds&sort=-score",
-        STUDY,
-        f"{STUDY}table.csv",
-        f"/compare?run={','.join(runs[1:])}",
-    ]
+        "/", "/runs", "/runs?group=seeds&sort=-score", STUDY, f"{STUDY}table.csv", f"/compare?run={','.join(runs[1:])}",
+    ]  # fmt: skip
     paths += [f"/run/{run_id}" for run_id in runs[:6]] + [f"/run/{runs[1]}/metrics.jsonl"]
     for look in (False, True):
         if look:

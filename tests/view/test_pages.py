@@ -24,6 +24,7 @@ from starlette.testclient import TestClient
 from view.conftest import client_of, looked
 
 from workbench.errors import InputError
+from workbench.execution import workers
 from workbench.report import data_files
 from workbench.report.load import runs_table
 from workbench.store import tending
@@ -54,7 +55,7 @@ def test_studies_have_state_progress_and_the_answer_of_the_report(watched: Watch
             page = text_of(client.get("/").text)
             if "being computed" not in page:
                 break
-            watched._stop.wait(0.05)
+            watched.stopped.wait(0.05)
     answer = str(data_files.from_store(watched.store, STUDY).verdicts[0])
     assert answer in page and "unfinished" in page and "10 of 12 trained, 1 interrupted, 1 diverged" in page
 
@@ -127,13 +128,8 @@ def test_chosen_runs_are_compared_as_one_study(client: TestClient) -> None:
 def test_a_run_has_all_that_its_folder_says(client: TestClient) -> None:
     page = text_of(client.get(f"/run/{run_id('rtd', 1)}").text)
     for words in (
-        "optim.lr 0.003",
-        "workbench run ablation",
-        "tokens 245,760",
-        "matthews",
-        "metrics.jsonl",
-        "spec.json",
-    ):
+        "optim.lr 0.003", "workbench run ablation", "tokens 245,760", "matthews", "metrics.jsonl", "spec.json",
+    ):  # fmt: skip
         assert words in page, words
     broken = text_of(client.get(f"/run/{run_id('bert-mlm', 3)}").text)
     assert "loss is nan at step 7" in broken and "Traceback: it went up" in broken and "diverged" in broken
@@ -150,7 +146,7 @@ def test_changes_are_seen_at_the_next_look(finished: Path, tmp_path: Path) -> No
         watched.look()
         row = watched.rows[late]
         assert (row["state"], row["step"], row["steps"]) == ("running", 60, 60) and watched.version > version
-        assert watched.progress(watched.record(STUDY)).state == "running"
+        assert workers.study_progress(store.experiment(STUDY), watched.rows).state == "running"
         (run.path / "metrics.jsonl").write_text((run.path / "metrics.jsonl").read_text().splitlines()[0] + "\n")
         watched.look()
         assert watched.rows[late]["step"] == 1 and "Step 1 of 60" in text_of(

@@ -15,15 +15,8 @@ from workbench.view.server import Guard
 from workbench.view.watched import Watched
 
 PATHS = (
-    "/",
-    "/runs",
-    "/compare?run=x",
-    "/study/ablation-nano-1a2b3c4d/",
-    "/run/x",
-    "/run/x/spec.json",
-    "/events",
-    "/no",
-)
+    "/", "/runs", "/compare?run=x", "/study/ablation-nano-1a2b3c4d/", "/run/x", "/run/x/spec.json", "/events", "/no",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -114,25 +107,28 @@ OUTSIDE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", OUTSIDE)
-def test_no_path_leads_out_of_the_store(path: str, finished: Path, tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    shutil.copytree(finished, root)
-    secret = tmp_path / "passwd"
-    secret.write_text("not yours")
+@pytest.fixture(scope="module")
+def linked(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TestClient, str]:
+    """A client of a store with links that lead out of it, and a run that holds some of them."""
+    outside = tmp_path_factory.mktemp("outside")
+    root = Path(shutil.copytree(finished, outside / "runs"))
+    (outside / "passwd").write_text("not yours")
     watched = looked(root)
     run_id = next(iter(watched.rows))
-    (root / run_id / "link").symlink_to(secret)
-    (root / run_id / "away").symlink_to(tmp_path)
-    (root / run_id / "inside").symlink_to(root / "store.json")
+    for name, target in (("link", outside / "passwd"), ("away", outside), ("inside", root / "store.json")):
+        (root / run_id / name).symlink_to(target)
     os.mkfifo(root / run_id / "pipe")
-    (root / "linked").symlink_to(tmp_path)
-    client = client_of(watched)
+    (root / "linked").symlink_to(outside)
+    return client_of(watched), run_id
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_no_path_leads_out_of_the_store(path: str, linked: tuple[TestClient, str]) -> None:
+    client, run_id = linked
     for address in (f"/run/{run_id}/{path}", f"/run/linked/{path}", f"/study/ablation-nano-1a2b3c4d/{path}"):
         answer = client.get(address)
-        text = answer.text
         assert answer.status_code == 404 or (path == "" and "/study/" in address), address
-        assert "not yours" not in text and "root:" not in text and '"format"' not in text
+        assert not any(words in answer.text for words in ("not yours", "root:", '"format"'))
     assert client.get(f"/run/..%2f{run_id}/spec.json").status_code == 404
     assert client.get("/run/experiments/ablation-nano-1a2b3c4d.json").status_code == 404
 
@@ -153,13 +149,7 @@ def test_names_and_texts_are_data(finished: Path, tmp_path: Path) -> None:
     client = client_of(watched)
     odd = f"/runs?where={hostile}&sort={hostile}&columns={hostile}&page={hostile}"
     for address in (
-        "/",
-        "/runs",
-        odd,
-        "/study/hostile/",
-        f"/run/{run.run_id}",
-        f"/compare?run={hostile}",
-        f"/run/{hostile}",
-    ):
+        "/", "/runs", odd, "/study/hostile/", f"/run/{run.run_id}", f"/compare?run={hostile}", f"/run/{hostile}",
+    ):  # fmt: skip
         text = client.get(address).text
         assert "<script>alert" not in text and "&lt;script&gt;alert" in text, address

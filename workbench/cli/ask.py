@@ -110,7 +110,7 @@ def bench(
     settings = bench.Settings(seconds, 1 if trial else steps, rehearsed(repeats, 1) or 1)
     rows = bench.bench(specs, host, settings, progress.say)
     if out is not None:
-        from workbench.report import write_bench
+        from workbench.report.page.rendering import write_bench
 
         progress.say(f"charts: {write_bench(rows, out)}")
     emit(rows if as_json else terminal.bench_table(rows), as_json)

@@ -62,7 +62,8 @@ def report(
     Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out,
     and the exit code is then 1.
     """
-    from workbench.report import find_record, write, write_again, write_paper
+    from workbench.report import write, write_again, write_paper
+    from workbench.report.load.runs_table import find_record
     from workbench.report.results import ReportOptions
 
     report_folder(options)
@@ -282,7 +283,8 @@ def export(
         writable(out.parent)
         if os.path.lexists(out) and not out.is_file():
             raise InputError(f"--out {out} exists and is not a regular file; name another file")
-    from workbench.report import data_files, find_record
+    from workbench.report import data_files
+    from workbench.report.load.runs_table import find_record
 
     store = RunStore.existing(options.runs)
     if out is not None:
@@ -332,7 +334,7 @@ def _export_babylm(experiment: str, runs: Path | str, out: Path, verify: bool) -
     writable(out.parent, "--babylm")
     from workbench.cli import terminal
     from workbench.execution import babylm_export
-    from workbench.report import find_record
+    from workbench.report.load.runs_table import find_record
 
     store = RunStore.existing(runs)
     rows = babylm_export.export(store, find_record(store, experiment), out, verify)

@@ -108,8 +108,8 @@ def track(
     if a run could not be copied.
     """
     from workbench import trackers
-    from workbench.report import find_record
     from workbench.report.load import runs_table
+    from workbench.report.load.runs_table import find_record
     from workbench.trackers._described import is_untrained
     from workbench.trackers._mirror import copies
 
@@ -320,7 +320,7 @@ def _transfer(
     source: Path, target: Path, studies: Sequence[str] | None, move: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Copy or move studies from one store to another, all runs without names."""
-    from workbench.report import find_record
+    from workbench.report.load.runs_table import find_record
 
     one = RunStore.existing(source)
     names = dict.fromkeys(find_record(one, study) for study in studies or ())
@@ -346,8 +346,8 @@ def _transfer(
 
 def _chosen(store: RunStore, options: Chosen, or_all: bool = False) -> list[RunDir]:
     """Return the runs that are named, of a study, or all, as far as they meet all conditions. Raises InputError."""
-    from workbench.report import find_record
     from workbench.report.load import runs_table
+    from workbench.report.load.runs_table import find_record
 
     words, where, study = names_of(options.names), names_of(options.where), options.study
     if words and study is not None:

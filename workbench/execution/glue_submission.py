@@ -26,10 +26,9 @@ from workbench.execution.published_runs import folder_of
 from workbench.execution.study_options import writable
 from workbench.options import SubmitOptions
 from workbench.progress import warn_once
-from workbench.report import find_record
 from workbench.report.load import study_tables
 from workbench.report.load.run_files import FINISHED
-from workbench.report.load.runs_table import find_run
+from workbench.report.load.runs_table import find_record, find_run
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import digest, parse_part

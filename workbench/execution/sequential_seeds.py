@@ -103,7 +103,7 @@ def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, ou
         seeds = _agreed(session, limit, most_seeds(job, limit, host, workers))
         for index, number in enumerate(seeds):
             yield [spec for spec in job.specs if spec.seed < job.base.seed + number], {}
-            if not _settled(session, todo, number) or not _look(session, index).goes_on:
+            if not _settled(session, todo, number) or "open" not in _look(session, index).status.values():
                 return
 
     return study_runner.execute(job, root, host, workers, out, looks)

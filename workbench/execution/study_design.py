@@ -12,9 +12,9 @@ from typing import Any
 from workbench.bench.estimate import training_seconds
 from workbench.errors import InputError
 from workbench.execution.study import Job
-from workbench.report import find_record
 from workbench.report.comparison import leaderboards
 from workbench.report.load import study_tables
+from workbench.report.load.runs_table import find_record
 from workbench.report.statistics.group_sequential import schedule
 from workbench.report.statistics.paired_comparison import moved_by_arithmetic
 from workbench.report.statistics.power import ArmPairs, family_of, needed_seeds, shown, smallest_gap, unit_gap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,16 +76,9 @@ def write_paper(page: Path, folder: Path) -> Path:
     Returns the path of the appendix. Raises InputError if the report has no data files, OSError if the disk fails.
     """
     from workbench.report import data_files, paper
+    from workbench.report.page import document
 
-    prefix = "" if page.name == "index.html" else f"{page.stem}-"
-    return paper.write(data_files.from_folder(page.parent, prefix=prefix), folder)
-
-
-def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
-    """Write the results of `workbench bench` as `out`/index.html and JSON. Raises OSError if the disk fails."""
-    from workbench.report.page import rendering
-
-    return rendering.write_bench(rows, out)
+    return paper.write(data_files.from_folder(page.parent, prefix=document.place_of_files(page)[1]), folder)
 
 
 def write_plan(flops: Mapping[str, float], out: Path) -> Path:
@@ -99,10 +92,3 @@ def write_plan(flops: Mapping[str, float], out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / "plan.svg", drawing.plan_figure(flops).encode("utf-8", "replace"))
     return out / "plan.svg"
-
-
-def find_record(store: RunStore, word: str) -> str:
-    """Return the name of the record that a word means: a record or an experiment (`runs_table.find_record`)."""
-    from workbench.report.load import runs_table
-
-    return runs_table.find_record(store, word)

@@ -19,7 +19,7 @@ from workbench.report.formatting import capital
 from workbench.report.load.arm_names import arm_name
 from workbench.report.load.run_files import END, number
 from workbench.report.load.study_tables import AMOUNTS
-from workbench.report.results import Cell, Leaderboard, Results, TrainingPoint
+from workbench.report.results import Cell, Leaderboard, Results
 from workbench.report.statistics.intervals import t_interval
 from workbench.spec.scoring import spoken
 
@@ -152,15 +152,8 @@ def forest(results: Results, board: Leaderboard, name: str, most: int = MOST_ARM
                {f"seed {seed}": (score,) for seed, score in sorted(cell.scores.items())})
         for cell in drawn
     )  # fmt: skip
-    return Chart(
-        name,
-        "forest",
-        capital(spoken(board.suite, board.tasks)),
-        unit_of(board),
-        series,
-        levels=levels(board),
-        left_out=len(cells) - len(drawn),
-    )
+    title, left_out = capital(spoken(board.suite, board.tasks)), len(cells) - len(drawn)
+    return Chart(name, "forest", title, unit_of(board), series, levels=levels(board), left_out=left_out)
 
 
 def levels(board: Leaderboard) -> tuple[Level, ...]:
@@ -196,8 +189,7 @@ def against(results: Results, board: Leaderboard, name: str) -> Chart:
     return Chart(name, "lines", title, unit_of(board), tuple(series), axes, True, levels(board), left_out)
 
 
-def _line(arm: str, title: str, points: Sequence[Cell | TrainingPoint], marks: tuple[str, ...]) -> Series:
-    """Return scores along compute: of an arm at several budgets, or at several points of training."""
+def _line(arm: str, title: str, points: Sequence[Cell], marks: tuple[str, ...]) -> Series:
     x = {axis: tuple(float(point.spent[axis]) for point in points) for axis in AMOUNTS}
     estimates = [point.estimate for point in points]
     numbers = sorted({seed for point in points for seed in point.scores})

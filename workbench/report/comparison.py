@@ -18,7 +18,7 @@ from typing import Any
 from workbench.report.load.arm_names import UNTRAINED, start_of
 from workbench.report.load.run_files import END
 from workbench.report.load.study_tables import AMOUNTS, Frames
-from workbench.report.results import NO_BUDGET, SPENT, Cell, Labels, Leaderboard, Pair, Scorers, TaskCell, TrainingPoint
+from workbench.report.results import NO_BUDGET, SPENT, Cell, Labels, Leaderboard, Pair, Scorers, TaskCell
 from workbench.report.statistics import group_sequential, intervals
 from workbench.report.statistics.group_sequential import NOTHING, Families, Family, Groups, gains_over_untrained, looks
 from workbench.report.statistics.intervals import STATISTICS, Estimate, Tuned, score_of, t_interval
@@ -42,10 +42,13 @@ def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard 
     statistic, runs = frames.statistic, frames.by_id()
     tuned: dict[str, dict[str, dict[int, float]]] = {}  # run -> task -> fine-tuning seed -> score
     metrics: dict[str, str] = {}
+    examples: dict[str, float] = {}  # the number of test examples of each task whose metric is an accuracy
     for row in frames.rows("scores"):
         if row["suite"] == suite:
             metrics.setdefault(row["task"], row["metric"])
             tuned.setdefault(row["run_id"], {}).setdefault(row["task"], {})[row["seed"]] = row["value"]
+            if row["metric"] == "accuracy":
+                examples[row["task"]] = row["test_rows"]
     tasks = counted(suite, metrics)
     metrics = {task: metrics[task] for task in (*tasks, *(task for task in metrics if task not in tasks))}
     missing = {run: tuple(task for task in tasks if task not in by_task) for run, by_task in tuned.items()}
@@ -67,7 +70,7 @@ def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard 
     cells = {budget: [cell for cell in every if cell.budget == budget] for budget in at}
     compute = {budget: plain.fmean(cell.spent["flops_paper"] for cell in cells[budget]) for budget in at}
     budgets = tuple(sorted(at, key=lambda budget: (compute[budget], budget)))
-    examples, largest = _examples(frames, suite), cells[budgets[-1]]
+    largest = cells[budgets[-1]]
     family = {budget: families.get(budget, NOTHING) for budget in budgets}
     last = family[budgets[-1]]
     pairs = {budget: compare(cells[budget], order, family[budget]) for budget in budgets}
@@ -211,11 +214,12 @@ def _item_intervals(
             means = {task: plain.fmean(tuned[run][task].values()) for task in tasks}
             if (of_run := intervals.points_of_items(frames.items, run, tasks, means)) is not None:
                 points[run] = of_run
-    each = {
-        frozenset((p.a, p.b)): intervals.item_interval(p.compared.difference, (runs[p.a], runs[p.b]), points, level)
-        for p in pairs
-    }
-    return {arms: interval for arms, interval in each.items() if interval is not None}
+    each = {}
+    for pair in pairs:
+        both = [(runs[pair.a][seed], runs[pair.b][seed]) for seed in pair.compared.seeds]
+        if (interval := intervals.item_interval(pair.compared.estimate, both, points, level)) is not None:
+            each[frozenset((pair.a, pair.b))] = interval
+    return each
 
 
 def _measured(frames: Frames, tasks: Sequence[str]) -> tuple[Point, ...]:
@@ -229,12 +233,6 @@ def _measured(frames: Frames, tasks: Sequence[str]) -> tuple[Point, ...]:
         for model in frames.published if all(task in model.scores for task in tasks)
     ]  # fmt: skip
     return tuple(sorted(models, key=lambda model: -model.score))
-
-
-def _examples(frames: Frames, suite: str) -> dict[str, float]:
-    """Return the number of test examples of each task whose metric is an accuracy."""
-    rows = (row for row in frames.rows("scores") if row["suite"] == suite and row["metric"] == "accuracy")
-    return {row["task"]: row["test_rows"] for row in rows}
 
 
 def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
@@ -287,7 +285,7 @@ def late_measures(frames: Frames, names: Collection[str] | None = None) -> list[
     return [row for row in late if names is None or row["name"] in names]
 
 
-def training_points(frames: Frames, suite: str, tasks: Sequence[str]) -> tuple[TrainingPoint, ...]:
+def training_points(frames: Frames, suite: str, tasks: Sequence[str]) -> tuple[Cell, ...]:
     """Return the scores of a suite along training by rising compute; none if no run was scored before its end."""
     rows = [row for row in frames.points.to_dict("records") if row["suite"] == suite and row["task"] in tasks]
     if all(row["mark"] == END for row in rows):
@@ -304,17 +302,16 @@ def training_points(frames: Frames, suite: str, tasks: Sequence[str]) -> tuple[T
     points = []
     for (arm, budget, mark), scored_runs in groups.items():
         ordered = sorted(scored_runs, key=lambda row: row["seed"])
-        points.append(TrainingPoint(
-            arm, budget, mark, any(row["before_end_of_decay"] == "yes" for row in ordered),
-            {row["seed"]: row["score"] for row in ordered}, tuple(str(row["run_id"]) for row in ordered),
-            {column: plain.fmean(float(row[column]) for row in ordered) for column in AMOUNTS},
+        points.append(Cell(
+            arm, budget, {row["seed"]: row["score"] for row in ordered}, tuple(str(row["run_id"]) for row in ordered),
+            {column: plain.fmean(float(row[column]) for row in ordered) for column in AMOUNTS}, mark=mark,
         ))  # fmt: skip
     return tuple(sorted(points, key=lambda point: (point.budget, point.arm, point.spent["flops_matmul"])))
 
 
-def points_by_budget(points: Iterable[TrainingPoint], arm: str) -> list[list[TrainingPoint]]:
+def points_by_budget(points: Iterable[Cell], arm: str) -> list[list[Cell]]:
     """Return the points of an arm as one line for each budget, in the order of training."""
-    budgets: dict[str, list[TrainingPoint]] = {}
+    budgets: dict[str, list[Cell]] = {}
     for point in points:
         if point.arm == arm:
             budgets.setdefault(point.budget, []).append(point)

@@ -34,15 +34,7 @@ Row = dict[str, Any]
 FORMAT = 1
 FACTS = "report.json"
 DERIVED = ("table.csv", "pairs.csv", "tasks.csv", "noise.csv", "verdict.csv")  # made again whenever a report is drawn
-MEASURED = (
-    "runs",
-    "scores",
-    "metrics",
-    "baselines",
-    "curves",
-    "points",
-    "published",
-)  # tables that a page is made from
+MEASURED = ("runs", "scores", "metrics", "baselines", "curves", "points", "published")  # what a page is made from
 MOST_ITEMS = 2_000_000  # characters of the results of single test items; more are left out of report.json
 
 # Names of columns in files where they are others than in `Frames`.
@@ -283,7 +275,7 @@ def _gain(gain: Compared | None) -> Row:
     if gain is None:
         return {"gain_seeds": 0}
     e = gain.estimate
-    return dict(zip(GAIN, (e.n, e.mean, e.low, e.high, e.df, gain.difference.p, gain.adjusted), strict=True))
+    return dict(zip(GAIN, (e.n, e.mean, e.low, e.high, e.df, gain.p, gain.adjusted), strict=True))
 
 
 def pair_rows(board: Leaderboard) -> list[Row]:
@@ -292,24 +284,20 @@ def pair_rows(board: Leaderboard) -> list[Row]:
     for budget in reversed(board.budgets):
         runs = {cell.arm: dict(zip(sorted(cell.scores), cell.runs, strict=True)) for cell in board.at(budget)}
         for pair in board.pairs[budget]:
-            d, items, verdict = (
-                pair.compared.difference,
-                board.items.get(budget, {}).get(frozenset((pair.a, pair.b))),
-                "exploratory",
-            )
-            if pair.compared.declared:
+            one, both = pair.compared, frozenset((pair.a, pair.b))
+            items, verdict = board.items.get(budget, {}).get(both), "exploratory"
+            if one.declared:
                 ahead = "ahead" if board.alike(pair.a, pair.b) else "higher by own scores"
-                verdict = ahead if pair.compared.claimed else "not told apart"
+                verdict = ahead if one.claimed else "not told apart"
             of_items = {"items": items.items, "low_items": items.low, "high_items": items.high} if items else {}
             rows.append({
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
-                "statistic": board.statistic, **_estimate("difference", d.estimate), "df": d.estimate.df, **of_items,
-                "p": d.p, "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
-                "verdict": verdict, "order": pair.compared.order,
-                "declared": "yes" if pair.compared.declared and budget in board.families else "no",
-                "contrast": board.labels.get(frozenset((pair.a, pair.b)), ""),
-                "runs_a": " ".join(runs[pair.a][seed] for seed in d.seeds),
-                "runs_b": " ".join(runs[pair.b][seed] for seed in d.seeds),
+                "statistic": board.statistic, **_estimate("difference", one.estimate), "df": one.estimate.df,
+                **of_items, "p": one.p, "p_adjusted": one.adjusted, "p_flip": one.flip, "verdict": verdict,
+                "order": one.order, "declared": "yes" if one.declared and budget in board.families else "no",
+                "contrast": board.labels.get(both, ""),
+                "runs_a": " ".join(runs[pair.a][seed] for seed in one.seeds),
+                "runs_b": " ".join(runs[pair.b][seed] for seed in one.seeds),
             })  # fmt: skip
     return rows
 
@@ -408,7 +396,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    """Return a CSV file of a report with the column names of `Frames`."""
     import pandas as pd
 
     words = dict.fromkeys(WORDS, str)
@@ -427,7 +414,6 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _read_published(table: pd.DataFrame) -> tuple[PublishedRun, ...]:
-    """Return the models of published.csv, in its order."""
     models = []
     for run_id, part in table.fillna({"flops_source": ""}).groupby("run_id", sort=False):
         scores: dict[str, dict[int, float]] = {}

@@ -86,7 +86,6 @@ def categorical(arms: Sequence[str], best: Sequence[str] = ()) -> dict[str, Look
 
 
 def _mixed(anchors: Sequence[str], share: float) -> str:
-    """Return the colour at a share of a ramp through some colours."""
     place = share * (len(anchors) - 1)
     low = min(int(place), len(anchors) - 2)
     one, two = ([int(text[i : i + 2], 16) for i in (1, 3, 5)] for text in (anchors[low], anchors[low + 1]))
@@ -278,7 +277,6 @@ def _line(
     one: Series, styles: Mapping[str, Look], axis: str, px: Callable[[float], float], py: Callable[[float], float],
     points_of: bool,
 ) -> str:  # fmt: skip
-    """Return a line with its band, and marks if it has few points."""
     xs = [px(x) for x in one.x[axis]]
     banded = [(x, y, h) for x, y, h in zip(xs, one.y, one.half, strict=True) if h is not None]
     band = ""
@@ -298,7 +296,6 @@ def _line(
 
 
 def _forest(chart: Chart, styles: Mapping[str, Look], width: int) -> tuple[str, int]:
-    """Return the rows of means with intervals and single seeds, and the height."""
     small = width < 480
     rows, pitch = len(chart.series), 19.0 if len(chart.series) > 16 else 22.0 if small else 26.0
     titles = [cut(one.title, width * (0.48 if small else 0.38)) for one in chart.series]

@@ -21,10 +21,14 @@ def clean(text: object) -> str:
     return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c for c in str(text))
 
 
+def cut(text: str, most: int) -> str:
+    """Return the text, cut to `most` characters with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def short(text: object, most: int = 28) -> str:
-    """Return the text, cut to `most` characters if it is too long for a figure."""
-    text = clean(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """Return a name as printable text, cut if it is too long for a figure."""
+    return cut(clean(text), most)
 
 
 def capital(text: str) -> str:
@@ -113,10 +117,10 @@ def listing(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
-def freedom(numbers: Sequence[float]) -> str:
-    """Return `1 degree of freedom`, or the range if the numbers differ: `4.2 to 13 degrees of freedom`."""
-    low, high = (f"{value:.{int(value < 9.95)}f}".removesuffix(".0") for value in (min(numbers), max(numbers)))
-    return f"{low if low == high else f'{low} to {high}'} degree{'s' * (high != '1')} of freedom"
+def freedom(df: float) -> str:
+    """Return `1 degree of freedom` or `4.2 degrees of freedom`."""
+    text = f"{df:.{int(df < 9.95)}f}".removesuffix(".0")
+    return f"{text} degree{'s' * (text != '1')} of freedom"
 
 
 def seeds(numbers: Sequence[int]) -> str:

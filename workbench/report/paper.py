@@ -16,7 +16,7 @@ from workbench.report import charts, drawing
 from workbench.report.charts import Chart
 from workbench.report.formatting import PLUS_MINUS, TIMES, clean, count, duration, interval, points, power, seeds
 from workbench.report.load.run_files import FINISHED
-from workbench.report.page.document import Page
+from workbench.report.page.document import Measure, Page
 from workbench.report.results import Leaderboard, Results
 from workbench.report.statistics.intervals import Estimate
 from workbench.spec.parts import CONVENTIONS
@@ -53,11 +53,12 @@ def write(made: Results, folder: Path) -> Path:
     page = Page(made)
     files: dict[str, bytes] = {}
     figures = [one for one in charts.curves(made) if one.name.removeprefix("curve-") in charts.FIRST]
-    for number, board in enumerate(made.by_verdict, start=1):
+    for number, measure in enumerate(page.measures, start=1):
+        board = measure.board
         main = charts.main(made, board, f"main-{number}")
         figures += [main, charts.forest(made, board, f"forest-{number}")] if main.kind == "lines" else [main]
         files[f"table-{number}.tex"] = main_table(page, board).encode()
-        files[f"tasks-{number}.tex"] = tasks_table(page, board).encode()
+        files[f"tasks-{number}.tex"] = tasks_table(page, measure).encode()
     files |= {f"{chart.name}.{form}": _drawn(chart, page, form) for chart in figures for form in ("pdf", "svg")}
     sections = appendix(page)
     files["appendix.tex"] = _latex(sections).encode()
@@ -69,7 +70,6 @@ def write(made: Results, folder: Path) -> Path:
 
 
 def _drawn(chart: Chart, page: Page, form: str) -> bytes:
-    """Return a chart as a PDF or SVG file at the width of a column."""
     import matplotlib
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -120,9 +120,8 @@ def _forest(axes: Axes, chart: Chart, page: Page) -> None:
     for place, one in enumerate(series):
         colour = page.looks.get(one.arm, GREY).light
         axes.errorbar(one.y[0], place, xerr=one.half[0] or 0.0, color=colour, lw=1.4, capsize=0)
-        axes.plot([v for row in one.seeds.values() for v in row if v is not None],
-                  [place - 0.28] * sum(v is not None for row in one.seeds.values() for v in row),
-                  "|", color=colour, ms=4, alpha=0.7)  # fmt: skip
+        each = [v for row in one.seeds.values() for v in row if v is not None]
+        axes.plot(each, [place - 0.28] * len(each), "|", color=colour, ms=4, alpha=0.7)
         axes.plot(one.y[0], place, "o", color=colour, ms=3.6)
     for level in chart.levels:
         axes.axvline(level.value, color="0.45", lw=0.7, ls=(0, (4, 3)))
@@ -149,14 +148,13 @@ def _estimate(e: Estimate | None, best: bool = False, mark: str = "") -> str:
     return f"{bold}{mark}"
 
 
-def table(columns: str, head: Sequence[str], rows: Rows, caption: str, label: str, note: str = "") -> str:
+def table(columns: str, head: Sequence[str], rows: Rows, caption: str, label: str, note: str) -> str:
     """Return a booktabs table; cells are LaTeX already, caption and note are escaped here."""
     body = " \\\\\n".join(" & ".join(row) for row in rows)
-    foot = f"\\par\\smallskip\\footnotesize {escaped(note)}\n" if note else ""
     return (
         f"\\begin{{table}}[t]\n\\centering\n\\caption{{{escaped(caption)}}}\n\\label{{{label}}}\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{' & '.join(head)} \\\\\n\\midrule\n{body} \\\\\n"
-        f"\\bottomrule\n\\end{{tabular}}\n{foot}\\end{{table}}\n"
+        f"\\bottomrule\n\\end{{tabular}}\n\\par\\smallskip\\footnotesize {escaped(note)}\n\\end{{table}}\n"
     )
 
 
@@ -187,15 +185,13 @@ def main_table(page: Page, board: Leaderboard) -> str:
     return table("lrrr", head, rows, page.results.question, f"tab:{board.suite}", note)
 
 
-def tasks_table(page: Page, board: Leaderboard) -> str:
+def tasks_table(page: Page, measure: Measure) -> str:
     """Return the table of every task by arm, the best arm of a task in bold."""
-    cells = board.at(board.budget)
-    measure = next(one for one in page.measures if one.board is board)
-    tasks = page.task_rows(measure)
+    board, tasks = measure.board, page.task_rows(measure)
     head = ["Arm", *(escaped(f"{row['task']} ({row['metric']})") for row in tasks)]
     rows = [
         [escaped(page.title(cell.arm)), *(_estimate(row["by_arm"][cell.arm], row["best"] == cell.arm) for row in tasks)]
-        for cell in cells
+        for cell in measure.cells
     ]
     if any(row["untrained"] for row in tasks):
         rows.append(["Untrained encoders", *(_estimate(row["untrained"]) for row in tasks)])
@@ -254,7 +250,6 @@ def appendix(page: Page) -> list[Section]:
 
 
 def _searches(page: Page) -> list[str]:
-    """Return what was searched for, and on what."""
     trials = list(page.frames.record.get("tuning") or ())
     if not trials:
         return ["No settings were searched for within this study."]
@@ -280,18 +275,16 @@ def _seeds(page: Page) -> list[str]:
 
 
 def _compute(page: Page) -> list[list[str]]:
-    if not page.boards:
-        return []
-    return [
-        [page.title(row["cell"].arm), row["budget"], count(row["cell"].spent["steps"]),
-         count(row["cell"].spent["tokens"]), *(power(row["cell"].spent[f"flops_{c}"]) for c in CONVENTIONS),
-         duration(row["cell"].spent["seconds"])]
-        for row in page.spending(page.boards[0])
-    ]  # fmt: skip
+    rows = []
+    for row in page.spending(page.boards[0]) if page.boards else ():
+        spent = row["cell"].spent
+        flops = [power(spent[f"flops_{c}"]) for c in CONVENTIONS]
+        rows.append([page.title(row["cell"].arm), row["budget"], count(spent["steps"]), count(spent["tokens"]), *flops,
+                     duration(spent["seconds"])])  # fmt: skip
+    return rows
 
 
 def _rule(page: Page) -> list[str]:
-    """Return the rule by which an arm is called ahead, and what it could have shown."""
     texts = [
         "Fine-tuning seeds are averaged within a pre-training seed; differences are paired by pre-training seed. One "
         "arm is ahead of another if two t tests have p below 5 %: one with the noise that all arms share, after Holm's "
@@ -326,7 +319,6 @@ def _comparisons(page: Page) -> list[list[str]]:
 
 
 def _latex(sections: Sequence[Section]) -> str:
-    """Return the appendix as LaTeX, to be read into a document that has booktabs and longtable."""
     parts = ["% needs \\usepackage{booktabs,longtable,array} and \\usepackage[T1]{fontenc}\n\\appendix\n"]
     for section in sections:
         parts.append(f"\\section*{{{escaped(section.title)}}}\n")
@@ -349,12 +341,10 @@ def _latex(sections: Sequence[Section]) -> str:
 
 
 def _breakable(cell: str) -> str:
-    """Return a cell whose long words may break at dots, slashes and underscores."""
     return re.sub(r"(\\_|[./,-])(?=\S)", r"\1\\allowbreak{}", escaped(cell))
 
 
 def _markdown(sections: Sequence[Section]) -> str:
-    """Return the appendix as Markdown."""
     parts = ["# Appendix: reproducibility\n"]
     for section in sections:
         parts.append(f"\n## {section.title}\n")

@@ -26,7 +26,7 @@ from workbench.report.results import Leaderboard
 from workbench.report.statistics.group_sequential import NOTHING, Family, compare
 from workbench.report.statistics.intervals import LEVEL, Estimate, Scores, t_interval
 from workbench.report.statistics.paired_comparison import Compared
-from workbench.report.verdict import below_words, caveat, words_score
+from workbench.report.verdict import caveat, words_score
 from workbench.spec.experiment import EQUAL_WITHIN
 from workbench.spec.parts import Budget
 
@@ -149,7 +149,6 @@ def _within(board: Leaderboard, curves: Curves, axis: str, wanted: Amount) -> st
 def _first_of(
     board: Leaderboard, order: Sequence[str], pairs: Mapping[tuple[str, str], Compared], axis: str, wanted: Amount
 ) -> str:
-    """Return the advice to take the arm that is ahead of every other, or name the arms that cannot be told apart."""
     first = order[0]
     rivals = [arm for arm in order[1:] if not pairs[first, arm].claimed]
     if rivals:
@@ -165,7 +164,7 @@ def _first_of(
             f"{reason} So there is no recommendation for {wanted}, though {named(axis, first)} is ahead of the others."
         )
     e = pairs[first, order[1]].estimate
-    how = f"paired, {seeds([e.n])}" + ("" if e.df is None else f", {freedom([e.df])}")
+    how = f"paired, {seeds([e.n])}" + ("" if e.df is None else f", {freedom(e.df)}")
     return (
         f"For {wanted}: take {named(axis, first)}. It is ahead of every other arm, of {named(axis, order[1])} by "
         f"{interval(e.mean, e.half)} points of {board.label} ({how})."
@@ -173,9 +172,8 @@ def _first_of(
 
 
 def _reason_against(board: Leaderboard, axis: str, arm: str) -> str:
-    """Return the reason not to recommend an arm that is ahead, such as a higher baseline; "" if there is none."""
     cell = next((cell for cell in board.at(board.budget) if cell.arm == arm), None)
-    if cell is None or (cell.gain is None and not below_words(cell, words_score(board))):
+    if cell is None or (cell.gain is None and cell.estimate.mean >= words_score(board)):
         return ""
     return caveat(board, board.budget, [arm], {arm: named(axis, arm)}, "arms")
 
@@ -293,7 +291,6 @@ def leader_beyond(arms: Mapping[str, Points], amount: float, family: Family = NO
 
 
 def _worst_case(first: str, extensions: Mapping[str, Extension], amount: float) -> Lead:
-    """Return the lead at an amount where the leader gains nothing and each rival is on its straight line."""
 
     def margin(arm: str, level: float = LEVEL) -> Estimate:
         line = extensions[arm].line(amount)

@@ -29,17 +29,22 @@ NO_BUDGET = "none"
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm at one budget, or the untrained encoders: scores by pre-training seed, and mean spending."""
+    """One arm at one budget, or the untrained encoders: scores by pre-training seed, and mean spending.
+
+    A cell may also be one point of training; `mark` is then its name in the schedule, "end" for the end of training.
+    """
 
     arm: str
     budget: str
     scores: Mapping[int, float]
     runs: tuple[str, ...]
     spent: Mapping[str, float]
-    gain: Compared | None  # with the untrained encoder of the same seed; the family is the arms at the budget
+    gain: Compared | None = None  # with the untrained encoder of the same seed; the family is the arms at the budget
+    mark: str = ""
 
     @property
     def estimate(self) -> Estimate:
+        """The mean over pre-training seeds with its interval."""
         return t_interval([self.scores[s] for s in sorted(self.scores)])
 
 
@@ -78,7 +83,7 @@ class Leaderboard:
     conventions: Mapping[str, str] = field(default_factory=dict)  # budget -> how its runs' FLOPs are counted
     families: Families = field(default_factory=dict)  # budget -> what was declared beforehand, if anything
     labels: Labels = field(default_factory=dict)
-    points: tuple[TrainingPoint, ...] = ()  # scores along training, where runs were measured before their end
+    points: tuple[Cell, ...] = ()  # scores along training, where runs were measured before their end
     measured: tuple[Point, ...] = ()  # models that others trained, with their mean over the counted tasks
     statistic: str = "mean"  # of the scores of one run with several fine-tuning seeds: tasks.statistic
     looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
@@ -147,29 +152,6 @@ class TaskCell:
     finetunings: int
     gain: Compared | None  # with the untrained encoder of the same seed; the family is the arms at the budget
     runs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TrainingPoint:
-    """One arm of one budget at one point: scores by pre-training seed, and the mean amounts spent by then.
-
-    `mark` is the name of the point in the schedule, "end" for the end of training. `unfinished` is true for a point
-    before the end of a run whose learning rate decays: a run that ended there would have decayed, and would mostly
-    have scored higher.
-    """
-
-    arm: str
-    budget: str
-    mark: str
-    unfinished: bool
-    scores: Mapping[int, float]
-    runs: tuple[str, ...]
-    spent: Mapping[str, float]
-
-    @property
-    def estimate(self) -> Estimate:
-        """The mean over pre-training seeds with its interval."""
-        return t_interval([self.scores[seed] for seed in sorted(self.scores)])
 
 
 Labels = Mapping[frozenset[str], str]  # two arms -> the label of their comparison in the experiment file

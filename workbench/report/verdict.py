@@ -16,7 +16,7 @@ from dataclasses import replace
 from workbench.report.formatting import interval, listing, points, short
 from workbench.report.load.arm_names import person_name
 from workbench.report.load.study_tables import Frames
-from workbench.report.results import Cell, Leaderboard, Pair, Verdict, seeds_to_decide, spending_ratios
+from workbench.report.results import Leaderboard, Pair, Verdict, seeds_to_decide, spending_ratios
 from workbench.report.statistics.group_sequential import NOTHING
 from workbench.report.statistics.paired_comparison import LEAST_DF
 from workbench.report.statistics.power import family_of, gap_of
@@ -28,11 +28,9 @@ PRACTICAL_SEEDS = 100  # a verdict proposes no design of more seeds than this
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # Baselines that know words and have no encoder, and what they are in a sentence.
 WORD_BASELINES = {
-    "bag-of-words": "A bag of words",
-    "word-lookup": "A look-up of each word's most frequent tag",
-    "tf-idf": "Tf-idf of words",
-    "nearest-overlap": "The sentence with most words of the question",
-}
+    "bag-of-words": "A bag of words", "word-lookup": "A look-up of each word's most frequent tag",
+    "tf-idf": "Tf-idf of words", "nearest-overlap": "The sentence with most words of the question",
+}  # fmt: skip
 
 
 def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
@@ -99,7 +97,7 @@ def verdict_of(board: Leaderboard, axis: str) -> Verdict:
         return replace(verdict, kind="exploratory", sentence=_exploratory(verdict))
     if rivals:
         return replace(verdict, kind="undecided", sentence=_undecided(verdict, board))
-    doubt = "words without any encoder score higher" if below_words(first, words_score(board)) else ""
+    doubt = "words without any encoder score higher" if first.estimate.mean < words_score(board) else ""
     if not doubt and first.gain is not None and not first.gain.claimed:
         doubt = "it is not shown ahead of its own untrained encoder"
     if doubt:
@@ -119,21 +117,16 @@ def detectable(board: Leaderboard, budget: str, pair: Pair) -> float | None:
     return max(noise.gap, gap_of(arms, pair.a, pair.b, noise.n, family_of(list(arms), family.pairs), family.plan))
 
 
-def words_score(board: Leaderboard) -> float | None:
-    """Return the score of the baseline that learns from words alone; None if it was not measured on every task."""
-    return next((value for name in WORD_BASELINES if (value := board.baseline(name)) is not None), None)
-
-
-def below_words(cell: Cell, word_score: float | None) -> bool:
-    """Return whether the baseline on words alone has a higher mean than an arm; there may be no such baseline."""
-    return word_score is not None and cell.estimate.mean < word_score
+def words_score(board: Leaderboard) -> float:
+    """Return the score of the baseline on words alone; minus infinity if it was not measured on every task."""
+    return next((value for name in WORD_BASELINES if (value := board.baseline(name)) is not None), -math.inf)
 
 
 def caveat(board: Leaderboard, budget: str, arms: Iterable[str], names: Mapping[str, str], noun: str) -> str:
     """Return the sentences that must stand before any claim for these arms; "" if there are no doubts about them."""
     wanted, every, word_score = set(arms), board.at(budget), words_score(board)
     cells = [cell for cell in every if cell.arm in wanted]
-    worse = [cell for cell in cells if below_words(cell, word_score)]
+    worse = [cell for cell in cells if cell.estimate.mean < word_score]
     unshown = [(cell, cell.gain.estimate) for cell in cells if cell.gain is not None and not cell.gain.claimed]
     alone = [names[cell.arm] for cell in cells if cell.gain is None]
     sentences = []
@@ -162,17 +155,14 @@ def caveat(board: Leaderboard, budget: str, arms: Iterable[str], names: Mapping[
 
 
 def _fitting(*sentences: str) -> str:
-    """Return the first sentence of at most MOST_WORDS words, or else the last one."""
     return next((text for text in sentences if len(text.split()) <= MOST_WORDS), sentences[-1])
 
 
 def _brief(measure: str) -> str:
-    """Return the name of a measure without its details in brackets."""
     return measure.partition(" (")[0]
 
 
 def _name(verdict: Verdict, arm: str) -> str:
-    """Return the name of an arm in a sentence, cut if it is long."""
     return short(verdict.names.get(arm, arm))
 
 
@@ -199,7 +189,6 @@ def _higher(verdict: Verdict, tail: str = "") -> str:
 
 
 def _exploratory(verdict: Verdict) -> str:
-    """Return the sentence on a measure that was named after scores of the runs were known."""
     gap = f", {_gap(verdict)} above {_name(verdict, verdict.next)}" if verdict.difference is not None else ""
     start = f"by {short(_brief(verdict.measure))}, named after scores were known, {_name(verdict, verdict.best)}"
     return _fitting(
@@ -208,7 +197,6 @@ def _exploratory(verdict: Verdict) -> str:
 
 
 def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
-    """Return the verdict of the deciding measure as contradicted by a pair of another one that treats all alike."""
     measures = [(verdict.measure, _brief(short(verdict.measure))) for verdict in (first, other)]
     one, two = _name(first, first.best), _name(other, pair.a)
     sentences = (
@@ -221,7 +209,7 @@ def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
 def _undecided(verdict: Verdict, board: Leaderboard) -> str:
     """Return `Not decided by GLUE: four seeds would show a gap of 7.5 points; 12 seeds, 3 h more, would show 4.0.`"""
     measure, word_score, plan = _brief(verdict.measure), words_score(board), board.family.plan
-    higher = all(below_words(cell, word_score) for cell in board.at(board.budget))
+    higher = all(cell.estimate.mean < word_score for cell in board.at(board.budget))
     but = ", and words without any encoder score higher" if higher else ""
     if verdict.detectable is None:
         least = 1 + math.ceil(LEAST_DF / max(1, len(verdict.names) - 1))
@@ -234,7 +222,7 @@ def _undecided(verdict: Verdict, board: Leaderboard) -> str:
         return f"Not decided by {measure}{but}: {why}."
     among = [_name(verdict, arm) for arm in (verdict.best, *verdict.rivals)]
     which = f" {' or '.join(among)};" if len(among) == 2 < len(verdict.names) else ""
-    design = f"looks at up to {plan.most} seeds" if plan is not None else _seeds(verdict.seeds)
+    design = f"looks at up to {plan.seeds[-1]} seeds" if plan is not None else _seeds(verdict.seeds)
     gap = f"a gap of {points(verdict.detectable)} points" if verdict.detectable < 100 else "no gap"
     shows = f"{design} would show {gap}"
     by = f"Not decided by {short(measure)}{but}:"
@@ -244,7 +232,6 @@ def _undecided(verdict: Verdict, board: Leaderboard) -> str:
 
 
 def _further_seeds(verdict: Verdict, planned: bool) -> str:
-    """Return the clause on how many seeds would show a gap as large as the difference."""
     if verdict.difference is None:  # before the first look of a plan
         return ""
     gap, needed = points(verdict.difference), verdict.needed_seeds

@@ -15,21 +15,22 @@ import shlex
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
+from starlette.responses import Response
 
 from workbench.errors import InputError, plural
+from workbench.execution import workers
 from workbench.execution.workers import OF_TRAINING
 from workbench.progress import clock
 from workbench.report import drawing, formatting
 from workbench.report.load import runs_table
 from workbench.report.load.run_files import flatten, optional
-from workbench.report.page import document, rendering
+from workbench.report.page import document, facts, rendering
 from workbench.report.results import Results
 from workbench.report.statistics.intervals import t_interval
 from workbench.store import tending
@@ -43,7 +44,7 @@ AT_A_TIME = 200  # rows of the table of runs
 MOST_COMPARED = 400  # runs
 CURVE_POINTS = 120
 TAIL = 20  # last rows of a log that the page of a run shows
-MOST_TEXT = 2**20  # bytes of a text that a page shows
+MOST_SENT = 2**26  # bytes of a file
 TEXTS = (".json", ".jsonl", ".log", ".txt", ".py", ".md", ".csv", ".svg", ".html", ".yaml")  # shown, never as a page
 MOST_SETTINGS = 4  # columns of settings that differ, unless columns are chosen
 # Settings that follow from the objective or the text.
@@ -53,17 +54,6 @@ RESULTS = ("spent.", "flops.", "final.", "score")
 WRITTEN = ("tags", "notes", "archived")  # by people, about a run
 NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *WRITTEN, *OF_TRAINING}
 STATES = ("done", "trained", "running", "interrupted", "new", "failed", "diverged", "damaged", "missing", "reading")
-
-
-@dataclass(frozen=True)
-class Page:
-    """What is sent: a page with the policy that allows its own style and script alone, or a file."""
-
-    body: bytes
-    policy: str = ""
-    status: int = 200
-    kind: str = "text/html"
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Drawn(document.Page):
@@ -83,9 +73,9 @@ class Pages:
 
     def __init__(self, watched: Watched, key: str = "") -> None:
         self.watched, self.store, self.key = watched, watched.store, key
+        self._last: Drawn | None = None
 
-    def _render(self, name: str, colours: str = "", status: int = 200, **context: Any) -> Page:
-        """Return a page from a template, with the policy for what it holds."""
+    def _render(self, name: str, colours: str = "", status: int = 200, **context: Any) -> Response:
         script = rendering.template("report.js") if "page" in context else ""
         script += (TEMPLATES / "view.js").read_text(encoding="utf-8")
         colours += (TEMPLATES / "view.css").read_text(encoding="utf-8")
@@ -95,37 +85,40 @@ class Pages:
         html = rendering.render_page(name, colours, script, folder=TEMPLATES, **shared, **context)
         policy = re.search('http-equiv="Content-Security-Policy" content="([^"]+)"', html)
         assert policy is not None
-        return Page(html.encode("utf-8", "replace"), f"{policy[1]}; frame-ancestors 'none'", status)
+        headers = {"content-security-policy": f"{policy[1]}; frame-ancestors 'none'"}
+        return Response(html.encode("utf-8", "replace"), status, headers, media_type="text/html")
 
-    def refused(self, sentence: str) -> Page:
+    def refused(self, sentence: str) -> Response:
         """Return the page that says why there is nothing to show."""
         return self._render("message.html.j2", status=404, sentence=sentence)
 
     # -- studies
 
-    def studies(self, query: QueryParams) -> Page:
+    def studies(self, query: QueryParams) -> Response:
         """Return the list of studies: state, progress, time left, and the answer so far."""
         rows = []
         for record in self.watched.records:
+            progress = workers.study_progress(record, self.watched.rows)
             answer = "" if record.damage else self.watched.answer(record)
-            computing = record.name in self.watched.wanted
-            rows.append({"progress": self.watched.progress(record), "answer": answer, "computing": computing})
+            rows.append({"progress": progress, "answer": answer, "computing": record.name in self.watched.wanted})
         return self._render("studies.html.j2", rows=rows, runs=len(self.watched.rows), picked=query.getlist("study"))
 
-    def study(self, query: QueryParams, name: str) -> Page:
+    def study(self, query: QueryParams, name: str) -> Response:
         """Return the report on a study as it is now, with the runs that are still missing."""
-        record = self.watched.record(name)
+        record = self.store.experiment(name)
         return self._report("study.html.j2", record, self.watched.results(record))
 
-    def _report(self, template: str, record: ExperimentRecord, results: Results, **context: Any) -> Page:
-        page = Drawn(results, link(query, file=None) + "&file=" if (query := context.get("query")) else "")
+    def _report(self, template: str, record: ExperimentRecord, results: Results, **context: Any) -> Response:
+        prefix = link(query, file=None) + "&file=" if (query := context.get("query")) else ""
+        page = self._last
+        if page is None or page.results is not results or page.prefix != prefix:
+            page = self._last = Drawn(results, prefix)  # figures are drawn once, and shown until a run has changed
         return self._render(
-            template, drawing.colour_rules(page.looks), page=page, progress=self.watched.progress(record),
-            grid=self._grid(record, results), **context,
+            template, drawing.colour_rules(page.looks), page=page, grid=self._grid(results),
+            progress=workers.study_progress(record, self.watched.rows), **context,
         )  # fmt: skip
 
-    def _grid(self, record: ExperimentRecord, results: Results) -> list[tuple[str, list[tuple[int, Row]]]]:
-        """Return for each arm and budget its runs by seed, with their state."""
+    def _grid(self, results: Results) -> list[tuple[str, list[tuple[int, Row]]]]:
         arms: dict[str, list[tuple[int, Row]]] = {}
         runs = results.frames.rows("runs")
         several = len({run["budget"] for run in runs if run["role"] == "arm"}) > 1
@@ -136,13 +129,13 @@ class Pages:
             arms.setdefault(title, []).append((run["seed"], present(row)))
         return [(arm, sorted(rows, key=lambda each: each[0])) for arm, rows in arms.items()]
 
-    def study_file(self, query: QueryParams, name: str, file: str) -> Page:
+    def study_file(self, query: QueryParams, name: str, file: str) -> Response:
         """Return a data file of a study's report, made from what is known now."""
-        return _data_file(self.watched.results(self.watched.record(name)), file)
+        return _data_file(self.watched.results(self.store.experiment(name)), file)
 
     # -- runs
 
-    def runs(self, query: QueryParams) -> Page:
+    def runs(self, query: QueryParams) -> Response:
         """Return the table of runs: filtered, sorted, with chosen columns, or as means over seeds."""
         everything = list(self.watched.rows.values())
         archived, study = query.get("archived") == "yes", query.get("study", "")
@@ -150,9 +143,8 @@ class Pages:
         sort, error = query.get("sort", ""), ""
         rows: list[Row] = []
         try:
-            rows = [
-                row for row in (self._of_study(study) if study else everything) if archived or not row.get("archived")
-            ]
+            rows = self._of_study(study) if study else everything
+            rows = [row for row in rows if archived or not row.get("archived")]
             words = [text for text in where if not re.search("[=<>]", text)]
             chosen = [row for row in rows if all(word in row["run_id"] for word in words)]
             conditions = [text for text in where if text not in words]
@@ -181,11 +173,10 @@ class Pages:
         )  # fmt: skip
 
     def _of_study(self, name: str) -> list[Row]:
-        """Return the rows of the runs of a study that are there. Raises InputError if there is no such study."""
-        run_ids = self.watched.record(name).run_ids
+        run_ids = self.store.experiment(name).run_ids
         return [row for run_id in run_ids if (row := self.watched.rows.get(run_id)) is not None]
 
-    def compare(self, query: QueryParams) -> Page:
+    def compare(self, query: QueryParams) -> Response:
         """Return the report on chosen runs or studies, as if they were one study without a question."""
         run_ids, names = each_once(query.getlist("run")), query.getlist("study")
         groups = {"": run_ids} if run_ids else {}
@@ -208,17 +199,15 @@ class Pages:
     # -- one run
 
     def _run(self, run_id: str) -> RunDir:
-        """Return the folder of a run. Raises InputError if there is none."""
         run = self.store.get(run_id)
         if run_id not in self.watched.rows and not run.path.is_dir():
             raise InputError(f"no run {run_id!r} in {self.store.root}")
         return run
 
     def _row(self, run_id: str) -> Row:
-        """Return the row of a run. Raises InputError if there is none."""
         return self.watched.rows.get(run_id) or runs_table.row_of(self._run(run_id))
 
-    def run(self, query: QueryParams, run_id: str) -> Page:
+    def run(self, query: QueryParams, run_id: str) -> Response:
         """Return the page of a run: settings, plan, curves, health, scores, log, files, and how to reproduce it."""
         row, run = self._row(run_id), self._run(run_id)
         page = Drawn(self.watched.results(chosen_record([row]))) if row["state"] not in ("damaged", "reading") else None
@@ -231,17 +220,10 @@ class Pages:
             other["run_id"] for other in list(self.watched.rows.values())
             if all(other.get(key) == row.get(key) for key in ("objective", "budget")) and _identity(other) == own
         ]  # fmt: skip
-        health = [
-            (key.removeprefix("final."), value)
-            for key, value in row.items()
-            if key.startswith("final.") and value is not None
-        ]
-        settings = [
-            (key, exact(value))
-            for key, value in row.items()
-            if value is not None and (_is_setting(key) or key in ("seed", "budget"))
-        ]
-        shared: dict[str, Any] = {} if page is None else {"page": page}
+        known = {key: value for key, value in row.items() if value is not None}
+        health = [(key.removeprefix("final."), value) for key, value in known.items() if key.startswith("final.")]
+        settings = [(k, exact(v)) for k, v in known.items() if _is_setting(k) or k in ("seed", "budget")]
+        shared: dict[str, Any] = {"page": page} if page else {}
         return self._render(
             "run.html.j2", drawing.colour_rules(page.looks) if page else "", run_id=run_id, row=present(row),
             drawn=page, settings=settings,
@@ -251,10 +233,11 @@ class Pages:
             trace=_text(run, "error.log"), written=tending.notes_of(run), health=health,
             failure=str(records["error"].get("message") or ""),
             warnings=[str(each) for each in records["done"].get("warnings") or ()], files=_files(run), studies=studies,
-            siblings=sorted(siblings), error_step=records["error"].get("step"), **shared,
+            siblings=sorted(siblings), error_step=records["error"].get("step"),
+            **shared,
         )  # fmt: skip
 
-    def run_file(self, query: QueryParams, run_id: str, path: str) -> Page:
+    def run_file(self, query: QueryParams, run_id: str, path: str) -> Response:
         """Return a file of a run. Raises InputError for any path that leads out of its folder."""
         run = self._run(run_id)
         file = run.file(path)
@@ -265,11 +248,11 @@ class Pages:
         except OSError as error:
             raise InputError(f"{run_id} has no such file ({error.strerror})") from None
         with os.fdopen(opened, "rb") as stream:
-            facts = os.fstat(stream.fileno())
-            if not stat.S_ISREG(facts.st_mode):
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"{run_id} has no such file")
-            if facts.st_size > (MOST_TEXT * 64):
-                raise InputError(f"a file of {formatting.count(facts.st_size)} bytes is not sent; copy it from {file}")
+            if status.st_size > MOST_SENT:
+                raise InputError(f"a file of {formatting.count(status.st_size)} bytes is not sent; copy it from {file}")
             return _download(Path(path).name, stream.read())
 
 
@@ -344,14 +327,11 @@ def exact(value: Any) -> str:
 
 def shown(value: Any) -> str:
     """Return a value of a row as text."""
-    if value is None or value == "":
-        return "–"
     if isinstance(value, float):
         return f"{value:.5g}" if abs(value) < 1e5 and not value.is_integer() else formatting.count(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1e4:
         return f"{value:,}"
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= 120 else f"{text[:119]}…"
+    return facts.shown(value)
 
 
 def _is_setting(key: str) -> bool:
@@ -389,9 +369,8 @@ def _line(group: Sequence[Row], columns: Sequence[str]) -> Row:
             cells.append(plural(len(group), "seed"))
         elif len(group) > 1 and key == "state":
             states = Counter(str(row["state"]) for row in group)
-            cells.append(
-                next(iter(states)) if len(states) == 1 else ", ".join(f"{n} {state}" for state, n in states.items())
-            )
+            each = [f"{count} {state}" for state, count in states.items()]
+            cells.append(", ".join(each) if len(states) > 1 else next(iter(states)))
         elif key.startswith("score") and len(numbers(group, key)) == 1:
             cells.append(formatting.points(numbers(group, key)[0], 2))
         else:
@@ -402,7 +381,6 @@ def _line(group: Sequence[Row], columns: Sequence[str]) -> Row:
 
 
 def _tail(run: RunDir) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the last row of a log, and the last TAIL rows, read from its end."""
     try:
         with open(run.file("metrics.jsonl"), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -432,27 +410,25 @@ def _text(run: RunDir, name: str) -> str:
 
 
 def _files(run: RunDir) -> list[tuple[str, str]]:
-    """Return name and size of each file of a run; links are left out."""
     found = []
     for folder, folders, names in os.walk(run.path):
         folders.sort()
         for name in sorted(names):
             path = os.path.join(folder, name)
-            facts = os.lstat(path)
-            if stat.S_ISREG(facts.st_mode):
-                found.append((os.path.relpath(path, run.path), f"{formatting.count(facts.st_size)}B"))
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                found.append((os.path.relpath(path, run.path), f"{formatting.count(status.st_size)}B"))
     return found
 
 
-def _data_file(results: Results, name: str) -> Page:
-    """Return a data file of a report, made from what is known now. Raises InputError if the report has no such file."""
+def _data_file(results: Results, name: str) -> Response:
     files = document.files_beside(results)
     if name not in files:
         raise InputError(f"the report has no file {name[:80]!r}")
     return _download(name, files[name])
 
 
-def _download(name: str, data: bytes) -> Page:
+def _download(name: str, data: bytes) -> Response:
     """Return a file: texts are shown as plain text, everything else is saved. A browser runs neither."""
     plain = name.endswith(TEXTS)
     kind = "text/plain" if plain else mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -460,4 +436,4 @@ def _download(name: str, data: bytes) -> Page:
         kind = "application/octet-stream"
     safe = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
     place = "inline" if plain else "attachment"
-    return Page(data, kind=kind, headers={"content-disposition": f'{place}; filename="{safe}"'})
+    return Response(data, 200, {"content-disposition": f'{place}; filename="{safe}"'}, media_type=kind)

@@ -21,8 +21,9 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -34,12 +35,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from workbench.errors import InputError, Interrupted, one_line
+from workbench.errors import InputError, Interrupted, one_line, plural
 from workbench.process import share_memory
+from workbench.store import tending
+from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
-from workbench.view import editing
-from workbench.view.pages import Page, Pages, link
-from workbench.view.watched import Watched
+from workbench.store.tending import Notes
+from workbench.view.pages import Pages, link
+from workbench.view.watched import Watched, each_once
 
 T = TypeVar("T")
 log = logging.getLogger("workbench")
@@ -49,6 +52,7 @@ AT_ONCE = 2  # pages computed at the same time
 BEAT = 0.25  # seconds between two looks for changes that pages are told of
 SILENCE = 15.0  # seconds after which a line is sent although nothing has changed, so that lost readers are noticed
 LARGEST_CHANGE = 2**20  # bytes of a request
+LONGEST_NOTE = 10_000  # characters
 KEY = "x-workbench-key"  # the header of the key that pages send with a change
 HEADERS = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
@@ -178,30 +182,24 @@ class Guarded:
         return HTMLResponse(REFUSED, 403) if refusal is not None else None
 
 
-def application(store: RunStore, guard: Guard, watched: Watched | None = None) -> Guarded:
+def application(watched: Watched, guard: Guard) -> Guarded:
     """Return the application that answers requests on a store."""
-    watched = watched or Watched(store)
     pages, pool = Pages(watched, guard.key), ThreadPoolExecutor(AT_ONCE)
 
     async def computed(make: Callable[..., T], *arguments: Any, **more: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(make, *arguments, **more))
 
-    def page(make: Callable[..., Page]) -> Callable[[Request], Any]:
+    def page(make: Callable[..., Response]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             try:
-                made = await computed(make, request.query_params, **request.path_params)
+                return await computed(make, request.query_params, **request.path_params)
             except (InputError, OSError) as error:
-                made = await computed(pages.refused, str(error))
+                return await computed(pages.refused, str(error))
             except Exception as error:  # files that change or are damaged in a way that no code has foreseen
                 log.warning("%s could not be shown", request.url.path, exc_info=True)
-                made = await computed(pages.refused, f"this page cannot be made now: {one_line(error)}")
-            return Response(made.body, made.status, {"content-security-policy": made.policy or NOTHING, **made.headers},
-                            media_type=made.kind)  # fmt: skip
+                return await computed(pages.refused, f"this page cannot be made now: {one_line(error)}")
 
         return answer
-
-    async def events(request: Request) -> Response:
-        return StreamingResponse(_changes(watched), media_type="text/event-stream")
 
     async def edit(request: Request) -> Response:
         if refusal := guard.refuses_change(request.headers):
@@ -212,36 +210,75 @@ def application(store: RunStore, guard: Guard, watched: Watched | None = None) -
             if len(body) > LARGEST_CHANGE:
                 return PlainTextResponse("the change is too large; choose fewer runs", 413)
         try:
-            return PlainTextResponse(
-                await computed(editing.carry_out, watched, parse_qs(body.decode(errors="replace")))
-            )
+            return PlainTextResponse(await computed(carry_out, watched, parse_qs(body.decode(errors="replace"))))
         except (InputError, OSError) as error:
             return PlainTextResponse(str(error), 422)
-
-    async def to_folder(request: Request) -> Response:
-        return RedirectResponse(f"/study/{request.path_params['name']}/")
 
     routes = [
         Route("/", page(pages.studies)),
         Route("/runs", page(pages.runs)),
         Route("/compare", page(pages.compare)),
-        Route("/study/{name}", to_folder),
+        Route("/study/{name}", lambda request: RedirectResponse(f"/study/{request.path_params['name']}/")),
         Route("/study/{name}/", page(pages.study)),
         Route("/study/{name}/{file}", page(pages.study_file)),
         Route("/run/{run_id}", page(pages.run)),
         Route("/run/{run_id}/{path:path}", page(pages.run_file)),
-        Route("/events", events),
+        Route("/events", lambda _: StreamingResponse(_changes(watched), media_type="text/event-stream")),
         Route("/edit", edit, methods=["POST"]),
         Route("/{rest:path}", page(lambda query, rest: pages.refused("there is no such page"))),
     ]
     return Guarded(Starlette(routes=routes), guard)
 
 
+def carry_out(watched: Watched, form: Mapping[str, Sequence[str]]) -> str:
+    """Carry out one change of some runs, and return a sentence on it.
+
+    The fields of the form are `act`, `text`, and `run` with names of runs separated by commas. Raises InputError for an
+    unknown change, or if some runs could not be changed; the other runs are changed all the same. Raises OSError if the
+    disk fails.
+    """
+    act, text = (" ".join(form.get(key, ())).strip() for key in ("act", "text"))
+    run_ids = each_once(form.get("run", ()))
+    if not run_ids:
+        raise InputError("no run is chosen; choose some")
+    change, done = _change(act, text)
+    folders = [RunDir(watched.store.root / run_id) for run_id in run_ids if run_id in watched.rows]
+    known = [run for run in folders if run.path.is_dir()]
+    failed = dict.fromkeys(set(run_ids) - {run.run_id for run in known}, "there is no such run any more")
+    try:
+        failed |= tending.each_run(lambda run: tending.annotate(run, change), known)
+    finally:
+        watched.look_at(run.run_id for run in known)
+    if failed:
+        run_id, reason = next(iter(failed.items()))
+        raise InputError(f"{len(failed)} of {plural(len(run_ids), 'run')} not {done}; {run_id}: {reason}")
+    return f"{plural(len(run_ids), 'run')} {done}"
+
+
+def _change(act: str, text: str) -> tuple[Callable[[Notes], Notes], str]:
+    if act in ("archive", "restore"):
+        return lambda notes: replace(notes, archived=act == "archive"), f"{act}d"
+    if not text:
+        raise InputError("the text is empty; write some words")
+    if act == "note":
+        if len(text) > LONGEST_NOTE:
+            raise InputError(f"the note has {len(text):,} characters; write at most {LONGEST_NOTE:,}")
+        return lambda notes: notes.noted(text), "noted"
+    if act == "remove note":
+        return lambda notes: replace(notes, notes=tuple(n for n in notes.notes if f"{n['at']} {n['text']}" != text)), (
+            "changed"
+        )
+    if act in ("tag", "untag"):
+        tags = tending.checked_tags(text)
+        return (lambda notes: notes.tagged(**{"add" if act == "tag" else "remove": tags})), f"{act}ged"
+    raise InputError(f"there is no change {act[:40]!r}")
+
+
 async def _changes(watched: Watched) -> AsyncIterator[str]:
     """Yield an event whenever something in the store has changed."""
     seen, quiet = watched.version, 0.0
     yield f"retry: 2000\ndata: {seen}\n\n"
-    while not watched.stopped:
+    while not watched.stopped.is_set():
         await asyncio.sleep(BEAT)
         quiet += BEAT
         if watched.version != seen:
@@ -284,7 +321,7 @@ def serve(store: RunStore, guard: Guard, sock: socket.socket) -> None:
     share_memory()
     watched = Watched(store)
     config = uvicorn.Config(
-        application(store, guard, watched), log_level="error", access_log=False, timeout_graceful_shutdown=1,
+        application(watched, guard), log_level="error", access_log=False, timeout_graceful_shutdown=1,
         server_header=False, lifespan="off", ws="none", http="h11",
     )  # fmt: skip
     server, ended = uvicorn.Server(config), threading.Event()

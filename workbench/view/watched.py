@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError, Interrupted, one_line
 from workbench.execution import workers
-from workbench.execution.workers import OF_TRAINING, StudyProgress
+from workbench.execution.workers import OF_TRAINING
 from workbench.process import release_memory
 from workbench.report.load import runs_table
 from workbench.report.load.run_files import number
@@ -64,7 +64,7 @@ class Watched:
         self._results: dict[tuple[str, ...], tuple[Any, Results, float, float]] = {}  # with time and duration
         self._answers: dict[str, tuple[Any, str]] = {}
         self._lock, self._computing = threading.Lock(), threading.Lock()
-        self._stop = threading.Event()
+        self.stopped = threading.Event()  # set when nothing is looked for any more
         self.wanted: dict[str, None] = {}  # records whose answer a page lacks, to be computed next
         for run_id, entry in self._index.known.items():
             entry["facts"] = self._shared(entry["facts"])
@@ -85,26 +85,17 @@ class Watched:
         try:
             yield
         finally:
-            self.stop()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing is looked for any more."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Look for changes no more."""
-        self._stop.set()
+            self.stopped.set()
 
     def _look_on(self) -> None:
-        while not self._stop.is_set():
+        while not self.stopped.is_set():
             begun = time.monotonic()
             try:
                 self.look()
             except Exception as error:  # the next look may succeed, and without looks the pages would stand still
                 log.warning("the store cannot be read at the moment: %s", one_line(error))
             took = time.monotonic() - begun
-            self._stop.wait(0.05 if not self.complete else min(MOST, max(LEAST, 40 * took)))
+            self.stopped.wait(0.05 if not self.complete else min(MOST, max(LEAST, 40 * took)))
 
     def look(self) -> None:
         """Read again what has changed since the last look, and at the first ones some of the runs."""
@@ -171,7 +162,6 @@ class Watched:
         return changed
 
     def _some(self) -> list[str]:
-        """Return a few runs in turn, so that a file changed in its place is noticed as well."""
         if not self.complete:
             return []
         self._turn = self._turn or list(self._names)
@@ -199,7 +189,6 @@ class Watched:
                 self._read(run_id)
 
     def _row_of(self, run: RunDir) -> Row:
-        """Return the row of a run, which the index lacks."""
         self._unknown += 1
         return self._shared(runs_table.row_of(run))
 
@@ -241,14 +230,6 @@ class Watched:
 
     # -- studies
 
-    def progress(self, record: ExperimentRecord) -> StudyProgress:
-        """Return how far a study is."""
-        return workers.study_progress(record, self.rows)
-
-    def record(self, name: str) -> ExperimentRecord:
-        """Return a record by its name. Raises InputError if there is none or it cannot be used."""
-        return self.store.experiment(name)
-
     def _key(self, record: ExperimentRecord) -> Any:
         """Return what results depend on, without what changes at every step of a run that trains."""
         return record.updated, tuple((run_id, self._stamps.get(run_id)) for run_id in record.run_ids)
@@ -289,7 +270,7 @@ class Watched:
         if known is not None and known[0] == self._key(record):
             return known[1]
         stated = verdict_line(record.verdict)
-        settled = stated and self.progress(record).state == "done"
+        settled = stated and workers.study_progress(record, self.rows).state == "done"
         if not settled and any(self.rows.get(run_id, {}).get("score") is not None for run_id in record.runs):
             self.wanted[record.name] = None
         return known[1] if known is not None else stated
@@ -297,12 +278,12 @@ class Watched:
     def _answer_on(self) -> None:
         from workbench.report import data_files, verdict_line  # noqa: F401, which takes seconds: before a page needs it
 
-        while not self._stop.wait(0.5):
+        while not self.stopped.wait(0.5):
             if not self.complete:
                 continue
             for name in list(self.wanted):
                 try:
-                    record = self.record(name)
+                    record = self.store.experiment(name)
                     key, answer = self._key(record), verdict_line(record.verdict)
                     try:
                         answer = str(next(iter(self.results(record, curves=False).verdicts), ""))

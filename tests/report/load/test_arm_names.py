@@ -155,11 +155,8 @@ def test_a_run_is_named_after_the_one_that_it_starts_from(spec: dict[str, object
 
 def test_kinds_generators_axes_and_code_have_short_names() -> None:
     specs = (
-        {"published": {"name": "x"}},
-        {"budget": {"steps": 0}},
-        {"budget": {"steps": 1}},
-        {"budget": {"tokens": 0}},
-    )
+        {"published": {"name": "x"}}, {"budget": {"steps": 0}}, {"budget": {"steps": 1}}, {"budget": {"tokens": 0}},
+    )  # fmt: skip
     assert [kind_of(spec) for spec in specs] == ["published", "untrained", "pre-training", "pre-training"]
     assert sizeless("generator.width", {"generator.kind": "unigram"}) == "unigram"
     assert (

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import made
 import pandas as pd
+import parsed
 import pytest
 
 from workbench.errors import InputError
-from workbench.report import find_record, write
+from workbench.report import write
 from workbench.report.load import runs_table
-from workbench.report.load.runs_table import described, record_states
+from workbench.report.load.runs_table import described, find_record, record_states
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import ExperimentRecord, RunStore
 
@@ -204,10 +205,12 @@ def test_the_report_of_another_store_is_not_replaced_without_a_warning(
     with caplog.at_level(logging.WARNING, logger="workbench"):
         write(other, name, tmp_path / "out")
         write(one, name, tmp_path / "out")  # a store that grew
+        write(other, name, tmp_path / "out" / "page.html")  # whose tables have other names
         assert not [line for line in caplog.messages if "replaced" in line]
         write(other, name, tmp_path / "out")
     [said] = [line for line in caplog.messages if "replaced" in line]
     assert str(tmp_path / "out") in said and str(tmp_path / "other") in said and "--out" in said
+    assert [row["run_id"] for row in parsed.sheet(tmp_path / "out" / "runs.csv")] == [r.run_id for r in other.runs()]
 
 
 @pytest.mark.parametrize(
@@ -261,6 +264,9 @@ def test_an_unknown_word_is_refused_with_the_nearest_name_if_there_is_any(tmp_pa
     store = RunStore(tmp_path / "runs")
     with pytest.raises(InputError, match="'größe'") as caught:
         find_record(store, "größe")
+    with pytest.raises(InputError, match="no experiment 'nothing'"):
+        write(store, "nothing", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
     assert str(store.root) in str(caught.value) and ";" not in str(caught.value)
     store.extend_experiment(ExperimentRecord("tying-1a2b", "tying"))
     for word, near in (("tyng", "tying"), ("tying-1a2c", "tying-1a2b")):

@@ -83,11 +83,8 @@ def test_scores_under_the_settings_of_the_experiment_are_chosen_before_those_of_
     own = score("a", 60.0)
     others = [score(run, 61.0, "bb", finetune={"lr": 2e-4, "length": 64}) for run in ("a", "b")]
     for tasks, kept in (
-        ({"lr": 1e-4}, [own]),
-        ({"lr": 2e-4}, others),
-        ({"lr": 9.0}, others),
-        ({"lr": None, "length": 128}, [own]),
-    ):
+        ({"lr": 1e-4}, [own]), ({"lr": 2e-4}, others), ({"lr": 9.0}, others), ({"lr": None, "length": 128}, [own]),
+    ):  # fmt: skip
         notes: list[str] = []
         assert choose([own, *others], tasks, notes) == kept
         (note,) = notes

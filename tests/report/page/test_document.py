@@ -29,14 +29,8 @@ from workbench.store.run_store import RunStore
 
 EMPTY = made.in_memory(lambda *_: 0.0, ("rtd", "bert-mlm"), 2)
 RECORD = {
-    "axis": "objective",
-    "question": "Which?",
-    "command": "",
-    "tasks": {},
-    "text": {},
-    "experiment": "x",
-    "name": "x",
-}
+    "axis": "objective", "question": "Which?", "command": "", "tasks": {}, "text": {}, "experiment": "x", "name": "x",
+}  # fmt: skip
 RUNS = EMPTY.runs.assign(words=math.nan, epochs=math.nan, reason="")
 FRAMES = replace(EMPTY, record=RECORD, runs=RUNS, scores=EMPTY.scores.iloc[:0])
 
@@ -77,32 +71,6 @@ def write(study: tuple[RunStore, str], out: Path) -> Path:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, str]:
     return store_of(tmp_path_factory.mktemp("study") / "runs", 0)
-
-
-def test_a_page_is_a_folder_or_a_file_beside_its_tables(tmp_path: Path, study: tuple[RunStore, str]) -> None:
-    assert write(study, tmp_path / "out") == tmp_path / "out" / "index.html"
-    assert write(study, tmp_path / "deep" / "mine.html") == tmp_path / "deep" / "mine.html"
-    names = {path.name for path in (tmp_path / "out").glob("*.csv")}
-    assert "runs.csv" in names and {path.name for path in (tmp_path / "deep").glob("*.csv")} == {
-        f"mine-{n}" for n in names
-    }
-    links = {link.attributes["href"] for link in parsed.page(tmp_path / "deep" / "mine.html").find("a")}
-    assert "mine-runs.csv" in links and not links & names
-    assert not list(tmp_path.rglob("compute.svg"))
-
-
-def test_a_report_of_another_store_is_replaced_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one, other = store_of(tmp_path / "one", 0), store_of(tmp_path / "other", 1)
-    out = tmp_path / "out"
-    with caplog.at_level(logging.WARNING, "workbench"):
-        write(one, out)
-        write(one, out)
-        write(other, out / "page.html")  # whose tables have other names
-        assert caplog.messages == []
-        write(other, out)
-    [told] = caplog.messages
-    assert str(out) in told and str(other[0].root) in told
-    assert [row["run_id"] for row in parsed.sheet(out / "runs.csv")] == [run.run_id for run in other[0].runs()]
 
 
 def test_a_report_that_cannot_be_written_leaves_the_one_before_as_it_was(

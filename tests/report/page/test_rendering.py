@@ -83,13 +83,6 @@ def test_numbers_are_rounded_as_readers_need_them(template: str, shown: str) -> 
     assert rendered(template, digest="0123456789abcdef") == shown
 
 
-@given(st.floats(-100, 100), st.floats(0.01, 50))
-def test_a_mean_and_its_interval_have_the_same_decimals(mean: float, half: float) -> None:
-    one, two = rendered("{{ m | score(h) }} {{ h | half(m) }}", m=mean, h=half).replace("−", "-").split()
-    assert len(one.partition(".")[2]) == len(two.partition(".")[2])
-    assert float(one) == pytest.approx(mean, abs=0.051) and float(two) == pytest.approx(half, abs=0.051)
-
-
 @pytest.mark.parametrize(
     ("value", "known"),
     [(None, False), (math.nan, False), (pd.NA, False), (0, True), ("", True), (0.0, True), (False, True)],
@@ -108,12 +101,6 @@ def test_the_style_sheet_is_allowed_by_its_hash_and_no_other_is() -> None:
     assert re.findall("sha256-[^']+", page) == [f"sha256-{digest}"]
     assert ".a0{color:red}" in style and rendering.template("report.css") in style
     assert "a &lt;b&gt;" in page and workbench.__version__ in page
-
-
-def test_templates_are_files_of_the_package() -> None:
-    assert rendering.template("report.css") == (rendering.TEMPLATES / "report.css").read_text(encoding="utf-8")
-    with pytest.raises(FileNotFoundError):
-        rendering.template("gone.css")
 
 
 @pytest.mark.parametrize(

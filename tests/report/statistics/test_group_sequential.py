@@ -29,7 +29,7 @@ from workbench.report.statistics.group_sequential import (
     status_of,
     still_shown,
 )
-from workbench.report.statistics.intervals import ALPHA, Difference, Estimate
+from workbench.report.statistics.intervals import ALPHA, Estimate
 from workbench.report.statistics.paired_comparison import Compared, pairwise
 from workbench.report.verdict import verdict_of
 
@@ -68,17 +68,17 @@ def test_a_look_is_about_the_seeds_of_its_plan_alone() -> None:
     family = Family((("a", "b"),), plan)
     assert compare(arms, family) == compare(late, family)
     [(pair, found)] = compare(late, family).items()
-    assert found.difference.seeds == tuple(range(6))
+    assert found.seeds == tuple(range(6))
     [alone] = pairwise({arm: {s: row[s] for s in range(6)} for arm, row in arms.items()}, family=[pair]).values()
-    p = alone.difference.p
-    assert p is not None and found.difference.p == pytest.approx(min(1.0, p / plan.shares[1]))
+    p = alone.p
+    assert p is not None and found.p == pytest.approx(min(1.0, p / plan.shares[1]))
     assert found.estimate.half is not None and alone.estimate.half is not None
     assert found.estimate.half > alone.estimate.half
 
 
 def test_before_the_first_look_nothing_is_known() -> None:
     [found] = compare(experiment(50, 12), Family((("a", "b"),), Plan(schedule(12))), order=True).values()
-    assert (found.adjusted, found.flip, found.order, found.difference.p, found.estimate.half) == (None,) * 5
+    assert (found.adjusted, found.flip, found.order, found.p, found.estimate.half) == (None,) * 5
     assert not found.claimed and math.isnan(found.estimate.mean) and found.estimate.n == 0
 
 
@@ -112,7 +112,7 @@ def made_up(
     mean: float, adjusted: float | None, half: float | None = 0.5, flip: float | None = None, noise: float | None = 1.0
 ) -> Compared:
     seeds = tuple(range(6))
-    return Compared(Difference(Estimate(mean, half, 1.0, 6, 5), seeds, 0.01), adjusted, flip, None, noise, 5)
+    return Compared(Estimate(mean, half, 1.0, 6, 5), seeds, 0.01, adjusted, flip, None, noise, 5)
 
 
 def test_a_comparison_without_interval_or_noise_stays_open_until_the_last_look() -> None:

@@ -67,24 +67,19 @@ def arm_names(
         if row["role"] == "arm" and (spec := settings[row["run_id"]]):
             identity = ((key, str(value)) for key, value in spec.items() if _identifies(key, spec))
             arms.setdefault(tuple(sorted(identity)), []).append(row["run_id"])
-    short = {
-        arm: ", ".join(
-            of_scale(settings[run_ids[0]]) if key == "scale"
-            else sizeless(key, dict(arm)) or arm_name(dict(arm).get(key)) for key in axis.split(",")
-        )
-        for arm, run_ids in arms.items()
-    }  # fmt: skip
+    short: dict[Any, str] = {}
     for arm, run_ids in arms.items():
-        name = short[arm]
+        own, spec = dict(arm), settings[run_ids[0]]
+        words = [of_scale(spec) if key == "scale" else sizeless(key, own) or arm_name(own.get(key))
+                 for key in axis.split(",")]  # fmt: skip
+        short[arm] = ", ".join(words)
+    for arm, run_ids in arms.items():
+        own, name = dict(arm), short[arm]
         same = [dict(other) for other in arms if short[other] == name]
         keys = sorted(key for key in {k for one in same for k in one} if len({one.get(key) for one in same}) > 1)
-        keys = [key for key in keys if not _follows(key, same)]
-        details = [
-            f"{key}={dict(arm)[key][:40]}"
-            for key in keys
-            if dict(arm).get(key) not in (None, "None", "") and key.partition(".")[0] != "start"
-        ]
-        full = ", ".join(filter(None, [name, begun(dict(arm)), *details]))
+        keys = [key for key in keys if key.partition(".")[0] != "start" and not _follows(key, same)]
+        details = [f"{key}={own[key][:40]}" for key in keys if own.get(key) not in (None, "None", "")]
+        full = ", ".join(filter(None, [name, begun(own), *details]))
         candidates = itertools.chain((full,), (f"{full} ({i})" for i in itertools.count(2)))
         used_names = {*names.values(), "untrained", "unknown"}
         names |= dict.fromkeys(run_ids, next(n for n in candidates if n not in used_names))

@@ -255,11 +255,8 @@ class Bin:
 
     def add(self, other: Bin) -> None:
         """Add the rows of another bin."""
-        self.first, self.last, self.rows = (
-            min(self.first, other.first),
-            max(self.last, other.last),
-            self.rows + other.rows,
-        )
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        self.rows += other.rows
         for name, value in other.sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
             self.counts[name] += other.counts[name]

@@ -163,7 +163,6 @@ def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str 
 
 
 def _known(key: str, all_rows: Sequence[Row], option: str) -> None:
-    """Raise InputError if no run has the key."""
     if all_rows and not any(key in row for row in all_rows):
         raise InputError(f"{option} {key}: no run has this key{suggest(key, set().union(*all_rows))}")
 

@@ -37,6 +37,7 @@ FLOPS = tuple(f"flops_{convention}" for convention in CONVENTIONS)
 AMOUNTS = ("steps", "tokens", "seconds", *FLOPS)  # what pre-training spends
 
 log = logging.getLogger("workbench")
+LEFT_OUT = "%s is damaged and is left out: %s; %s"
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "words", "epochs", "seconds",
     *FLOPS, "convention", "finetune_seconds", "spec", "data", "code", "arithmetic",
@@ -171,9 +172,7 @@ def read_record(store: RunStore, experiment: ExperimentRecord, verify: bool = Tr
     for run_id, files in zip(order, every_run, strict=True):
         _add_run(read, store, run_id, roles[run_id], files)
     read.notes += [] if verify else ["Files were not compared with their hashes (--no-verify)."]
-    first: dict[
-        tuple[Any, ...], dict[str, Any]
-    ] = {}  # the places of a text's first run, where runs are of many machines
+    first: dict[Any, dict[str, Any]] = {}  # the places of a text's first run, where runs are of many machines
     for of_run in read.settings.values():
         if of_run.get("data.fingerprint"):
             places = {key: of_run[key] for key in PLACES if key in of_run}
@@ -210,20 +209,15 @@ def read_and_warn(store: RunStore, name: str, verify: bool = True) -> Frames:
     experiment = read_study(store, name, verify)
     for run in experiment.rows("runs"):
         if run["state"] == "damaged":
-            warn_of_damaged_run(store.root / run["run_id"], run["reason"], "the command that trained it")
+            path = store.root / run["run_id"]
+            DAMAGE.warning(LEFT_OUT, path, run["reason"], remedy(path, "the command that trained it"))
         elif run["state"] == "missing":
             how = "there is no such folder" if run["reason"] == "not started" else f"it was {run['reason']}"
             log.warning("%s is missing and is left out: %s", run["run_id"], how)
     return experiment
 
 
-def warn_of_damaged_run(path: Path, reason: str, command: str) -> None:
-    """Log a warning about a run that is left out, and how to repair it: restore its files, or give `command` again."""
-    DAMAGE.warning("%s is damaged and is left out: %s; %s", path, reason, remedy(path, command))
-
-
 def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
-    """Add one run. `files` is what was read of it, or None if the run has no folder."""
     folder = store.root / run_id
     written = tending.notes_of(RunDir(folder))
     row: dict[str, Any] = {
@@ -273,7 +267,6 @@ def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFil
 
 
 def _add_scores(read: _Read, folder: Path, row: dict[str, Any], files: RunFiles) -> None:
-    """Add the scores of a run at the end of training and at its points, and the time they took."""
     run_id, scores = files.run_id, []
     for score, fault in run_files.scores_of(folder, files.records):
         read.notes += [f"{run_id}: {fault}"] if fault else []
@@ -359,7 +352,6 @@ def _selected(scores: list[dict[str, Any]], names: Any) -> list[dict[str, Any]]:
 
 
 def _agrees(score: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
-    """Return whether a score has the settings that the experiment gives for its tasks."""
     finetune = score["finetune"]
     if score["suite"] in EMBEDDINGS:  # scores of frozen encoders do not name this setting, nor do records without it
         finetune, tasks = FROZEN | finetune, FROZEN | dict(tasks)
@@ -397,20 +389,19 @@ def read_published(
     names = [run.run_id for run in store.runs() if run.run_id.startswith(f"{PUBLISHED}-")] if same else []
     models, notes = [], []
     for files in filter(None, run_files.every_run(store, names, verify)):
-        spec = run_files.part(run_files.optional(store.root / files.run_id / "spec.json", files.records), "spec")
+        path = store.root / files.run_id
+        spec = run_files.part(run_files.optional(path / "spec.json", files.records), "spec")
         if files.state == "damaged":
             notes.append(f"{_name(files.run_id, spec)} is damaged and is left out: {files.note}")
-            warn_of_damaged_run(store.root / files.run_id, files.note, "the command that measured it")
+            DAMAGE.warning(LEFT_OUT, path, files.note, remedy(path, "the command that measured it"))
         elif kind_of(spec) == PUBLISHED:
-            model, left_out = _model(files, spec, store.root / files.run_id, same)
+            model, left_out = _model(files, spec, path, same)
             models += [model] if model.scores else []
             notes += left_out
     return tuple(models), notes
 
 
-def _model(
-    files: run_files.RunFiles, spec: PlainRow, folder: Path, same: set[tuple[Any, ...]]
-) -> tuple[PublishedRun, list[str]]:
+def _model(files: RunFiles, spec: PlainRow, folder: Path, same: set[tuple[Any, ...]]) -> tuple[PublishedRun, list[str]]:
     """Return a published model with its comparable scores, and sentences on those that are left out."""
     run_id, done = files.run_id, run_files.optional(folder / "done.json", files.records)
     read_scores = list(run_files.scores_of(folder, files.records))

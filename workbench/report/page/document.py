@@ -62,8 +62,10 @@ def write(results: Results, out: Path) -> Path:
     page.parent.mkdir(parents=True, exist_ok=True)
     sweep_old(page.parent)
     files = files_beside(results)
-    html = render(results, prefix)
-    texts = {page.parent / f"{prefix}{name}": content for name, content in files.items()}
+    content = Page(results, prefix)
+    rules, script = drawing.colour_rules(content.looks), rendering.template("report.js")
+    html = rendering.render_page("report.html.j2", rules, script, page=content)
+    texts = {page.parent / f"{prefix}{name}": text for name, text in files.items()}
     write_together(texts | {page: html.encode("utf-8", "replace")})  # the page is last: after a kill it is missing
     return page
 
@@ -82,8 +84,7 @@ def warn_of_replaced(results: Results, out: Path, store: RunStore) -> None:
     """Log a warning if an existing report lists runs that this one does not, as a report on another store may."""
     page, prefix = place_of_files(out)
     before: set[Any] = set()
-    # Nothing is read if there is no table, or if it is not one of a report.
-    table = page.parent / f"{prefix}runs.csv"
+    table = page.parent / f"{prefix}runs.csv"  # there may be none, or one that is not of a report
     with suppress(OSError, ValueError, csv.Error), table.open(newline="", encoding="utf-8") as file:
         before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
     if before - {run["run_id"] for run in results.frames.rows("runs")}:
@@ -91,14 +92,6 @@ def warn_of_replaced(results: Results, out: Path, store: RunStore) -> None:
             "the report in %s has runs that are not in %s, and is replaced by this one; give another folder with "
             "--out to keep both", page.parent, store.root,
         )  # fmt: skip
-
-
-def render(results: Results, prefix: str = "") -> str:
-    """Return the page as HTML. `prefix` is the beginning of the names of the files that it links to."""
-    page = Page(results, prefix)
-    return rendering.render_page(
-        "report.html.j2", drawing.colour_rules(page.looks), rendering.template("report.js"), page=page
-    )
 
 
 @dataclass(frozen=True)
@@ -141,9 +134,8 @@ class Page:
         self.facts = facts.facts(self.frames, self.boards)
         self.time_note = facts.time_note(self.frames)
         self.environments = facts.environments(self.frames)
-        self.tasks_settings = [
-            (key, _setting(value)) for key, value in flatten(self.frames.record["tasks"]).items() if value is not None
-        ]
+        tasks = flatten(self.frames.record["tasks"])
+        self.tasks_settings = [(key, facts.shown(value)) for key, value in tasks.items() if value is not None]
         self.runs = self.frames.rows("runs")
         self.rows = {run["run_id"]: number for number, run in enumerate(self.runs)}  # of the table of runs
         self.states = [run for run in self.runs if run["state"] not in FINISHED]  # runs that are in no average
@@ -212,10 +204,9 @@ class Page:
         """Return the budget and arms of comparisons, the largest budget first: declared ones, or all others."""
         return [
             (budget, pair)
-            for budget in reversed(board.budgets)
-            for pair in board.pairs[budget]
+            for budget in reversed(board.budgets) for pair in board.pairs[budget]
             if (pair.compared.declared and bool(board.families.get(budget, NOTHING).pairs)) == declared
-        ]
+        ]  # fmt: skip
 
     def pairs(self, board: Leaderboard, declared: bool) -> list[Row]:
         """Return the rows of comparisons: declared ones, or the first of all others."""
@@ -314,10 +305,8 @@ class Page:
         for budget in reversed(board.budgets):
             by_convention = {c: spending_ratios(board, budget, c) for c in CONVENTIONS}
             for cell in board.at(budget):
-                rows.append({
-                    "cell": cell, "budget": budget,
-                    "ratios": {c: by_convention[c].get(cell.arm) for c in CONVENTIONS},
-                })  # fmt: skip
+                ratios = {c: by_convention[c].get(cell.arm) for c in CONVENTIONS}
+                rows.append({"cell": cell, "budget": budget, "ratios": ratios})
         return rows
 
     def advice(self, board: Leaderboard) -> str:
@@ -350,8 +339,7 @@ class Page:
                 continue
             values: dict[str, dict[str, None]] = {arm: {} for arm in arms}
             for run in runs:
-                value = self.frames.settings[run["run_id"]].get(key)
-                values[run["arm"]][_setting(value)] = None
+                values[run["arm"]][facts.shown(self.frames.settings[run["run_id"]].get(key))] = None
             texts = [" or ".join(values[arm]) for arm in arms]
             if len(set(texts)) == 1 and " or " not in texts[0]:
                 same += [(key, texts[0])] if texts[0] != "–" else []
@@ -385,7 +373,7 @@ class Page:
         return {
             "run": run, "spark": drawing.spark(charts.sparkline(self.results, run_id), self.look(run["arm"])),
             "last": last, "differs": [(k, v, o) for k, v, o in differs if k not in ("seed", "scale")] + machine,
-            "values": [(key, _setting(own.get(key))) for key, _ in self.matrix[1]],
+            "values": [(key, facts.shown(own.get(key))) for key, _ in self.matrix[1]],
             "scores": scores,
         }  # fmt: skip
 
@@ -408,7 +396,6 @@ class Page:
     def script_data(self) -> str:
         """Return what the script draws, as JSON without any character that could end its element."""
         shared: dict[str, int] = {}  # the values of an axis as JSON, and their number
-
         drawn = []
         for chart in self.charts.values():
             digits = 5 if chart.name.startswith("curve-") else 9  # curves are many, and read from their lines
@@ -445,21 +432,14 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def _setting(value: object) -> str:
-    if value is None or value == "":
-        return "–"
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= 120 else f"{text[:119]}…"
-
-
 def _differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """Return key, own value and most frequent other value, where a run differs from most runs of its arm."""
     rows = []
     for key in dict.fromkeys([*own, *(key for one in others for key in one)]):
         if not others or key in facts.PASSING:
             continue
-        values = [_setting(one.get(key)) for one in others]
+        values = [facts.shown(one.get(key)) for one in others]
         most = max(dict.fromkeys(values), key=values.count)
-        if _setting(own.get(key)) != most:
-            rows.append((key, _setting(own.get(key)), most))
+        if facts.shown(own.get(key)) != most:
+            rows.append((key, facts.shown(own.get(key)), most))
     return rows

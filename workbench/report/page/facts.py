@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import plural
-from workbench.report.formatting import count, duration, interval, listing, power, seeds
+from workbench.report.formatting import count, cut, duration, interval, listing, power, seeds
 from workbench.report.load.run_files import FINISHED, number, part
 from workbench.report.load.study_tables import Frames
 from workbench.report.results import Leaderboard, compute_text
@@ -25,6 +25,13 @@ def known(value: object) -> bool:
     import pandas as pd
 
     return value is not None and value is not pd.NA and not (isinstance(value, float) and math.isnan(value))
+
+
+def shown(value: object) -> str:
+    """Return a setting as text of at most 120 characters; a dash for none."""
+    if value is None or value == "":
+        return "–"
+    return cut(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value), 120)
 
 
 def no_scores(frames: Frames) -> str:
@@ -113,7 +120,7 @@ def environments(frames: Frames) -> dict[str, list[Any]]:
     different: list[Any] = []
     for key, runs_of in values_of_runs(frames.environments).items():
         for value, run_ids in runs_of.items():
-            text = value if len(value) <= 300 else f"{value[:299]}…"
+            text = cut(value, 300)
             if value not in ("None", ""):
                 same += [(key, text)] if len(runs_of) == 1 else []
                 different += [(key, text, run_ids)] if len(runs_of) > 1 else []

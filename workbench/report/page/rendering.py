@@ -90,12 +90,8 @@ def _unbroken(text: str) -> Markup:
 
 
 def _exponents(text: str) -> str:
-    """Return a text with `6.5e14` written as `6.5×10¹⁴`."""
-
-    def power(match: re.Match[str]) -> str:
-        return f"{match[1]}{formatting.TIMES}{formatting.ten_to(int(match[2]))}"
-
-    return re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?\d+)\b", power, text)
+    number = r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?\d+)\b"
+    return re.sub(number, lambda match: f"{match[1]}{formatting.TIMES}{formatting.ten_to(int(match[2]))}", text)
 
 
 def _number(value: float | None, form: str, least: float = 0.0) -> str:

@@ -16,9 +16,9 @@ from workbench.report.load.arm_names import named, spoken
 from workbench.report.load.run_files import END, FINISHED
 from workbench.report.load.study_tables import Frames
 from workbench.report.page.facts import values_of_runs
-from workbench.report.results import Cell, Leaderboard, TrainingPoint
+from workbench.report.results import Cell, Leaderboard
 from workbench.report.statistics.intervals import t_interval
-from workbench.report.verdict import below_words, caveat, words_score
+from workbench.report.verdict import caveat, words_score
 from workbench.spec import loss_floors
 from workbench.spec.contrasts import arm_text
 from workbench.spec.experiment import EQUAL_WITHIN
@@ -83,7 +83,7 @@ def doubtful(board: Leaderboard, axis: str) -> list[Caution]:
     At the largest budget all such arms are named; at the others, only arms that are ahead of another arm.
     """
     cells, word_score = board.at(board.budget), words_score(board)
-    below = sum(below_words(cell, word_score) for cell in cells)
+    below = sum(cell.estimate.mean < word_score for cell in cells)
     unshown = sum(cell.gain is not None and not cell.gain.claimed for cell in cells)
     if below:
         many = "every arm" if below == len(cells) else f"{below} of {len(cells)} arms"
@@ -97,7 +97,7 @@ def doubtful(board: Leaderboard, axis: str) -> list[Caution]:
     for budget in reversed(board.budgets):
         arms = {pair.a for pair in board.pairs[budget] if pair.compared.claimed}
         if budget == board.budget:
-            arms |= {cell.arm for cell in cells if cell.gain is not None or below_words(cell, word_score)}
+            arms |= {cell.arm for cell in cells if cell.gain is not None or cell.estimate.mean < word_score}
         text = caveat(board, budget, arms, {c.arm: named(axis, c.arm) for c in board.at(budget)}, noun)
         listed += [Caution(short, text if len(board.budgets) == 1 else f"At {budget}: {text}")] if text else []
     return listed
@@ -225,16 +225,16 @@ def spread(cells: Sequence[Cell], column: str, tolerance: float = EQUAL_WITHIN) 
 def data_differs(frames: Frames) -> list[Caution]:
     """Return a warning if finished runs trained on different data, by fingerprint."""
     prints = {row["data"] for row in frames.rows("runs") if row["state"] in FINISHED}
-    start = "The runs did not train on the same data"
-    return [Caution(f"{start}.", f"{start}: their data have {len(prints)} fingerprints.")] if len(prints) > 1 else []
+    text = f"The runs did not train on the same data: their data have {len(prints)} fingerprints."
+    return [by_first_clause(text)] if len(prints) > 1 else []
 
 
 def environments_differ(frames: Frames) -> list[Caution]:
     """Return a warning with the entries of env.json that differ between runs, besides where a text was found."""
     differing = [key for key, values in values_of_runs(frames.environments).items() if len(values) > 1]
     keys = [key for key in differing if not key.startswith("places.")]
-    start = "The runs were made in different environments"
-    return [Caution(f"{start}.", f"{start}: {listing(keys)} differ (see Settings).")] if keys else []
+    text = f"The runs were made in different environments: {listing(keys)} differ (see Settings)."
+    return [by_first_clause(text)] if keys else []
 
 
 def kinds_of_arithmetic(runs: Iterable[Mapping[str, Any]]) -> list[Caution]:
@@ -373,7 +373,6 @@ def loss_checks(frames: Frames) -> dict[tuple[str, str], dict[str, list[FloorChe
 
 
 def _at_the_floor(arm: str, budget: str, checks: Mapping[str, Sequence[FloorCheck]]) -> str:
-    """Return the sentence on an arm with a run that is no better than token frequencies alone; "" if there is none."""
     phrases, slight, whole = [], True, False
     for metric, each in checks.items():
         flagged = [check for check in each if check.flagged]
@@ -411,7 +410,7 @@ def late_falls(board: Leaderboard) -> list[Caution]:
     return listed
 
 
-def fall(line: Sequence[TrainingPoint]) -> tuple[TrainingPoint, TrainingPoint, int] | None:
+def fall(line: Sequence[Cell]) -> tuple[Cell, Cell, int] | None:
     """Return the best point of one arm in the order of training, its end, and the seeds; None if it did not fall."""
     end, best = line[-1], max(line, key=lambda point: point.estimate.mean)
     drops = [best.scores[seed] - score for seed, score in end.scores.items() if seed in best.scores]

@@ -16,15 +16,16 @@ the gains of trained arms over their own untrained encoders.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores, t_above
+from workbench.report.statistics.intervals import ALPHA, Array, Estimate, Scores, t_above
 from workbench.report.statistics.paired_comparison import Compared, pairwise, reach_of
 
 FIRST = 4  # seeds of the first look; fewer leave hardly any degrees of freedom
@@ -40,22 +41,17 @@ Status = Literal["decided", "open", "out of reach", "not decided"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of looks: the rising numbers of `seeds`, the `first` seed, and how many looks have been `taken`.
-
-    `most` is the largest number of seeds, and `shares` are the shares of the error rate that each look may spend, which
-    add up to one.
-    """
+    """A plan of looks: the rising numbers of `seeds`, the `first` seed, and how many looks have been `taken`."""
 
     seeds: tuple[int, ...]
     first: int = 0
     taken: int = 0
-    most: int = field(init=False)
-    shares: tuple[float, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def shares(self) -> tuple[float, ...]:
+        """The shares of the error rate that each look may spend, which add up to one."""
         spent = [0.0, *((count / self.seeds[-1]) ** SPENDING for count in self.seeds)]
-        object.__setattr__(self, "most", self.seeds[-1])
-        object.__setattr__(self, "shares", tuple(after - before for before, after in itertools.pairwise(spent)))
+        return tuple(after - before for before, after in itertools.pairwise(spent))
 
     def so_far(self, scores: Scores, taken: int | None = None) -> Scores:
         """Return the scores of the seeds that count after a number of looks, by default those taken; none before."""
@@ -88,17 +84,12 @@ def schedule(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a family of comparisons: the result of each comparison, and its status after the look."""
+    """One look at a family of comparisons: the result of each, and its status, after which open ones go on."""
 
     seeds: int
     share: float
     compared: Mapping[Pair, Compared]
     status: Mapping[Pair, Status]
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether some comparison is still open, so that more seeds may decide it."""
-        return "open" in self.status.values()
 
 
 def looks(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -> list[Look]:
@@ -119,7 +110,7 @@ def status_of(plan: Plan, index: int, compared: Compared, arms: int, reach: int)
     """Return the status of a comparison of `arms` arms after the look with this index; `reach` is by `reach_of`."""
     if compared.verdict != "open":
         return "decided"
-    if plan.seeds[index] == plan.most:
+    if index == len(plan.seeds) - 1:
         return "not decided"
     e, noise = compared.estimate, compared.noise
     if e.half is None or not noise:
@@ -138,7 +129,7 @@ def still_shown(
     """
     from scipy.special import ndtr, stdtrit
 
-    now, most = plan.seeds[index], plan.most
+    now, most = plan.seeds[index], plan.seeds[-1]
     effect = np.abs(mean) + stdtrit(df, OPTIMISTIC) * noise / math.sqrt(now)
     level = ALPHA * plan.shares[-1] / reach
     least = t_above(level / 2, (arms - 1) * (most - 1)) * noise / math.sqrt(most)
@@ -253,5 +244,4 @@ def gains_over_untrained(
 
 
 def _untested(compared: Compared, estimate: Estimate) -> Compared:
-    """Return a comparison as it is before the first look, with this estimate and without any p."""
-    return replace(compared, difference=Difference(estimate, (), None), adjusted=None, flip=None, order=None)
+    return replace(compared, estimate=estimate, seeds=(), p=None, adjusted=None, flip=None, order=None)

@@ -48,19 +48,6 @@ class Estimate:
         return None if self.half is None else self.mean + self.half
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The mean difference a minus b of two arms over the seeds that both have, in points.
-
-    `p` is the larger of the two p values of the rule, not adjusted for other comparisons; it is below 5 % if the
-    interval leaves out zero. It is None with fewer than three degrees of freedom, and without any noise.
-    """
-
-    estimate: Estimate
-    seeds: tuple[int, ...]
-    p: float | None
-
-
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
     """Return the mean and the sample standard deviation (divided by n - 1); NaN and None of too few values."""
     if not values:
@@ -112,11 +99,6 @@ def score_of(tuned: Tuned, run_id: str, task: str, statistic: str) -> float:
     return STATISTICS[statistic](tuned[run_id][task].values())
 
 
-def drawn_again(differences: Array) -> float:
-    """Return the standard deviation of a mean of differences (items,) in a bootstrap over items, in closed form."""
-    return float(np.std(differences)) / math.sqrt(len(differences))
-
-
 def example_sd(accuracy: float, rows: float) -> float | None:
     """Return the standard deviation of an accuracy over other test sets of this size, both in points.
 
@@ -159,22 +141,19 @@ def points_of_items(signs: Signs, run_id: str, tasks: Sequence[str], scores: Map
 
 
 def item_interval(
-    difference: Difference, runs: tuple[Mapping[int, str], Mapping[int, str]], points: Mapping[str, Sequence[Array]],
-    level: float,
-) -> ItemInterval | None:  # fmt: skip
+    e: Estimate, pairs: Sequence[tuple[str, str]], points: Mapping[str, Sequence[Array]], level: float
+) -> ItemInterval | None:
     """Return the interval of a difference for new seeds and new items; None without an interval over seeds or items.
 
-    `runs` are the runs of both arms by seed, `points` the points of the items by run (`points_of_items`), and `level`
-    is in %.
+    `pairs` are the runs of both arms at each seed, `points` the points of the items by run (`points_of_items`), and
+    `level` is in %. Drawing items again is a bootstrap, here in closed form.
     """
-    e = difference.estimate
-    pairs = [(runs[0][seed], runs[1][seed]) for seed in difference.seeds]
     if e.half is None or e.df is None or not all(run in points for pair in pairs for run in pair):
         return None
     if len({tuple(map(len, points[run])) for pair in pairs for run in pair}) > 1:
         return None
     by_seed = [[a - b for a, b in zip(points[one], points[two], strict=True)] for one, two in pairs]
     tasks = [sum(differences) / len(by_seed) for differences in zip(*by_seed, strict=True)]
-    sd = math.hypot(*(drawn_again(differences) for differences in tasks)) / len(tasks)
+    sd = math.hypot(*(float(np.std(items)) / math.sqrt(len(items)) for items in tasks)) / len(tasks)
     half = math.hypot(e.half, t_quantile(level / 100, e.df + 1) * sd)
-    return ItemInterval(sum(len(differences) for differences in tasks), e.mean - half, e.mean + half)
+    return ItemInterval(sum(map(len, tasks)), e.mean - half, e.mean + half)

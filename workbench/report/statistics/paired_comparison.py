@@ -36,7 +36,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from workbench.report.statistics.intervals import ALPHA, Array, Difference, Estimate, Scores, mean_and_sd, t_above
+from workbench.report.statistics.intervals import ALPHA, Array, Estimate, Scores, mean_and_sd, t_above
 
 # The part of a run's variance, beside arm and seed, that rounding alone makes: 1.10, 1.07 and 1.03 by three measures of
 # two studies that were run twice with the same seeds and other rounding (docs/log.md, 2026-11-28).
@@ -205,24 +205,24 @@ Verdict = Literal["ahead", "behind", "open"]
 class Compared:
     """One comparison of a family, by the rule in the docstring of this module.
 
-    `adjusted` is the adjusted p, and `flip` the p of the permutation test (from six seeds on). `order` is the almost
-    stochastic order if it was requested (smaller is clearer). `noise` is the standard deviation of paired
-    differences, estimated from all arms, and `df` its degrees of freedom. `declared` is false for a pair that an
-    experiment with declared comparisons did not name: such a pair is exploratory, and nothing is claimed about it.
+    `estimate` is the mean difference of two arms over the `seeds` that both have, in points. `p` is the larger of the
+    two p values of the rule, not adjusted for other comparisons; it is below 5 % if the interval leaves out zero, and
+    None with fewer than three degrees of freedom, and without any noise. `adjusted` is the adjusted p, and `flip` the p
+    of the permutation test (from six seeds on). `order` is the almost stochastic order if it was requested (smaller is
+    clearer). `noise` is the standard deviation of paired differences, estimated from all arms, and `df` its degrees of
+    freedom. `declared` is false for a pair that an experiment with declared comparisons did not name: such a pair is
+    exploratory, and nothing is claimed about it.
     """
 
-    difference: Difference
+    estimate: Estimate
+    seeds: tuple[int, ...]
+    p: float | None
     adjusted: float | None
     flip: float | None
     order: float | None
     noise: float | None
     df: int
     declared: bool = True
-
-    @property
-    def estimate(self) -> Estimate:
-        """The mean difference with its interval."""
-        return self.difference.estimate
 
     @property
     def verdict(self) -> Verdict:
@@ -266,7 +266,7 @@ def pairwise(
     for i, (a, b) in enumerate(comparisons):
         (mean, sd), (half, freedom, p, corrected) = mean_and_sd(gaps[i]), tests[i]
         results[a, b] = Compared(
-            Difference(Estimate(mean, half, sd, len(gaps[i]), freedom), shared[i], p), corrected, flips[i],
+            Estimate(mean, half, sd, len(gaps[i]), freedom), shared[i], p, corrected, flips[i],
             almost_order(list(arms[a].values()), list(arms[b].values())) if order else None,
             math.sqrt(float(noise.shared[0, 0])) if df > 0 else None, df,
         )  # fmt: skip

@@ -55,7 +55,7 @@ def family_of(arms: Sequence[str], declared: Sequence[tuple[str, str]]) -> ArmPa
 
 
 def smallest_gap(
-    sd: float | None, arms: int, seeds: int, family: ArmPairs | int | None = None, plan: Plan | None = None
+    sd: float | None, arms: int, seeds: int, family: ArmPairs | None = None, plan: Plan | None = None
 ) -> float | None:
     """Return the smallest true gap, in points, that the rule shows with a probability of 0.8.
 
@@ -68,7 +68,7 @@ def smallest_gap(
 
 
 def needed_seeds(
-    gap: float, sd: float, arms: int, family: ArmPairs | int | None = None, own: OwnNoise | None = None
+    gap: float, sd: float, arms: int, family: ArmPairs | None = None, own: OwnNoise | None = None
 ) -> int | None:
     """Return about how many seeds the rule needs to show a gap with a probability of 0.8.
 
@@ -101,8 +101,7 @@ def gap_by_own_noise(own: OwnNoise, seeds: int, reach: int, share: float = 1.0) 
     return float(ratio * own.sd / math.sqrt(seeds))
 
 
-def _needed_if_alike(gap: float, sd: float, arms: int, family: ArmPairs | int | None) -> int | None:
-    """Return about how many seeds show a gap if all arms have the same noise."""
+def _needed_if_alike(gap: float, sd: float, arms: int, family: ArmPairs | None) -> int | None:
     if gap == 0 or sd == 0 or not math.isfinite(gap) or not math.isfinite(sd):
         return None
     ratio = abs(gap) / sd
@@ -116,7 +115,7 @@ def _needed_if_alike(gap: float, sd: float, arms: int, family: ArmPairs | int | 
 
 
 @functools.cache
-def unit_gap(arms: int, seeds: int, family: ArmPairs | int | None = None) -> float | None:
+def unit_gap(arms: int, seeds: int, family: ArmPairs | None = None) -> float | None:
     """Return the gap that is claimed in 80 % of the draws, in standard deviations of a paired difference."""
     if seeds < 2 or (arms - 1) * (seeds - 1) < LEAST_DF:
         return None
@@ -129,7 +128,6 @@ def unit_gap(arms: int, seeds: int, family: ArmPairs | int | None = None) -> flo
 
 
 def _least_gap(power: Callable[[float], float], halvings: int) -> float:
-    """Return the gap from which on the power reaches POWER, by bisection."""
     low, high = 0.0, 4.0
     while power(high) < POWER:
         low, high = high, 2 * high
@@ -146,11 +144,11 @@ def _pairs_of(arms: int, family: ArmPairs) -> tuple[Any, Any, list[int]]:
     return first, second, [place[min(pair), max(pair)] for pair in family]
 
 
-def hardest_first(arms: int, family: ArmPairs | int | None) -> ArmPairs:
+def hardest_first(arms: int, family: ArmPairs | None) -> ArmPairs:
     """Return the comparisons with arms renumbered so that the correction makes arm 0 against 1 the hardest to show."""
     every = tuple(itertools.combinations(range(arms), 2))
-    if family is None or isinstance(family, int):
-        return every[:family]
+    if family is None:
+        return every
     counts = Counter(arm for pair in family for arm in pair)
     first = min(counts, key=lambda arm: (counts[arm], arm))
     second = next(a if b == first else b for a, b in family if first in (a, b))
@@ -223,7 +221,7 @@ class Shown:
 
 
 @functools.cache
-def shown(arms: int, counts: tuple[int, ...], family: ArmPairs | int | None = None) -> Shown | None:
+def shown(arms: int, counts: tuple[int, ...], family: ArmPairs | None = None) -> Shown | None:
     """Return the gap that a design with looks at these numbers of seeds shows.
 
     One arm is ahead of the others, which are equal; the comparison that counts is the one that the correction makes
@@ -256,7 +254,8 @@ def simulate(scores: Array, plan: Plan, family: ArmPairs) -> tuple[Array, Array]
     first, second, columns = _pairs_of(arms, family)
     signs = np.array([1.0 if a < b else -1.0 for a, b in family])
     reach = reach_of(family)
-    decided, seeds_used, going = np.zeros((draws, len(family))), np.full(draws, plan.most), np.ones(draws, dtype=bool)
+    decided, seeds_used = np.zeros((draws, len(family))), np.full(draws, plan.seeds[-1])
+    going = np.ones(draws, dtype=bool)
     for index, (count, share) in enumerate(zip(plan.seeds, plan.shares, strict=True)):
         df = (arms - 1) * (count - 1)
         gaps = scores[:, first, :count] - scores[:, second, :count]
@@ -272,7 +271,7 @@ def simulate(scores: Array, plan: Plan, family: ArmPairs) -> tuple[Array, Array]
             positive = gaps[:, columns] * np.sign(means)[..., None] * signs[:, None]
             significant[significant] = flip_bounds(positive[significant]) < 0
         decided = np.where(significant & (decided == 0), np.sign(means), decided)
-        if count < plan.most:
+        if count < plan.seeds[-1]:
             probability = still_shown(plan, index, means, np.sqrt(noise.shared), df, arms, reach)
             open_ = ((decided == 0) & ((probability >= NEGLIGIBLE) | (df < LEAST_DF))).any(axis=1)
             seeds_used = np.where(going & ~open_, count, seeds_used)
@@ -355,7 +354,7 @@ def gap_of(arms: Mapping[str, Scores], a: str, b: str, seeds: int, family: ArmPa
 
 
 def _gap(own: OwnNoise, arms: int, seeds: int, family: ArmPairs | None, plan: Plan | None) -> float:
-    last, share = (seeds, 1.0) if plan is None else (plan.most, plan.shares[-1])
+    last, share = (seeds, 1.0) if plan is None else (plan.seeds[-1], plan.shares[-1])
     return gap_by_own_noise(own, last, reach_of(hardest_first(arms, family)), share)
 
 
