@@ -125,15 +125,21 @@ def test_a_single_file_is_divided_by_its_words_and_copies_stay_together() -> Non
             sides(Path("x"), wrong)
 
 
+def tagged(*tags: str) -> Sentence:
+    return Sentence(("a",) * len(tags), tags)
+
+
 def test_labels_of_training_come_first() -> None:
-    assert labels_of(Path("x"), [["C", "A"]], [["B", "A", "AA"]]) == ("A", "C", "AA", "B")
+    parts = {"train": [tagged("C", "A")], "test": [tagged("B", "A", "AA")]}
+    assert labels_of(Path("x"), parts) == ("A", "C", "AA", "B")
 
 
 def test_a_column_of_too_many_tags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tagged_sets, "MOST_TAGS", 3)
-    assert labels_of(Path("x"), [("A", "B"), ("C", "A")], [("D",)]) == ("A", "B", "C", "D")
+    parts = {"train": [tagged("A", "B"), tagged("C", "A")], "test": [tagged("D")]}
+    assert labels_of(Path("x"), parts) == ("A", "B", "C", "D")
     with pytest.raises(InputError, match=r"--tasks x: the training words have 4 different tags, such as 'A', and 3 a"):
-        labels_of(Path("x"), [("A", "B"), ("C", "D")], [("A",)])
+        labels_of(Path("x"), {"train": [tagged("A", "B"), tagged("C", "D")], "test": [tagged("A")]})
 
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
