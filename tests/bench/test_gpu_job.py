@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 BENCHMARKS = Path(__file__).parents[2] / "experiments" / "benchmarks"
 
 
+@pytest.mark.slow
 def test_encoders_of_a_job_come_back_in_small_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import gpu_job

@@ -32,6 +32,8 @@ PAGES = (
     "ablation", "ablation-mini-h100", "generator-size-micro", "ablation-micro-danish", "ablation-wikipedia", "many",
 )  # fmt: skip
 DECIDED = "ablation-mini-h100"
+QUICK = (DECIDED, "ablation-micro-danish")  # the other pages are laid out by `make test-slow`
+EVERY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PAGES]
 SCREENS = {390: 844, 768: 1024, 1440: 900}
 
 
@@ -64,7 +66,7 @@ def _many(root: Path) -> Path:
 # -- what is to be seen
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", EVERY)
 def test_nothing_overlaps_or_is_cut(name: str, browser: Browser, page_of: Callable[[str], Path]) -> None:
     for width, height in SCREENS.items():
         for dark in (False, True):
@@ -75,7 +77,7 @@ def test_nothing_overlaps_or_is_cut(name: str, browser: Browser, page_of: Callab
 
 
 @pytest.mark.parametrize("script", [True, False])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", EVERY)
 def test_first_screen_holds_the_answer(
     name: str, script: bool, browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
@@ -88,7 +90,7 @@ def test_first_screen_holds_the_answer(
         assert max(found["bottoms"].values()) <= SCREENS[width], (width, found["bottoms"])
 
 
-@pytest.mark.parametrize("name", [DECIDED, "ablation-micro-danish", "ablation-wikipedia", "many"])
+@pytest.mark.parametrize("name", EVERY)
 def test_axe_finds_no_barrier(name: str, browser: Browser, page_of: Callable[[str], Path]) -> None:
     for width, dark in ((1440, False), (390, True)):
         with opened(browser, page_of(name), width, SCREENS[width], dark=dark) as tab:
