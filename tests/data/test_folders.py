@@ -455,3 +455,12 @@ def test_a_local_folder_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "owner/name/a.txt").write_text("local")
     monkeypatch.chdir(tmp_path)
     assert read("owner/name") == ["local"] and hub.asked == []
+
+
+def test_real_text_of_babylms_sources(real_data: Path, tmp_path: Path) -> None:
+    """The counted words are those that the description of the data states, in millions."""
+    for name in ("simple_wiki", "gutenberg", "wiki_en_topics"):
+        raw = (real_data / "text_babylm_tiny" / f"{name}.txt.xz").read_bytes()
+        (tmp_path / f"{name}.train.xz").write_bytes(raw)
+    counts = [sum(len(each.split()) for each in read(file)) for file in sorted(tmp_path.iterdir())]
+    assert [round(count / 1e6, 1) for count in counts] == [2.3, 1.3, 1.0]

@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from workbench.data import built_in_text, prepare, shards, sources
+from workbench.data import built_in_text, prepare, shards, sources, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.errors import InputError
@@ -443,3 +443,14 @@ def test_files_hold_the_stream_in_equal_parts(blocks: list[list[int]], size: int
     ]
     assert [row["sha256"] for row in rows] == [hashlib.sha256(raw).hexdigest() for raw in files]
     assert [row["name"] for row in rows] == [f"tokens-{number:05d}.bin" for number in range(len(rows))]
+
+
+def test_a_real_file_prepares_as_it_lies_there(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Some hundred documents of a real corpus, against the plain definition."""
+    with lzma.open(real_data / "corpus" / "wiki-en-2015-1of4.txt.xz", "rt", encoding="utf-8") as file:
+        documents = file.read(1_500_000).split("\n\n")[:-1]
+    (tmp_path / "part.txt").write_text("\n\n".join(documents))
+    monkeypatch.setattr(tokenizer, "SAMPLE", 500_000)
+    prepared = make(spec_of(tmp_path / "part.txt"), tmp_path / "cache")
+    assert prepared.documents == len(documents) > 50
+    assert stream(prepared) == plainly(documents, prepared)

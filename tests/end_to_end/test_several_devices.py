@@ -79,6 +79,7 @@ def same(folder: Path, expected: Path) -> None:
         assert one["gradient_norm"] == pytest.approx(other["gradient_norm"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_run_in_one_sentence_and_one_device_goes_on(
     text: Path, cache: Path, workbench: Command, tmp_path: Path
 ) -> None:
