@@ -41,7 +41,11 @@ def inputs(padded: bool) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("embedding", "attention"), [(48, "sdpa"), (48, "eager"), (16, "sdpa"), (16, "eager"), (64, "sdpa")]
 )
-def test_hidden_states_and_gradients_agree_with_hugging_face(embedding: int, attention: str, padded: bool) -> None:
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["cpu", "as on a GPU"])
+def test_hidden_states_and_gradients_agree_with_hugging_face(
+    embedding: int, attention: str, padded: bool, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(electra, "_on_gpu", lambda _: on_gpu)  # where query, key and value are one product
     ours = encoder_of(encoder__embedding=embedding, encoder__attention=attention).model.double().eval()
     config = ElectraConfig(**ours.config.facts())
     theirs = ElectraModel._from_config(config, attn_implementation=attention).double().eval()

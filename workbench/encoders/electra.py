@@ -178,9 +178,8 @@ class Layer(nn.Module):
 
     def _attend(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         own, dropout = self.attention.self, self.rates[1] if self.training else 0.0
-        query, key, value = (
-            part(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (own.query, own.key, own.value)
-        )  # (B, H, L, D / H)
+        projected = _projected(hidden, own.query, own.key, own.value)
+        query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in projected)
         if self.eager:
             scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
             if mask is not None:
@@ -191,6 +190,18 @@ class Layer(nn.Module):
             context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
         merged: Tensor = context.transpose(1, 2).flatten(2)
         return merged
+
+
+def _projected(hidden: Tensor, *parts: nn.Linear) -> tuple[Tensor, ...]:
+    """Return what each layer computes of hidden (B, L, D); on a GPU by one product with all weights, side by side."""
+    if not _on_gpu(hidden):
+        return tuple(part(hidden) for part in parts)
+    weights, biases = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+    return F.linear(hidden, weights, biases).chunk(len(parts), -1)
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 def hugging_face(model: Electra) -> Any:
