@@ -128,7 +128,7 @@ class Electra(nn.Module):
 
         attention_mask (B, L) is None if no row is padded, token_type_ids (B, L) is None if all are 0.
         """
-        hidden = self.embed(input_ids, token_type_ids)
+        hidden = _narrow(self.embed(input_ids, token_type_ids))
         # Fused attention needs no mask for causal rows without padding, and is slower with one on a GPU.
         masked = self.config.is_decoder and not (attention_mask is None and self.config.attention == "sdpa")
         visible = visible_keys(input_ids, attention_mask, masked)
@@ -171,10 +171,9 @@ class Layer(nn.Module):
         dropout = self.rates[0]
         context = self._attend(hidden, mask)
         after = self.attention.output
-        middle = after.LayerNorm(F.dropout(after.dense(context), dropout, self.training) + hidden)
+        middle = _narrow(after.LayerNorm(F.dropout(after.dense(context), dropout, self.training) + hidden))
         projected = self.output.dense(F.gelu(self.intermediate.dense(middle)))
-        out: Tensor = self.output.LayerNorm(F.dropout(projected, dropout, self.training) + middle)
-        return out
+        return _narrow(self.output.LayerNorm(F.dropout(projected, dropout, self.training) + middle))
 
     def _attend(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         own, dropout = self.attention.self, self.rates[1] if self.training else 0.0
@@ -198,6 +197,12 @@ def _projected(hidden: Tensor, *parts: nn.Linear) -> tuple[Tensor, ...]:
         return tuple(part(hidden) for part in parts)
     weights, biases = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
     return F.linear(hidden, weights, biases).chunk(len(parts), -1)
+
+
+def _narrow(x: Tensor) -> Tensor:
+    """Return x, on a GPU under autocast in its dtype, as `cpu/layers.py` does; norms, computed in fp32, return fp32."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if _on_gpu(x) and torch.is_autocast_enabled(kind) else x
 
 
 def _on_gpu(x: Tensor) -> bool:
