@@ -46,5 +46,5 @@ def test_products_and_attention_are_those_of_the_model(tmp_path: Path) -> None:
     assert forward["attention"] == backward["attention"] == len(both) > layers
     assert forward["products"] == linear - 2 * len(both) + 1, "query, key and value are one; the vocabulary is another"
     assert forward["products"] < backward["products"] <= 2 * forward["products"], "two gradients of most products"
-    assert forward["triton"] > forward["products"], "casts, norms and sums"
+    assert forward["products"] < forward["triton"] < 3 * forward["products"], "casts, norms and sums, several together"
     assert all(part["bytes"]["triton"] > part["bytes"]["products"] > 0 for part in (row["forward"], row["backward"]))
