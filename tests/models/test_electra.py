@@ -41,7 +41,11 @@ def inputs(padded: bool) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("embedding", "attention"), [(48, "sdpa"), (48, "eager"), (16, "sdpa"), (16, "eager"), (64, "sdpa")]
 )
-def test_hidden_states_and_gradients_agree_with_hugging_face(embedding: int, attention: str, padded: bool) -> None:
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["cpu", "as on a GPU"])
+def test_hidden_states_and_gradients_agree_with_hugging_face(
+    embedding: int, attention: str, padded: bool, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(electra, "_on_gpu", lambda _: on_gpu)  # where query, key and value are one product
     ours = encoder_of(encoder__embedding=embedding, encoder__attention=attention).model.double().eval()
     config = ElectraConfig(**ours.config.facts())
     theirs = ElectraModel._from_config(config, attn_implementation=attention).double().eval()
@@ -59,6 +63,30 @@ def test_hidden_states_and_gradients_agree_with_hugging_face(embedding: int, att
         torch.testing.assert_close(
             parameter.grad, wanted[name].grad, **exact, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+def test_narrow_states_between_layers_are_as_near_as_autocast_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, given = encoder_of(), inputs(padded=True)
+    with torch.no_grad():
+        exact, results = ours.model.eval()(**given).last_hidden_state, {}
+        for on_gpu in (False, True):
+            monkeypatch.setattr(electra, "_on_gpu", lambda _, on_gpu=on_gpu: on_gpu)
+            with torch.autocast("cpu", torch.bfloat16):
+                results[on_gpu] = ours.model(**given).last_hidden_state
+    assert (results[False].dtype, results[True].dtype) == (torch.float32, torch.bfloat16)
+    kept = given["attention_mask"]
+    wide, narrow = ((each.float() - exact)[kept].norm() for each in results.values())
+    assert 0 < narrow < 1.5 * wide
+
+
+@pytest.mark.gpu
+def test_one_product_equals_three_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, given, results = encoder_of().model.cuda().double(), inputs(padded=False), []
+    for on_gpu in (True, False):
+        monkeypatch.setattr(electra, "_on_gpu", lambda _, on_gpu=on_gpu: on_gpu)
+        states = ours(given["input_ids"].cuda()).last_hidden_state
+        results.append([states, *torch.autograd.grad(states.square().sum(), list(ours.parameters()))])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-8, atol=1e-8)
 
 
 def test_dropout_agrees_with_hugging_face() -> None:

@@ -39,7 +39,7 @@ from workbench.tensors import Batch, StepLoss
 from workbench.training import loop
 from workbench.training.optimizer import make_optimizer, set_rate
 from workbench.training.plan import plan
-from workbench.training.steps import RECORDED_AFTER, Steps, own_stream
+from workbench.training.steps import RECORDED_AFTER, Steps, compiled, own_stream
 
 REGISTRY = objectives.names()
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
@@ -283,7 +283,7 @@ def test_compiled_code_computes_the_same(name: str, device: str) -> None:
     loss.total.backward()
     gradients = {n: p.grad.double().cpu() for n, p in model.named_parameters()}
     model.zero_grad()
-    found = torch.compile(model, fullgraph=True)(batch)
+    found = compiled(model, torch.device(device))(batch)
     found.total.backward()
     loss, found = detached(loss), detached(found)
     for part, value in loss.parts.items():

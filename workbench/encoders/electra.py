@@ -128,7 +128,7 @@ class Electra(nn.Module):
 
         attention_mask (B, L) is None if no row is padded, token_type_ids (B, L) is None if all are 0.
         """
-        hidden = self.embed(input_ids, token_type_ids)
+        hidden = _narrow(self.embed(input_ids, token_type_ids))
         # Fused attention needs no mask for causal rows without padding, and is slower with one on a GPU.
         masked = self.config.is_decoder and not (attention_mask is None and self.config.attention == "sdpa")
         visible = visible_keys(input_ids, attention_mask, masked)
@@ -171,16 +171,14 @@ class Layer(nn.Module):
         dropout = self.rates[0]
         context = self._attend(hidden, mask)
         after = self.attention.output
-        middle = after.LayerNorm(F.dropout(after.dense(context), dropout, self.training) + hidden)
+        middle = _narrow(after.LayerNorm(F.dropout(after.dense(context), dropout, self.training) + hidden))
         projected = self.output.dense(F.gelu(self.intermediate.dense(middle)))
-        out: Tensor = self.output.LayerNorm(F.dropout(projected, dropout, self.training) + middle)
-        return out
+        return _narrow(self.output.LayerNorm(F.dropout(projected, dropout, self.training) + middle))
 
     def _attend(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         own, dropout = self.attention.self, self.rates[1] if self.training else 0.0
-        query, key, value = (
-            part(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (own.query, own.key, own.value)
-        )  # (B, H, L, D / H)
+        projected = _projected(hidden, own.query, own.key, own.value)
+        query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in projected)
         if self.eager:
             scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
             if mask is not None:
@@ -191,6 +189,24 @@ class Layer(nn.Module):
             context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
         merged: Tensor = context.transpose(1, 2).flatten(2)
         return merged
+
+
+def _projected(hidden: Tensor, *parts: nn.Linear) -> tuple[Tensor, ...]:
+    """Return what each layer computes of hidden (B, L, D); on a GPU by one product with all weights, side by side."""
+    if not _on_gpu(hidden):
+        return tuple(part(hidden) for part in parts)
+    weights, biases = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+    return F.linear(hidden, weights, biases).chunk(len(parts), -1)
+
+
+def _narrow(x: Tensor) -> Tensor:
+    """Return x, on a GPU under autocast in its dtype, as `cpu/layers.py` does; norms, computed in fp32, return fp32."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if _on_gpu(x) and torch.is_autocast_enabled(kind) else x
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 def hugging_face(model: Electra) -> Any:

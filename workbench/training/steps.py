@@ -60,8 +60,7 @@ class Steps:
         if ranks.count > 1:
             set_aside_unused(model, corpus.batch(0, 1, device), autocast)
         self.hollow = Hollow(model)
-        compiled: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
-        self.forward = ranks.parallel(compiled, optimizer, device)
+        self.forward = ranks.parallel(compiled(model, device) if host.compile else model, optimizer, device)
         self.parameters = list(model.parameters())
         self.micro = host.rows_at_once(spec.batch.size)
         self.bad = torch.zeros((), device=device)
@@ -126,6 +125,11 @@ class Steps:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+
+def compiled(model: nn.Module, device: torch.device) -> Any:
+    """Return the model as torch's compiler computes it; on a GPU, one launch computes several independent kernels."""
+    return torch.compile(model, fullgraph=True, options={"combo_kernels": True} if device.type == "cuda" else None)
 
 
 def is_recordable(spec: RunSpec, host: Host) -> bool:
