@@ -158,7 +158,6 @@ def _measure(
 
 
 def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host) -> dict[str, Any]:
-    """Return the row of a cell; without results, its measured fields are None."""
     spec = cell.spec
     row: dict[str, Any] = {
         "objective": spec.objective, "scale": spec.scale, "precision": host.precision, "device": host.device,

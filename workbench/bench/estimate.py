@@ -154,7 +154,6 @@ def _rows(spec: ResolvedSpec, host: Host) -> int:
 
 
 def _work(host: Host) -> float:
-    """Return the FLOPs of a timed step on the host's device."""
     return WORK.get(host.device.partition(":")[0], WORK["cpu"])
 
 

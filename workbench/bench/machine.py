@@ -63,7 +63,6 @@ class Quiet:
 
 
 def _used(process: object) -> float:
-    """Return the processor seconds that a process has used."""
     times = process.cpu_times()  # type: ignore[attr-defined]
     return float(times.user + times.system)
 
@@ -166,7 +165,6 @@ def _versions() -> Iterator[Check]:
 
 
 def _kernels() -> Iterator[Check]:
-    """Yield checks of the compiler, of the compiled kernels, and of the arithmetic that the CPU offers."""
     import torch
 
     from workbench.cpu import compiled
@@ -210,7 +208,6 @@ def _cards() -> Iterator[Check]:
 
 
 def _disk() -> Iterator[Check]:
-    """Yield checks of the cache, and of the working directory, where runs and reports go by default."""
     folders = {"this folder": Path.cwd()}
     try:
         folders = {"cache": cache_root(), **folders}

@@ -215,7 +215,6 @@ def _wrong_words(error: Any) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
-    """Print a sentence as one line on stderr, and return the exit code."""
     say(f"workbench: {redact_addresses(sentence)}")  # on one line: a name that the user typed may contain line breaks
     return code
 
@@ -251,7 +250,6 @@ def _system_error(error: OSError) -> int:
 
 
 def _no_memory() -> str:
-    """Return the message for an error of memory, with the limit of the process if there is one."""
     limit = address_space()
     allowed = f" (this process may use {limit / 1e9:.1f} GB of address space, ulimit -v)" if limit else ""
     return f"memory ran out{allowed}; free memory, raise the limit, or compute fewer rows at once with --micro-batch"

@@ -37,7 +37,6 @@ PRINTED = ("--dry-run", "--json")
 
 
 def _show_all(ctx: typer.Context, value: bool) -> None:
-    """Print the whole help of a command, and end it."""
     if value and not ctx.resilient_parsing:
         ctx.meta["all"] = True
         typer.echo(ctx.get_help(), color=ctx.color)
@@ -115,7 +114,6 @@ def parameters(function: Callable[..., None]) -> Iterator[inspect.Parameter]:
 
 
 def _parameter(name: str, declared: Option, kind: Any, default: Any) -> inspect.Parameter:
-    """Return the parameter of an option as typer reads it."""
     kinds = kinds_of(kind)
     facts: dict[str, Any] = {"help": declared.help, "metavar": declared.metavar}
     typed: Any = str

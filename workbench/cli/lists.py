@@ -21,14 +21,12 @@ WORDS = {
 
 
 def objective_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list objectives`."""
     from workbench import objectives
 
     return [{"name": each.name, "summary": each.summary, "source": each.source} for each in objectives.listing()]
 
 
 def scale_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list scales`."""
     from workbench.spec.presets import OBJECTIVES, PUBLISHED, SCALES, resolve
 
     rows = []
@@ -57,12 +55,10 @@ CORPORA = {
 
 
 def corpus_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list corpora`."""
     return [{"name": name, "summary": summary} for name, summary in CORPORA.items()]
 
 
 def task_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list tasks`."""
     from workbench import tasks
 
     return [dict(row) for row in tasks.known()]
@@ -79,14 +75,12 @@ def tracker_rows() -> list[dict[str, Any]]:
 
 
 def encoder_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list encoders`."""
     from workbench.models.families import PLUGS
 
     return [{"name": each.name, "summary": each.summary, "source": each.source} for each in PLUGS.listing()]
 
 
 def experiment_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list experiments`."""
     from workbench.spec import experiment
 
     return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]

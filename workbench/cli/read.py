@@ -200,7 +200,6 @@ def runs_(
 
 
 def _end_if_damaged(rows: Sequence[Mapping[str, Any]]) -> None:
-    """End the command with exit code 1 if a run of these rows is damaged."""
     if any(row["state"] == "damaged" for row in rows):
         raise typer.Exit(1)
 
@@ -330,7 +329,6 @@ def _terms(license: str | None, language: str | None) -> Terms:
 
 
 def _export_babylm(experiment: str, runs: Path | str, out: Path, verify: bool) -> None:
-    """Write the folder for BabyLM's evaluation pipeline, and print its scores."""
     writable(out.parent, "--babylm")
     from workbench.cli import terminal
     from workbench.execution import babylm_export

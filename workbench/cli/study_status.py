@@ -124,7 +124,6 @@ def _without_times(lines: Sequence[str]) -> list[str]:
 
 
 def _table(progress: Sequence[StudyProgress], rows: Sequence[Row], everything: bool, left_out: int) -> Any:
-    """Return the table of studies and, below it, of the runs that train or need a look."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

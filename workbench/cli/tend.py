@@ -319,7 +319,6 @@ def import_(
 def _transfer(
     source: Path, target: Path, studies: Sequence[str] | None, move: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Copy or move studies from one store to another, all runs without names."""
     from workbench.report.load.runs_table import find_record
 
     one = RunStore.existing(source)
@@ -368,7 +367,6 @@ def _chosen(store: RunStore, options: Chosen, or_all: bool = False) -> list[RunD
 
 
 def _annotate(options: Chosen, change: Any, as_json: bool) -> None:
-    """Change the notes of the chosen runs, and print the runs with their tags."""
     rows: list[dict[str, Any]] = []
 
     def work(run: RunDir) -> None:

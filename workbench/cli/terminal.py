@@ -173,7 +173,6 @@ def _rates(specs: Sequence[RunSpec]) -> str:
 
 
 def _measured(spec: TasksSpec) -> str:
-    """Return a line on what is measured of every run, and of what it is fine-tuned on."""
     from workbench import tasks
 
     if not spec.chosen:
@@ -245,7 +244,6 @@ def bench_table(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value other than None as the text of a cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -262,7 +260,6 @@ def _short(number: float) -> str:
 
 
 def _bytes(count: int) -> str:
-    """Return a number of bytes in MiB or GiB."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 

@@ -65,7 +65,6 @@ def _prepared(
 
 
 def _end(outcome: Outcome, as_json: bool) -> None:
-    """Print the outcome of a study, and end the command."""
     emit(outcome.to_json() if as_json else outcome.summary(), as_json, kept=True)
     raise typer.Exit(outcome.exit_code)
 

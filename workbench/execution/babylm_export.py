@@ -79,7 +79,6 @@ def undamaged(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
 
 
 def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str, Any]]:
-    """Write the models and predictions of one run; return its rows of scores.csv."""
     by_backend: dict[str, dict[str, list[Predicted]]] = {}
     for revision in revisions(run):
         if run.has_weights(revision.place):

@@ -162,7 +162,6 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
 
 @contextlib.contextmanager
 def _announcing(training: Training) -> Iterator[Any]:
-    """Announce a training to the processes of `torchrun`, and yield the store that connects them."""
     store = rendezvous()
     _announced.append(training.run)
     store.set(f"training/{training.number}", training.write())
@@ -236,7 +235,6 @@ def _start(index: int, port: int, count: int, cards: list[str], errors: IO[str])
 
 
 def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
-    """Give the processes a few seconds to end by themselves."""
     until = time.monotonic() + 5
     for child in children:
         with contextlib.suppress(subprocess.TimeoutExpired):

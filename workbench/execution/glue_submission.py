@@ -97,7 +97,6 @@ def submit(options: SubmitOptions, host: Host) -> Card:
 
 
 def _outputs(out: Path) -> tuple[Path, Path]:
-    """Return the paths of the card's two files. Raises InputError if the zip or one of them cannot be written."""
     if out.suffix.lower() != ".zip":
         raise InputError(f"--out {out}: a submission is a zip file; name it as in --out glue.zip")
     if not encodable(out.name):
@@ -110,7 +109,6 @@ def _outputs(out: Path) -> tuple[Path, Path]:
 
 
 def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) -> Planned:
-    """Return what can be submitted. Raises InputError for a test file that the server would refuse."""
     scores = scores_by_task(run, choice)
     folder = glue.folder_of(place, dict.fromkeys(part.split[0] for part in PARTS.values()), "--glue")
     texts: dict[str, Examples] = {}
@@ -183,7 +181,6 @@ def _majority(
 
 
 def _zip(files: Mapping[str, list[str]]) -> bytes:
-    """Return the content of a flat zip of files of predictions, which is the same for the same predictions."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for part in (part for part in PARTS.values() if part.file in files):
@@ -280,7 +277,6 @@ class Card:
 
 
 def _row(entry: Entry) -> str:
-    """Return the row of a file in the table of the page."""
     seeds = ", ".join(str(each.seed) for each in entry.dev) or "-"
     recorded, repeated = (
         ", ".join(f"{getattr(each, name):.2f}" for each in entry.dev) for name in ("recorded", "repeated")

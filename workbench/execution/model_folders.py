@@ -100,7 +100,6 @@ def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_
 
 
 def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any, terms: Terms | None, hub_name: str) -> list[str]:
-    """Write the models of an objective into a folder, and return their names."""
     language_model, head = masked_lm(model), getattr(model, "head", None)
     names = [DISCRIMINATOR] if isinstance(head, BinaryHead) else []
     if language_model is not None:
@@ -192,7 +191,6 @@ def _mean(scores: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _table(measured: list[list[Mapping[str, Any]]]) -> str:
-    """Return a table of the scores of a run, means over fine-tuning seeds, or a sentence if there are none."""
     if not measured:
         return "Its run has no scores."
     rows = [
@@ -224,7 +222,6 @@ def _results(measured: list[list[Mapping[str, Any]]]) -> list[EvalResult]:
 
 
 def _origin(environment: Mapping[str, Any]) -> str:
-    """Return the command, versions and processor of a training, as env.json has them."""
     git = environment.get("git") or {}
     commit = f" (commit {git['commit'][:10]}{', changed' if git.get('dirty') else ''})" if git.get("commit") else ""
     versions = {"Python": environment.get("python"), **environment.get("versions", {})}
@@ -240,7 +237,6 @@ def _origin(environment: Mapping[str, Any]) -> str:
 
 
 def _limits(spec: RunSpec, terms: Terms, warnings: Iterable[str]) -> str:
-    """Return what a user of a model has to know before they rely on it, as a list in Markdown."""
     codes = ", ".join(export.languages(spec, terms)) or "not stated; those of its text"
     licence = (
         "not stated. The text may have terms of its own"

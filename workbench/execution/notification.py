@@ -140,7 +140,6 @@ def message_of(outcome: Outcome) -> Message:
 
 
 def _message(study: str, state: str, states: Counter[str], verdict: Mapping[str, Any] | None) -> Message:
-    """Return the message on a study whose runs are in these states."""
     from workbench.report import verdict_line
     from workbench.report.load.run_files import FINISHED
 
@@ -193,7 +192,6 @@ def _post(address: str, message: Message) -> None:
 
 
 def _run(command: str, message: Message) -> None:
-    """Run a command of the user by the shell, with the message in its environment and as its standard input."""
     facts = {f"WORKBENCH_{key.upper()}": str(value) for key, value in asdict(message).items()}
     others = {key: value for key, value in os.environ.items() if key != VARIABLE}
     _start(["/bin/sh", "-c", command], others | facts | {"WORKBENCH_MESSAGE": message.text}, message.text)
@@ -207,7 +205,6 @@ def _show(_: str, message: Message) -> None:
 
 
 def _desktop_program() -> str:
-    """Return the program that shows notifications here, "" if there is none."""
     return shutil.which("osascript" if sys.platform == "darwin" else "notify-send") or ""
 
 

@@ -215,7 +215,6 @@ def _prepared_training(
 def _finish(
     run: RunDir, spec: ResolvedSpec, plan_of_run: Plan, corpus: Corpus, prepared: Prepared, model: nn.Module
 ) -> None:
-    """Export a trained model, and write done.json."""
     from workbench.models.export import export, export_heads
 
     facts = {"steps": plan_of_run.steps, "tokens": plan_of_run.tokens, "flops": plan_of_run.flops}
@@ -300,7 +299,6 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
 def _plan_once(
     run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None, planned: Plan | None
 ) -> Plan:
-    """Return the plan in the run directory; the first call writes it: `planned`, or one from timed steps."""
     if (run.path / "plan.json").is_file():
         return plan_of(run)
     from workbench.training import loop

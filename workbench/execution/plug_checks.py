@@ -175,7 +175,6 @@ def _place(path: Path) -> str:
 
 
 def _spec(keys: Mapping[str, Any]) -> ResolvedSpec:
-    """Return a small spec with these keys, all options filled in."""
     from workbench import objectives
 
     return objectives.with_options(resolve("nano", SIZES | dict(keys)))
@@ -234,7 +233,6 @@ def _shaken(objective: nn.Module) -> nn.Module:
 
 
 def _counted(act: Callable[[], Tensor]) -> int:
-    """Return the FLOPs that torch counts in a forward and a backward pass."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -100,7 +100,6 @@ def opened(store: RunStore, model: Model, host: Host, flops: float | None) -> It
 
 
 def _bound(published: PublishedSpec) -> BoundRun:
-    """Return the run of a published model: of 0 steps, and without an objective."""
     from workbench.spec.presets import resolve
 
     base = resolve("nano", {"budget.steps": 0})
@@ -125,7 +124,6 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of an encoder and its tokenizer that is read. Raises InputError."""
     progress.say(f"reading {folder}")
     files = {
         "config.json": Path(os.path.realpath(folder / "config.json")),

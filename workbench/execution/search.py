@@ -228,7 +228,6 @@ def _named(session: Session, arms: Mapping[str, ResolvedSpec], trial: Trial) -> 
 
 
 def _specs(arm: ResolvedSpec, trial: Trial) -> list[ResolvedSpec]:
-    """Return the specs of a trial's runs, one for each of its seeds."""
     spec = tried(arm, trial.values)
     return [spec.replace(seed=seed) for seed in trial.seeds]
 
@@ -246,7 +245,6 @@ def _scored(session: Session, trial: Trial) -> Trial:
 
 
 def _arm(experiment: Experiment, spec: RunSpec) -> str:
-    """Return the name of an arm: its objective, and its values on all axes that vary."""
     keys = dict.fromkeys(key for key, values in experiment.axes.items() if len(values) > 1)
     keys |= dict.fromkeys(key for variant in experiment.variants for key in variant)
     return ", ".join([spec.objective, *(f"{key}={value_at(spec, key)}" for key in keys if key != "objective")])

@@ -128,7 +128,6 @@ def job_options(launcher: str, settings: Settings | None) -> Launch | None:
 
 
 def _toml(name: str) -> dict[str, Any]:
-    """Return the content of a TOML file. Raises InputError if it cannot be read."""
     path = user_path(name, "--set launch.profile")
     try:
         content = read_bytes(path.resolve(), LARGEST_PROFILE)
@@ -340,7 +339,6 @@ def share_runs(assignment: Assignment, todo: Sequence[str], jobs: int) -> None:
 
 
 def _submit_runs(assignment: Assignment, jobs: int) -> Submitted:
-    """Submit an array of jobs. Raises InputError if SLURM refuses it."""
     launch = assignment.host.launch
     assert launch is not None
     folder = new_folder(assignment.store / JOBS, assignment.record)
@@ -388,7 +386,6 @@ def _work(folder: Path, names: Sequence[str], options: Sequence[str], parts: tup
 
 
 def _rows(array: Submitted, number: int, name: str) -> list[dict[str, Any]]:
-    """Return the scores that a job wrote; none, with a warning, if it did not end."""
     with contextlib.suppress(OSError, ValueError):
         if isinstance(rows := loads(read_bytes(array.folder / f"{number}.json", LARGEST_SCORES)), list):
             return rows

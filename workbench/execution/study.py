@@ -326,7 +326,6 @@ def _spent(spec: ResolvedSpec, unit: str) -> float:
 
 
 def _with_budget(spec: ResolvedSpec, match: Match) -> ResolvedSpec:
-    """Return the spec with the amount that is matched as its budget."""
     amount = int(match.amount) if match.unit == "steps" else match.amount
     budget = {match.unit: amount, "convention": match.convention}
     if spec.start is not None:  # the budgets of a run and its parent are checked together

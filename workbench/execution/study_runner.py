@@ -187,7 +187,6 @@ def execute(
 
 
 def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]) -> None:
-    """Carry out runs by worker processes, or by jobs of a cluster."""
     todo, host = tuple(run.run_id for run in runs), session.host
     files: dict[tuple[str, str], None] = {}  # of objectives and encoders that are in no package
     for each in runs:

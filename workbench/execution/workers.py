@@ -138,7 +138,6 @@ def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> 
 
 
 def _stopped(child: subprocess.Popen[str]) -> bool:
-    """Return whether a process was stopped by a signal, and not continued."""
     if child.poll() is not None:
         return False
     return os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
@@ -316,7 +315,6 @@ def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterat
 
 
 def _table(rows: Sequence[dict[str, Any]], first: int, seconds: float) -> Any:
-    """Return the table of the runs' progress. `first` runs were done at the start, which was `seconds` ago."""
     from rich.table import Table
 
     states = [row["state"] for row in rows]
