@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import logging
 import os
 import resource
@@ -22,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.errors import InputError, Interrupted, message_of
+from workbench.errors import InputError, Interrupted, address_space
 
 log = logging.getLogger("workbench")
 S = TypeVar("S")
@@ -215,39 +214,13 @@ def end_with_parent(parent: int) -> None:
 
 
 # ----------------------------------------
-# Memory of this process: errors that mean that it ran out, its peak, and the limit on the address space.
+# Memory of this process: its peak, and what libraries need of its address space.
 
 
 FOR_TORCH = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 STACK = 8 << 20  # bytes of address space for the stack of each further thread, by default
 FOR_TEXT = 700 << 20  # bytes of address space with which tokenizers can start its threads and encode a text
 FOR_STATISTICS = 900 << 20  # bytes with which scipy's OpenBLAS finds its buffers; with fewer it tries for ever
-_WORDS = (
-    "out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed", "unable to allocate",
-    "failed to map segment", "can't start new thread",
-)  # fmt: skip
-
-
-def is_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out, on the device or the host.
-
-    Most libraries have no exception class for this, so that the text of the message decides, or the error that it was
-    raised from. A compiled module that cannot allocate may fail without saying why, which raises SystemError.
-    """
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    message = message_of(error).lower()
-    if isinstance(error, SystemError) and "without exception set" in message:
-        return address_space() is not None
-    return any(word in message for word in _WORDS) or (error.__cause__ is not None and is_memory(error.__cause__))
-
-
-def address_space() -> int | None:
-    """Return the limit on the address space of this process in bytes (`ulimit -v`), or None if there is none."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def check_address_space(needed: int = FOR_TORCH, what: str = "torch") -> None:

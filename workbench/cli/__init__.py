@@ -24,8 +24,18 @@ from workbench import __version__, errors
 from workbench.cli import ask, plugs, read, tend, train
 from workbench.cli.command import as_command, help_of, only_printed
 from workbench.cli.standard_streams import guard, write_error
-from workbench.errors import DAMAGE, DamagedRun, InputError, Interrupted, RankLost, message_of, one_line
-from workbench.process import address_space, interrupting, is_memory
+from workbench.errors import (
+    DAMAGE,
+    DamagedRun,
+    InputError,
+    Interrupted,
+    RankLost,
+    address_space,
+    is_memory,
+    message_of,
+    one_line,
+)
+from workbench.process import interrupting
 from workbench.progress import log, say, visible
 from workbench.spec.run_spec import other_name
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room

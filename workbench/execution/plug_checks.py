@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.errors import InputError, plural, suggest
-from workbench.process import is_memory
+from workbench.errors import InputError, blaming, is_memory, plural, suggest
 from workbench.registry import is_path
-from workbench.spec.experiment import blaming
 from workbench.spec.host import Host
 from workbench.spec.parts import EncoderSpec, TasksSpec
 from workbench.spec.presets import resolve
