@@ -109,7 +109,7 @@ for name, function in COMMANDS.items():
 app.command("worker", hidden=True)(train.worker)
 app.command("rank", hidden=True)(train.rank)
 app.command("encode-slices", hidden=True)(train.encode_slices)
-_add(data_app, "prepare", train.prepare)
+_add(data_app, "prepare", train.prepare_)
 app.add_typer(data_app, name="data")
 
 NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)  # errors of a path that the user named

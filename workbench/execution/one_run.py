@@ -68,10 +68,10 @@ def carry_out_all(
     """Carry out all runs, except those that other processes carry out, and return when all are settled.
 
     A failure is recorded and the next run begins; a failure recorded after the time `since` is not tried again. A full
-    disk or a signal ends the command. The run of a worker that died is taken over. `plans` are plans by run id.
+    disk or a signal ends the command. `plans` are plans by run id.
 
-    Of thousands of runs that other workers have or had, each worker looks at every one; so the first look costs little:
-    runs with a lease are left for later, and of complete runs damage is found by the command that writes the report.
+    Each worker looks at every run of the command, so the first look costs little: runs with a lease are left for later,
+    and of complete runs damage is found by the command that writes the report.
     """
     left, looked, waited = list(_spread(run_ids)), False, False
     while left:
@@ -126,7 +126,7 @@ def _unsettled(run: RunDir, wanted: Wanted, since: str) -> Iterator[tuple[RunDir
 def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
     """Return whether nothing is left to do: a run is complete, diverged, or failed after the time `since`."""
     if run.trained:
-        return all(_failed(run, name, since) for _, _, name in wanted.missing(run))
+        return not _untried(run, wanted, since)
     error = run.error()
     return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
 
@@ -169,12 +169,11 @@ def _noted(
     SystemExit and similar exceptions are recorded too, since an objective's own code must not end the command. `note`
     records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors need none.
     """
-    plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, RankLost, *expected)
     try:
         yield
     except DamagedRun:
         raise
-    except plain as error:
+    except (ParentFailed, Diverged, RankLost, *expected) as error:
         kind = "diverged" if isinstance(error, Diverged) else "failed"
         note(kind, str(error), step=getattr(error, "step", None))
         log.warning("%s %s: %s", what, kind, error)
@@ -316,11 +315,11 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
     from workbench.tasks.common.fine_tuning import Unfinished
 
     run.want(name for _, _, name in wanted.expected(run))
-    missing = [each for each in wanted.missing(run) if not _failed(run, each[2], since)]
+    missing = _untried(run, wanted, since)
     if not missing:
         return
     digests = {place: run.weight_digests(place) for place in {place_of(name) for _, _, name in missing}}
-    unchecked = set(digests)
+    checked = set[str]()
     with progress.measuring(run.run_id, len(missing)) as bar:
         for task, seed, name in missing:
             place = place_of(name)
@@ -328,14 +327,15 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
             what = f"{task.act} {run.run_id} on {task.name} (seed {seed}{step_text})"
             note = partial(_note_score, run, name, task, seed)
             with _noted(what, note, run.path / run.failure_log(name), (InputError,)):
-                if place in unchecked:
+                if place not in checked:
                     run.check_weights("encoder", place)
-                    unchecked.remove(place)
-                folder = run.path / place / "encoder"
+                    checked.add(place)
                 state = Unfinished(run, name, digests[place])
                 with scoring_together(run, f"{place}encoder", task, wanted.tasks, host) as ranks:
                     own = host_of_each(host) if ranks.count > 1 else host
-                    model = Model(folder, wanted.tasks, seed, partial(bar.step, task.name), state, ranks)
+                    model = Model(
+                        run.path / place / "encoder", wanted.tasks, seed, partial(bar.step, task.name), state, ranks
+                    )
                     score = take(task, model, own)
                 keep(run, name, score, digests[place])
                 state.delete()
@@ -343,9 +343,10 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                 bar.scored(task.name, None if place else score.value)
 
 
-def _failed(run: RunDir, name: str, since: str) -> bool:
-    failure = run.failure(name)
-    return failure is not None and failure["time"] >= since
+def _untried(run: RunDir, wanted: Wanted, since: str) -> list[tuple[Measure, int, str]]:
+    """Return the missing scores, except those that failed after the time `since`."""
+    missing = [(each, run.failure(each[2])) for each in wanted.missing(run)]
+    return [each for each, failure in missing if failure is None or failure["time"] < since]
 
 
 def _note_score(
@@ -367,10 +368,7 @@ def complete(run: RunDir, wanted: Wanted) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command requests; only those of a run's end if `prepared`, the text, is None.
-
-    The cost of scores during training depends on the text's tokenizer, and the `words` schedule on its words.
-    """
+    """The scores that a command requests; only those of a run's end if `prepared`, the text, is None."""
 
     tasks: TasksSpec
     suite: Suite
