@@ -47,7 +47,7 @@ def interrupting() -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         repeated = bool(_raised) and number != signal.SIGINT and time.monotonic() - _raised[0][1] < REPEATS
         if not over and not repeated:
-            _note(number)
+            _raised.append((number, time.monotonic()))
             _end(number)
 
     try:
@@ -88,10 +88,6 @@ def heed() -> None:
         _end(_raised[0][0])
 
 
-def _note(number: int) -> None:
-    _raised.append((number, time.monotonic()))
-
-
 def _end(number: int) -> None:
     if number == signal.SIGINT:
         if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers, nor get signals
@@ -123,7 +119,7 @@ def stop_signals() -> Iterator[list[int]]:
             yield received
         finally:  # before the former handlers are back
             if _inside and received:
-                _note(received[0])
+                _raised.append((received[0], time.monotonic()))
 
 
 def _kinds() -> list[signal.Signals]:
@@ -202,10 +198,7 @@ def _held_back() -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let Linux send SIGTERM to this process when its parent process `parent` ends, unless that is 0.
-
-    Elsewhere, do nothing.
-    """
+    """Let Linux send SIGTERM to this process when its parent process `parent` ends, unless that is 0."""
     if sys.platform != "linux" or not parent:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
@@ -234,10 +227,7 @@ def check_address_space(needed: int = FOR_TORCH, what: str = "torch") -> None:
 
 
 def peak_memory(device: str) -> int:
-    """Return the peak memory of this process in bytes.
-
-    On a CUDA device this is allocated memory, otherwise resident main memory.
-    """
+    """Return the peak memory of this process in bytes: allocated on a CUDA device, otherwise resident main memory."""
     if device.startswith("cuda"):
         import torch
 
@@ -257,26 +247,19 @@ def forget_peak(device: str) -> None:
         torch.cuda.reset_peak_memory_stats(device)
         return
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text(
-            "5", encoding="utf-8"
-        )  # proc_pid_clear_refs(5): the peak becomes the present size
+        # proc_pid_clear_refs(5): the peak becomes the present size
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def release_memory() -> None:
-    """Return freed memory to the system, after work that needs much more than what follows it.
-
-    Does nothing with C libraries other than glibc.
-    """
+    """Return freed memory to the system, after work that needs much more than what follows it; glibc alone can."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def share_memory() -> None:
-    """Let each thread use memory that another thread has freed, which glibc does not allow by default.
-
-    Does nothing with C libraries other than glibc.
-    """
+    """Let each thread use memory that another thread has freed, which glibc does not allow by default."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_ARENA_MAX, 1)

@@ -42,12 +42,8 @@ class Measuring:
 
 def visible(text: str, lines: bool = True) -> str:
     """Return the text with control characters as escapes, such as `\\x1b`; without `lines`, line ends and tabs too."""
-    text = _INVISIBLE.sub(_escape, text)
+    text = _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     return text if lines else text.replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
 
 
 def terminal() -> bool:

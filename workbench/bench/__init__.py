@@ -33,9 +33,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Cell:
-    """One objective at one scale.
+    """One objective at one scale, with the rows that are computed here; `batch` is the batch size of the scale.
 
-    The batch size of `spec` is the number of rows that are computed here; `batch` is the batch size of the scale.
     `skipped` is the reason why the cell is not measured, or "".
     """
 
@@ -100,10 +99,7 @@ def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, A
 
 
 def fitted(spec: ResolvedSpec, host: Host, speed: float) -> Cell:
-    """Return the cell with as many rows per step as memory and LONGEST_STEP allow.
-
-    `speed` is the ceiling in FLOP/s.
-    """
+    """Return the cell with as many rows per step as memory and LONGEST_STEP allow; `speed` is the ceiling in FLOP/s."""
     free, rows = MEMORY_SHARE * available_memory(host), spec.batch.size
     while True:
         fewer = spec.changed({"batch.size": rows})
@@ -181,12 +177,9 @@ def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host)
         )
     return row | {
         "tokens_per_second": spec.batch.size * spec.data.length / middle,
-        "seconds_per_step": middle,
-        "seconds_spread": [min(seconds), max(seconds)],
+        "seconds_per_step": middle, "seconds_spread": [min(seconds), max(seconds)],
         "processor_seconds_per_step": statistics.median(t["processor_seconds_per_step"] for t in results["turns"]),
         "steps": sum(turn["steps"] for turn in results["turns"]),
         "model_flops_utilisation": float(cell.priced.flops_per_step["matmul"]) / middle / ceiling,
-        "peak_memory_bytes": results["memory"],
-        "shares": results["shares"],
-        "notes": notes,
-    }
+        "peak_memory_bytes": results["memory"], "shares": results["shares"], "notes": notes,
+    }  # fmt: skip

@@ -158,10 +158,7 @@ def _work(host: Host) -> float:
 
 
 def _timed(spec: ResolvedSpec, host: Host) -> Timed:
-    """Train a copy for a few steps on made-up rows, and return its timing.
-
-    The first step warms up, and on a new machine also compiles kernels; of the others the fastest counts.
-    """
+    """Train a copy on made-up rows: the first step warms up and compiles kernels, of the others the fastest counts."""
     import numpy as np
     import torch
 
@@ -200,10 +197,7 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
 
 
 def _made_up(spec: RunSpec, number: int, device: str) -> Any:
-    """Return a batch of random tokens, with frequencies proportional to the reciprocal of their rank.
-
-    Rows of pairs have two segments of equal length.
-    """
+    """Return a batch of random tokens, with frequencies proportional to the reciprocal of their rank."""
     import numpy as np
     import torch
 

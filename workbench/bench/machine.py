@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.errors import InputError, one_line
 from workbench.spec.host import WIDE, Host, cores, has_bf16
@@ -62,8 +62,8 @@ class Quiet:
         return sentences
 
 
-def _used(process: object) -> float:
-    times = process.cpu_times()  # type: ignore[attr-defined]
+def _used(process: Any) -> float:
+    times = process.cpu_times()
     return float(times.user + times.system)
 
 
@@ -84,10 +84,7 @@ def available_memory(host: Host) -> int:
 
 
 def ceiling(host: Host, seconds: float = 0.5) -> float:
-    """Return the FLOP/s of the fastest square matrix product in the host's precision.
-
-    A few sizes are measured, for about `seconds` in all.
-    """
+    """Return the FLOP/s of the fastest square matrix product in the host's precision, timed for about `seconds`."""
     import torch
 
     from workbench import cpu
@@ -95,7 +92,7 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
     cpu.prepare(host.threads, host.plain, host.device)
     cuda = host.device.startswith("cuda")
     dtype = torch.bfloat16 if host.precision == "bf16" else torch.float32
-    best = 0.0
+    best, times = 0.0, 10 if cuda else 1
     sizes = (4096, 8192, 16384) if cuda else (1024, 2048)
     for size in sizes:
         a = torch.ones(size, size, device=host.device, dtype=dtype)
@@ -105,10 +102,10 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
         ends = time.perf_counter() + seconds / len(sizes)
         while time.perf_counter() < ends:
             start = time.perf_counter()
-            for _ in range(10 if cuda else 1):
+            for _ in range(times):
                 product = a @ b
             product[0, 0].item()
-            best = max(best, (10 if cuda else 1) * 2 * size**3 / (time.perf_counter() - start))
+            best = max(best, times * 2 * size**3 / (time.perf_counter() - start))
     return best
 
 
@@ -130,10 +127,7 @@ State = Literal["ok", "missing", "problem"]
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check.
-
-    The state "missing" means that commands are slower or an option is not available, "problem" that commands fail.
-    """
+    """The result of one check; "missing" means that commands are slower or lack an option, "problem" that they fail."""
 
     what: str
     state: State
@@ -202,9 +196,8 @@ def _cards() -> Iterator[Check]:
         return
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
-        yield Check(
-            f"GPU {index}", "ok", f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
-        )
+        text = f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
+        yield Check(f"GPU {index}", "ok", text)
 
 
 def _disk() -> Iterator[Check]:
@@ -229,8 +222,7 @@ def _services() -> Iterator[Check]:
             socket.create_connection(HUB, timeout=3).close()
             yield Check("hub", "ok", f"{HUB[0]} can be reached")
         except OSError as error:
-            yield Check(
-                "hub", "missing", f"{HUB[0]} cannot be reached ({one_line(error)}); local corpora and tasks work"
-            )
+            text = f"{HUB[0]} cannot be reached ({one_line(error)}); local corpora and tasks work"
+            yield Check("hub", "missing", text)
     if mode := os.environ.get("WANDB_MODE"):
         yield Check("tracker", "ok", f"WANDB_MODE={mode}")

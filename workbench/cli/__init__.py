@@ -127,8 +127,8 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Sentences("workbench: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    damages = _Damages()
-    DAMAGE.addHandler(damages)
+    damages: list[logging.LogRecord] = []  # warnings of damaged runs, after which no command ends with 0
+    DAMAGE.addFilter(lambda record: damages.append(record) is None)
     try:
         with interrupting():
             _refuse_empty_words(sys.argv)
@@ -170,7 +170,7 @@ def main() -> None:
             code = code or _system_error(lost)
         else:
             log.warning("%s: standard output is incomplete; the results are in files", lost.strerror)
-    sys.exit(1 if damages.any and code in (0, 2) else code)
+    sys.exit(1 if damages and code in (0, 2) else code)
 
 
 class _Sentences(logging.Formatter):
@@ -181,21 +181,8 @@ class _Sentences(logging.Formatter):
         return visible(text, lines=False) if record.name in (log.name, DAMAGE.name) else text
 
 
-class _Damages(logging.Handler):
-    """A handler that keeps whether there was any warning of a damaged run, after which no command ends with 0."""
-
-    any = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep that there was a warning."""
-        self.any = True
-
-
 def _refuse_empty_words(words: list[str]) -> None:
-    """Raise InputError if a word of the command line, or the value in `--option=value`, is empty.
-
-    As a path it would be the current folder, and as a list of names it would be none at all.
-    """
+    """Raise InputError for an empty word or `--option=`: as a path it would be this folder, as a list no names."""
     for before, word in itertools.pairwise(words):
         option, sign, value = word.partition("=")
         if not word or (option.startswith("--") and sign and not value):
@@ -212,12 +199,10 @@ def _wrong_words(error: Any) -> int:
     if getattr(getattr(error, "param", None), "name", "") == "experiment" and "Missing" in sentence:
         from workbench.cli.lists import experiment_rows
 
-        code = _fail(
-            "name an experiment, as in workbench run ablation, or the file of one; there are:", error.exit_code
-        )
+        _fail("name an experiment, as in workbench run ablation, or the file of one; there are:", error.exit_code)
         for row in experiment_rows():
             say(f"  {row['name']:<20} {row['question']}")
-        return code
+        return int(error.exit_code)
     if other := other_name(str(getattr(error, "option_name", ""))):
         option = other if other.startswith("--") else f"--set {other}=VALUE"
         sentence = f"{error.option_name}: there is no such option; give {option}"

@@ -44,11 +44,7 @@ def plan_json(
     job: Job, plans: Sequence[Priced], matches: Sequence[Match], text: Mapping[str, Any] | None = None,
     trained: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the plan as a JSON document.
-
-    `text` are the facts about the training text, empty if it is not prepared yet; `trained` are the names of the specs
-    of which the store has trained runs.
-    """
+    """Return the plan as a JSON document; the parameters are those of `plan_table`."""
     from workbench.execution.study import flops_ratio, is_equal, plan_rows
 
     ratio = flops_ratio(plans)
@@ -167,9 +163,8 @@ def _rates(specs: Sequence[RunSpec]) -> str:
         named.setdefault(f"{spec.optim.lr:g}" + (f" (generator {own:g})" if own else ""), []).append(spec.objective)
     if len(named) < 2:
         return f"peak learning rate {next(iter(named), 'none')}"
-    return "peak learning rates " + ", ".join(
-        f"{rate} of {' and '.join(dict.fromkeys(objectives))}" for rate, objectives in named.items()
-    )
+    rates = [f"{rate} of {' and '.join(dict.fromkeys(objectives))}" for rate, objectives in named.items()]
+    return f"peak learning rates {', '.join(rates)}"
 
 
 def _measured(spec: TasksSpec) -> str:

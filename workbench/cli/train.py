@@ -71,10 +71,7 @@ def _end(outcome: Outcome, as_json: bool) -> None:
 
 
 def _print_plan(job: Job, options: StudyOptions, host: Host, as_json: bool, limit: Limit | None = None) -> None:
-    """Print the plan of a job, with all seeds up to a limit, and draw it if there is a folder --out.
-
-    The figure has the compute of the arms beside the published scores. Raises InputError if compute is not known yet.
-    """
+    """Print the plan of a job, and draw its compute beside published scores if there is a folder --out."""
     from workbench.cli import terminal
     from workbench.data.prepare import already, prepare
     from workbench.execution import sequential_seeds, study_runner

@@ -42,8 +42,7 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     """Write the export to the folder `out` in one step and return the rows of scores.csv.
 
     `out` must be empty or absent. Damaged runs, and runs that are not trained to their end, are named in warnings
-    and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left, or if the
-    pairs that were scored are no longer available.
+    and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left.
     """
     with new_folder(out, "--babylm", store.root) as draft:
         experiment = store.experiment(record)
@@ -333,14 +332,11 @@ def _counts(name: str, rows: int, expected: int, parts: int, expected_parts: int
 # All predictions of a run in the one file that BabyLM's leaderboard accepts, and a table of their scores.
 
 
-FULL = (
-    "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "comps", "global_piqa_parallel",
-    "global_piqa_nonparallel", "reading", "aoa_surprisals", "aoa",
-)  # fmt: skip
 FAST = (
     "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "global_piqa_parallel", "global_piqa_nonparallel",
     "reading",
 )  # fmt: skip
+FULL = (*FAST[:4], "comps", *FAST[4:], "aoa_surprisals", "aoa")
 
 
 def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str]) -> dict[str, Any]:
@@ -371,8 +367,7 @@ def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: s
     table = []
     for revision, several in by_revision.items():
         names = {"run_id": run_id, "revision": revision, "backend": backend}
-        sets: list[dict[str, Any]] = []
-        fast_sets: list[dict[str, Any]] = []
+        by_kind: dict[str, list[dict[str, Any]]] = {"tasks": [], "fast sets": []}
         for each in several:
             row = names | {
                 "task": each.file.split("/")[-2], "pipeline": each.value,
@@ -380,8 +375,8 @@ def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: s
                 "rows": each.rows, "missing": each.counts,
             }  # fmt: skip
             table.append(row)
-            (sets if each.fast is None else fast_sets).append(row)
-        for chosen, word in ((sets, "tasks"), (fast_sets, "fast sets")):
+            by_kind["tasks" if each.fast is None else "fast sets"].append(row)
+        for word, chosen in by_kind.items():
             if len(chosen) > 1:
                 mean = {key: sum(row[key] for row in chosen) / len(chosen) for key in ("pipeline", "with_f1", "ours")}
                 sums = {key: sum(row[key] for row in chosen) for key in ("ties", "rows")}

@@ -64,13 +64,9 @@ class Training:
     number: int
     scoring: Mapping[str, Any] | None = None
 
-    def write(self) -> str:
-        """Return the announcement as JSON."""
-        return json.dumps(asdict(self))
-
     @classmethod
     def read(cls, text: str) -> Training:
-        """Return the announcement that was written as JSON. Raises InputError for any other text."""
+        """Return the announcement in a text of JSON. Raises InputError for any other text."""
         try:
             training = cls(**json.loads(text))
             Host(**training.host)
@@ -141,10 +137,8 @@ _announced: list[str] = []  # the runs that this process has announced under tor
 def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) -> Iterator[Ranks]:
     """Yield the processes that compute this run, of which this one, with this host (`host_of_each`), is the first.
 
-    With `scoring` (see `Training`) they score sentences, and do not train.
-
-    Raises RankLost if another process ends or does not answer; the run then goes on from its last checkpoint when it is
-    carried out again. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
+    With `scoring` (see `Training`) they score sentences, and do not train. Raises RankLost if another process ends or
+    does not answer. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
     """
     from workbench.training.distributed import ALONE, group, part_of
 
@@ -164,7 +158,7 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
 def _announcing(training: Training) -> Iterator[Any]:
     store = rendezvous()
     _announced.append(training.run)
-    store.set(f"training/{training.number}", training.write())
+    store.set(f"training/{training.number}", json.dumps(asdict(training)))
     try:
         yield store
     except ORDERLY:
@@ -198,7 +192,7 @@ def _starting(training: Training, host: Host) -> Iterator[Any]:
     from workbench.training.distributed import key_store
 
     store = key_store("127.0.0.1", 0, True, seconds())
-    store.set(f"training/{training.number}", training.write())
+    store.set(f"training/{training.number}", json.dumps(asdict(training)))
     cards = visible_cards() if host.resolved_device().startswith("cuda") else []
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         children = [_start(index, store.port, host.devices, cards, errors) for index in range(1, host.devices)]
@@ -244,13 +238,13 @@ def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
 def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str], loss: str) -> str:
     """Return how the processes ended, and the last line they wrote that is not about the `loss` of another."""
     _wait_until_over(children)
-    ends = []
+    told = []
     for index, child in enumerate(children, start=1):
         if code := child.poll():
-            ends.append(f"process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+            told.append(f"; process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
     errors.seek(0)
-    lines = [line.strip() for line in errors if line.strip() and loss not in line]
-    return "".join(f"; {text}" for text in [*ends, *lines[-1:]])
+    lines = [f"; {line.strip()}" for line in errors if line.strip() and loss not in line]
+    return "".join([*told, *lines[-1:]])
 
 
 def dismiss() -> None:
@@ -318,10 +312,9 @@ WORTH = 10_000  # pairs from which on it pays to start processes, which takes ab
 
 @contextlib.contextmanager
 def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSpec, host: Host) -> Iterator[Ranks]:
-    """Yield the processes that take a measure of an encoder, a folder of this run, together: this one alone, if any.
+    """Yield the processes that take a measure of an encoder, a folder of this run, together.
 
-    Only minimal pairs are shared. All processes raise the same errors, so that these do not end the others. Raises
-    RankLost as `together` does.
+    Only minimal pairs are shared. All processes raise the same errors, so that these do not end the others.
     """
     from workbench.training.distributed import ALONE
 
@@ -341,10 +334,7 @@ def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSp
 
 
 def is_shared(items: int, host: Host) -> bool:
-    """Return whether processes share items: if they run already, or have a GPU each and enough to do to start.
-
-    Processes that are started on a CPU would share its cores, all of which the first process uses alone.
-    """
+    """Return whether processes share items: if they run already, or have a GPU each and enough to do to start."""
     if host.devices == 1:
-        return False
+        return False  # processes on a CPU would share its cores, all of which the first one uses alone
     return launched() > 1 or (host.resolved_device().startswith("cuda") and items >= WORTH)

@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 DISCRIMINATOR, GENERATOR, MASKED_LM = "discriminator", "generator", "masked-lm"
 CLASSES = {DISCRIMINATOR: "ElectraForPreTraining", GENERATOR: "ElectraForMaskedLM", MASKED_LM: "ElectraForMaskedLM"}
 TASKS = {DISCRIMINATOR: "feature-extraction", GENERATOR: "fill-mask", MASKED_LM: "fill-mask"}
-SUITES = {
-    "tagging": "token-classification",
-    "squad": "question-answering",
-    "similarity": "sentence-similarity",
+SUITES = {  # the hub's names of what a suite tests; all others are text-classification
+    "tagging": "token-classification", "squad": "question-answering", "similarity": "sentence-similarity",
     "retrieval": "text-ranking",
-}  # the hub's names of what a suite tests; all others are text-classification
+}  # fmt: skip
 METRICS = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # the hub's names
 USES = {
     DISCRIMINATOR: "It detects replaced tokens, and is what to fine-tune.",
@@ -205,20 +203,18 @@ def _results(measured: list[list[Mapping[str, Any]]]) -> list[EvalResult]:
     """Return the scores for the hub's `model-index`; each names its data and settings by our fingerprints of them."""
     from huggingface_hub import EvalResult
 
-    return [
-        EvalResult(
-            task_type=SUITES.get(group[0]["suite"], "text-classification"),
-            dataset_type=on_one_line(group[0]["suite"]),
-            dataset_name=on_one_line(group[0]["task"]),
-            dataset_config=on_one_line(group[0]["task"]),  # results are told apart by type, configuration and revision
-            dataset_revision=group[0].get("data"),
-            metric_type=METRICS.get(group[0]["metric"], group[0]["metric"]),
-            metric_name=f"{group[0]['metric']} x 100, mean over {plural(len(group), 'fine-tuning seed')}",
+    results = []
+    for group in measured:
+        one = group[0]
+        results.append(EvalResult(  # the hub tells results apart by type, configuration and revision of the dataset
+            task_type=SUITES.get(one["suite"], "text-classification"), dataset_type=on_one_line(one["suite"]),
+            dataset_name=on_one_line(one["task"]), dataset_config=on_one_line(one["task"]),
+            dataset_revision=one.get("data"), metric_type=METRICS.get(one["metric"], one["metric"]),
+            metric_name=f"{one['metric']} x 100, mean over {plural(len(group), 'fine-tuning seed')}",
             metric_value=round(_mean(group), 4),
-            metric_args={"settings": group[0].get("digest", ""), "scores": len(group)},
-        )
-        for group in measured
-    ]
+            metric_args={"settings": one.get("digest", ""), "scores": len(group)},
+        ))  # fmt: skip
+    return results
 
 
 def _origin(environment: Mapping[str, Any]) -> str:
@@ -244,11 +240,9 @@ def _limits(spec: RunSpec, terms: Terms, warnings: Iterable[str]) -> str:
         else f"{terms.licence}, as its publisher states; nothing here has compared it with the terms of the text"
     )
     lines = [
-        f"texts: {export.length_line(spec)}",
-        f"languages: {codes}",
-        f"licence: {licence}",
+        f"texts: {export.length_line(spec)}", f"languages: {codes}", f"licence: {licence}",
         "it is one pre-training seed of a comparison: another seed of the same settings scores otherwise",
         "nobody has looked for biased, false or personal content that it may have learnt from its text",
         *(f"warning at the end of training: {for_markdown(warning)}" for warning in warnings),
-    ]
+    ]  # fmt: skip
     return "\n".join(f"- {line}" for line in lines)

@@ -54,11 +54,8 @@ class Message:
     @property
     def text(self) -> str:
         """The message in one or two sentences."""
-        return " ".join(filter(None, (f"{self.study} is {self.state} on {self.host}: {self._count}.", self.answer)))
-
-    @property
-    def _count(self) -> str:
-        return f"{self.done} of {self.runs} runs are done" if self.runs else "no run has begun"
+        count = f"{self.done} of {self.runs} runs are done" if self.runs else "no run has begun"
+        return f"{self.study} is {self.state} on {self.host}: {count}. {self.answer}".rstrip()
 
 
 @dataclass(frozen=True)

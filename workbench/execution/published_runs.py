@@ -111,10 +111,8 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
     amount, source = stated_flops(model, flops)
     stated = {"flops": {"paper": amount} if amount is not None else {}, "flops_source": source}
     if not run.trained:
-        facts = environment(
-            host.command or sys.argv, device=host.resolved_device(), precision=host.resolved_precision()
-        )
-        run.write_json("env.json", facts)
+        device, precision = host.resolved_device(), host.resolved_precision()
+        run.write_json("env.json", environment(host.command or sys.argv, device=device, precision=precision))
         run.finish({"steps": 0, "tokens": 0, "encoder": files, **stated})
         return
     done = run.read_json("done.json")

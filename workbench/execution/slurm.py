@@ -319,8 +319,7 @@ def last_words(folder: Path, logs_of: str = "*.log") -> str:
 def share_runs(assignment: Assignment, todo: Sequence[str], jobs: int) -> None:
     """Carry out an assignment, of which the runs `todo` are not done, by at most `jobs` jobs; wait until they end.
 
-    Jobs that an earlier command submitted for the same runs are waited for instead. An exception here, such as a
-    signal's, leaves the jobs in the queue. Raises InputError if SLURM refuses the jobs.
+    Jobs that an earlier command submitted for the same runs are waited for instead. Raises InputError.
     """
     if not todo:
         return
@@ -360,8 +359,8 @@ def measure_models(
 ) -> list[dict[str, Any]]:
     """Measure each model by a job, at most `at_once` at a time; return all scores, in the order of the models.
 
-    `options` are those of `workbench evaluate`, and `root` is the run store. Jobs in the queue that an earlier command
-    submitted for the same models and options are waited for instead. Raises InputError if SLURM refuses the jobs.
+    `options` are those of `workbench evaluate`, and `root` is the run store. Jobs that an earlier command submitted for
+    the same models and options are waited for instead. Raises InputError.
     """
     check()
     if len(names) > MOST:
@@ -405,14 +404,19 @@ THREADS = 'if [ -n "$SLURM_CPUS_PER_TASK" ]; then export RAYON_NUM_THREADS="$SLU
 def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> None:
     """Make the missing slices of a plan by at most `workers` jobs, and wait until they have ended.
 
-    Jobs in the queue that an earlier command submitted for the same text are waited for instead. Raises InputError if
-    SLURM refuses the jobs, or if slices are missing in the end.
+    Jobs that an earlier command submitted for the same text are waited for instead. Raises InputError, also if slices
+    are missing in the end.
     """
     from workbench.data.sources import size_of
 
-    left = [number for number in range(len(plan.slices)) if not plan.folder(number).is_dir()]
-    for number in set(range(len(plan.slices))) - set(left):
-        advance(size_of(plan.slices[number]))
+    left = list(range(len(plan.slices)))
+
+    def look() -> None:
+        for number in [number for number in left if plan.folder(number).is_dir()]:
+            left.remove(number)
+            advance(size_of(plan.slices[number]))
+
+    look()
     if not left:
         return
     home, parts = plan.root / JOBS, (str(plan.path),)
@@ -421,12 +425,6 @@ def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> N
         command = shlex.join([sys.executable, "-m", "workbench", "encode-slices", str(plan.path)])
         work = Work(parts, command, min(workers, len(left), MOST), setup=THREADS)
         array = submit(new_folder(home, plan.key), launch, work)
-
-    def look() -> None:
-        for number in [number for number in left if plan.folder(number).is_dir()]:
-            left.remove(number)
-            advance(size_of(plan.slices[number]))
-
     wait(array, look)
     if left:
         raise InputError(
