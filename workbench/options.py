@@ -323,8 +323,8 @@ def flag(name: str) -> str:
 def checked(group: type[G], values: Mapping[str, Any], spelled: Callable[[str], str] = "{}=".format) -> G:
     """Return a group with these values, each in the type of its field; None stands for the default.
 
-    Names become tuples of texts, and whole numbers of other types, such as numpy's, ints. Messages write an option as
-    `spelled` does. Raises InputError for an unknown name, and for a value of another type or out of range.
+    Names become tuples of texts, and numpy's numbers plain ones. `spelled` writes an option in messages. Raises
+    InputError.
     """
     known, types = options_of(group), get_type_hints(group)
     for name in values:

@@ -37,10 +37,9 @@ _inside: list[None] = []  # one element for each block of `interrupting` that is
 def interrupting() -> Iterator[None]:
     """Let SIGTERM, SIGUSR1 and SIGHUP raise Interrupted inside the block, so that everything cleans up as after Ctrl-C.
 
-    SIGINT is handled even if it was ignored, as a shell does for a command in the background, because it is sent there
-    only on purpose. A signal that arrives after the block, while the former handlers are restored, has no effect. Nor
-    has another SIGTERM within REPEATS seconds, which a worker gets from a terminal or scheduler and from its parent:
-    its exception would interrupt the cleaning up.
+    SIGINT is handled even if it was ignored, as a shell does for a command in the background, because it is sent
+    there only on purpose. No signal has an effect after the block, nor has another SIGTERM within REPEATS seconds,
+    which a worker gets from its terminal and from its parent: it would interrupt the cleaning up.
     """
     over = False
 
@@ -100,9 +99,8 @@ def _end(number: int) -> None:
 def stop_signals() -> Iterator[list[int]]:
     """Yield a list that contains the signal after one has arrived, for code that stops at a suitable place.
 
-    A second Ctrl-C stops at once. A second SIGTERM does not, since a worker is stopped by the terminal first and then,
-    with SIGTERM, by its parent. In a command, the signal stays noted after the block: another SIGTERM then does not
-    interrupt the cleaning up, and `heed` raises the exception if the code has not.
+    A second Ctrl-C stops at once. A second SIGTERM does not, since a worker gets it from the terminal and from its
+    parent. In a command, the signal stays noted after the block, so that `heed` raises its exception.
     """
     received: list[int] = []
     heed()
@@ -145,8 +143,8 @@ def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Ite
 def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
     """Return `work()`, computed in a thread, so that signals are handled while compiled code runs.
 
-    Raises TimeoutError if the process uses more than `seconds` of processor time meanwhile; the thread then
-    continues without being waited for. Time in which the process is paused or waits for a processor does not count.
+    Raises TimeoutError if the process uses more than `seconds` of processor time meanwhile; the thread then goes
+    on.
     """
     result: Future[T] = Future()
 
@@ -168,9 +166,8 @@ def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
 def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]:
     """Return `work` of each item, in order, computed by up to `most` threads.
 
-    After an error or a signal, no further item is begun, and those in progress are waited for, which end at their next
-    call of `heed` after a signal. A signal is held back while threads start, since it could leave one that nothing
-    waits for. Raises the error of the first item that failed, or the exception of the signal.
+    After an error or a signal, no further item is begun, and those in progress are waited for. Raises the error of
+    the first item that failed, or the exception of the signal.
     """
     with ThreadPoolExecutor(most) as pool:
         try:

@@ -199,7 +199,7 @@ def test_a_worker_goes_on_if_its_first_run_is_damaged(
     record = ExperimentRecord("ablation-nano-1", "ablation", runs=list(ids), base=SPEC.model_dump(mode="json"))
     store.extend_experiment(record)
     (runs[0].path / "spec.json").write_text("{")
-    monkeypatch.setattr(study_runner, "prepare", lambda spec: (spec, ANY))
+    monkeypatch.setattr(study_runner, "prepare", lambda spec: ANY)
     monkeypatch.setattr(study_runner, "load_suite", lambda base: Suite((GOOD,)))
     monkeypatch.setattr(study_runner, "stay_local", lambda *words, **options: None)
     host = Host(device="cpu")

@@ -59,10 +59,9 @@ class Settings:
 
 
 def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
-    """Return one row for each spec, in their order. Cells that need too much memory have a row with the reason.
+    """Return a row for each spec, in order and in the precision of a run here; some only say why none fits.
 
-    Each cell is computed in the precision that a run of it would have here. Raises InputError if an objective or the
-    device is not available.
+    Raises InputError.
     """
     host, by_precision = replace(host, device=host.resolved_device()), dict[Any, list[ResolvedSpec]]()
     for spec in specs:
@@ -130,10 +129,7 @@ def _groups(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
 def _measure(
     cells: Sequence[Cell], host: Host, settings: Settings, ceiling: Worker, say: Say
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and results of each cell of a group.
-
-    All turns A B C A B C are timed first; then one more turn of each cell measures the parts of a step.
-    """
+    """Yield name and results of each cell of a group: after turns A B C A B C, the parts of a step are measured."""
     with ExitStack() as stack:  # closes those that have started where another one does not
         workers = [stack.enter_context(Worker.cell(c.spec, host, settings.seconds, settings.steps)) for c in cells]
         turns: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in cells}

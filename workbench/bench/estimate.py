@@ -37,11 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Timed:
-    """The timing of one shallow copy.
-
-    `work` are the FLOPs in matrix products, and `learning` the seconds, of its forward and backward passes; `update`
-    are the seconds to update its `weights`.
-    """
+    """FLOPs (`work`) and seconds (`learning`) of the passes of a shallow copy, and seconds to update its `weights`."""
 
     work: float
     learning: float
@@ -52,8 +48,7 @@ class Timed:
 def training_seconds(runs: Iterable[tuple[ResolvedSpec, Plan]], host: Host) -> list[float]:
     """Return the seconds that the steps of each run will take here, without those of its parents.
 
-    Each kind of run is timed once. After PATIENCE seconds, the remaining runs get the speed of the timed run that is
-    nearest in size.
+    After PATIENCE seconds, further runs get the speed of the timed run that is nearest in size.
     """
     start, speeds, estimates = time.monotonic(), list[tuple[float, float]](), list[float]()
     for spec, planned in runs:
@@ -114,8 +109,7 @@ _DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", 
 def _measured(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
     """Return the seconds of one training step, measured on shallow copies on one device.
 
-    Several devices share the rows; the time in which they exchange gradients is not counted. If the copies are too
-    large, or training them fails, the time follows from the speed of a matrix product.
+    If the copies are too large, or training them fails, the time follows from the speed of a matrix product.
     """
     full, layers = float(planned.flops_per_step["matmul"]), spec.encoder.layers
     rows = _rows(spec, host)

@@ -91,8 +91,7 @@ def bench(
         int, typer.Option(min=1, metavar="N", help="Timed turns of each objective; the objectives take turns.")
     ] = 3,
     out: Annotated[
-        Path | None,
-        typer.Option(callback=typed_path, metavar="FOLDER", help="Folder for a page of charts, and JSON."),
+        Path | None, typer.Option(callback=typed_path, metavar="FOLDER", help="Folder for a page of charts, and JSON.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

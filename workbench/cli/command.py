@@ -44,8 +44,7 @@ def _show_all(ctx: typer.Context, value: bool) -> None:
 
 
 HELP_ALL = Annotated[
-    bool,
-    typer.Option("--help-all", is_eager=True, expose_value=False, callback=_show_all, help="Show all options."),
+    bool, typer.Option("--help-all", is_eager=True, expose_value=False, callback=_show_all, help="Show all options.")
 ]
 
 
@@ -78,10 +77,7 @@ def number_option(least: float, most: float, help: str) -> Any:
 
 
 def groups_of(function: Callable[..., None]) -> dict[str, tuple[type, Collection[str]]]:
-    """Return the parameters of a function that are groups of options, each with the names of its options.
-
-    `Annotated[RunOptions, "scale set"]` takes these options of the group alone.
-    """
+    """Return the parameters of a function that are groups of options, as `Annotated[RunOptions, "scale set"]`."""
     groups: dict[str, tuple[type, Collection[str]]] = {}
     for name, hint in get_type_hints(function, include_extras=True).items():
         group, chosen = (*get_args(hint)[:2],) if hasattr(hint, "__metadata__") else (hint, None)

@@ -39,10 +39,10 @@ log = logging.getLogger("workbench")
 
 
 def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list[dict[str, Any]]:
-    """Write the export to the folder `out` in one step and return the rows of scores.csv.
+    """Write the export to the folder `out`, which must be empty or absent, and return the rows of scores.csv.
 
-    `out` must be empty or absent. Damaged runs, and runs that are not trained to their end, are named in warnings
-    and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left.
+    Runs that are damaged or not trained to their end are named in warnings and left out; with `verify` every file
+    is compared with its hash. Raises InputError.
     """
     with new_folder(out, "--babylm", store.root) as draft:
         experiment = store.experiment(record)
@@ -340,11 +340,7 @@ FULL = (*FAST[:4], "comps", *FAST[4:], "aoa_surprisals", "aoa")
 
 
 def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str]) -> dict[str, Any]:
-    """Return the content of `all_full_preds_and_fast_scores_BACKEND.json`.
-
-    A task is null if it is missing or has another number of rows than BabyLM requires. Fast scores are fractions,
-    with one entry for each revision of the track, in its order.
-    """
+    """Return the content of `all_full_preds_and_fast_scores_BACKEND.json`, null for tasks that BabyLM would refuse."""
     main = [each for each in by_revision.get("main", ()) if each.fast is None and not each.counts]
     content: dict[str, Any] = {key: None for key in FULL}
     content |= {each.key: each.predictions for each in main if each.key != "glue"}
@@ -360,9 +356,8 @@ def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str
 def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: str) -> list[dict[str, Any]]:
     """Return a table row for each file of predictions, and one for the mean of the tasks of each revision.
 
-    `pipeline` is BabyLM's accuracy: the mean over paradigms, with ties counted as right. `with_f1` is F1 instead
-    for the tasks of which BabyLM's tables show F1. `ours` counts a tie as half. Fast sets and full sets have means
-    of their own.
+    `pipeline` is BabyLM's accuracy: the mean over paradigms, with ties counted as right, while `ours` counts a tie
+    as half. `with_f1` is F1 instead for the tasks of which BabyLM's tables show F1.
     """
     table = []
     for revision, several in by_revision.items():

@@ -312,10 +312,7 @@ WORTH = 10_000  # pairs from which on it pays to start processes, which takes ab
 
 @contextlib.contextmanager
 def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSpec, host: Host) -> Iterator[Ranks]:
-    """Yield the processes that take a measure of an encoder, a folder of this run, together.
-
-    Only minimal pairs are shared. All processes raise the same errors, so that these do not end the others.
-    """
+    """Yield the processes that take a measure of an encoder in this run together; only minimal pairs are shared."""
     from workbench.training.distributed import ALONE
 
     shared = measure.shared() if host.devices > 1 else None

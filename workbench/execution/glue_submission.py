@@ -215,10 +215,10 @@ class Dev:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of a submission.
+    """One file of a submission, with how its seeds were `chosen` and how it was made.
 
-    `chosen` says how its seeds were chosen, and `how` how its predictions were made. `data` and `test` are the
-    fingerprints of the labelled rows and of the texts of the test set; `code` is the version that took the score.
+    `data` and `test` are the fingerprints of the labelled rows and of the texts of the test set; `code` is the
+    version that took the score.
     """
 
     file: str
@@ -366,11 +366,7 @@ def _best_of_arm(store: RunStore, experiment: study_tables.Frames, arm: str | No
 
 
 def scores_by_task(run: RunDir, wanted: SeedChoice) -> Scores:
-    """Return for each GLUE task the scores whose fine-tunings are submitted, and how they were chosen.
-
-    Scores of one task under several settings are never mixed: those of the setting with the best one are taken. Those
-    on held-out training rows, by which a search chooses, do not count.
-    """
+    """Return for each GLUE task the scores of one setting whose fine-tunings are submitted, and how they were chosen."""
     groups: dict[str, dict[str, list[Score]]] = {}
     for score in run.scores().values():
         if score["task"] in ROWS and score["value"] is not None and "held-out" not in score["values"]:

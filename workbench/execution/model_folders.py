@@ -41,11 +41,10 @@ USES = {
 
 
 def write(run: RunDir, out: Path, terms: Terms | None = None, hub_name: str = "") -> list[Path]:
-    """Write the models of a trained run into the new folder `out`, and return their folders.
+    """Write the models of a trained run with heads and cards into the new folder `out`, and return their folders.
 
-    These are a discriminator and its generator, or one masked language model, each with head, tokenizer and model card.
-    The cards state the `terms`, and load each model from the hub if `hub_name` is the name to push them under. Raises
-    InputError if the run is damaged or not trained, or its objective has no such part, and OSError.
+    The cards state the `terms`, and load each model from the hub if `hub_name` is the name to push them under.
+    Raises InputError if the run is damaged, not trained or has no such model, and OSError.
     """
     from workbench.tasks.common.sentence_scorers import put_together
 
@@ -80,8 +79,7 @@ def new_folder(out: Path, option: str, store: Path) -> Iterator[Path]:
 def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_run: bool = False) -> list[str]:
     """Upload the models of a trained run to the hub, and return their addresses.
 
-    A discriminator and a generator become NAME-discriminator and NAME-generator, a single model NAME. With `dry_run`,
-    nothing is sent; what would be is returned, the name, files and card of each model. Raises InputError.
+    With `dry_run`, nothing is sent; the name, files and card of each model are returned. Raises InputError.
     """
     hub.check_new(name)
     with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
@@ -132,8 +130,7 @@ def add_tokenizer(folder: Path, encoder: Path, spec: RunSpec) -> None:
 def card(run: RunDir, spec: RunSpec, name: str, terms: Terms | None = None, place: str = ".") -> str:
     """Return the model card of one exported model: what it is, its data, compute, scores, origin and limits.
 
-    Scores are those of the run's encoder, so the card of a generator has them in the page and not in its metadata.
-    `place` is what `from_pretrained` loads.
+    Scores are those of the run's encoder; a generator's metadata has none. `place` is what `from_pretrained` loads.
     """
     done, kind = run.read_json("done.json"), CLASSES[name]
     flops = ", ".join(f"{float(amount):.4g} ({convention})" for convention, amount in done["flops"].items())

@@ -75,10 +75,7 @@ class Way:
 
 
 def way_of(text: str | None) -> Way | None:
-    """Return how a person is told, by the value of --notify or else of the environment variable; None without both.
-
-    Raises InputError for any other value; its message does not repeat the value, which may be secret.
-    """
+    """Return how a person is told, by --notify or the environment variable; None without both. Raises InputError."""
     given = os.environ.get(VARIABLE, "") if text is None else text
     where = OPTION if text is not None else VARIABLE
     kind, _, place = given.partition("=")
@@ -110,8 +107,7 @@ def way_of(text: str | None) -> Way | None:
 def told(way: Way | None, root: Path, experiment: str) -> Iterator[list[Outcome]]:
     """Tell a person of the end of the study that the block carries out in the store `root`; it appends its outcome.
 
-    Nobody is told of wrong input that is found before any run is recorded: whoever typed it still sees the terminal.
-    Errors of the block are raised again.
+    Nobody is told of wrong input that is found before any run is recorded.
     """
     outcomes: list[Outcome] = []
     begun = now()

@@ -134,8 +134,7 @@ def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
 def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan | None = None) -> None:
     """Train a run up to the exported encoder and done.json if it is not trained, then take its missing scores.
 
-    A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
-    the run nor its other scores. Weights are saved at points with wanted scores.
+    A failure is recorded, of training in error.json and of a measurement in a file of its own.
     """
     from workbench.training import loop
     from workbench.training.snapshots import Snapshots
@@ -166,8 +165,8 @@ def _noted(
 ) -> Iterator[None]:
     """Record and log a failure of the block; only wrong input, disk errors, signals and a lost lease are raised again.
 
-    SystemExit and similar exceptions are recorded too, since an objective's own code must not end the command. `note`
-    records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors need none.
+    `note` records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors
+    need none.
     """
     try:
         yield
@@ -386,11 +385,7 @@ class Wanted:
         return schedule_points(self.series(spec, plan))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield each score that a trained run must have, as its measure, its seed and its name.
-
-        The scores of the run's end come first, then those of the points at which its weights were saved. If the
-        weights of a point were deleted, only its existing scores are expected.
-        """
+        """Yield each score that a trained run must have, as its measure, its seed and its name; those of the end first."""
         yield from expected(self.suite, self.tasks)
         saved = {step_of(place): place for place in run.points()}
         if not saved or not self.during_training:

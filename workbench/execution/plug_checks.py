@@ -137,10 +137,7 @@ def check(word: str, kind: str | None = None) -> tuple[str, list[Finding]]:
 
 
 def new(kind: str, name: str) -> tuple[Path, list[str]]:
-    """Write the template of a kind of plug-in to `name`.py, and return its path and the commands to give next.
-
-    Raises InputError for an unknown kind, for a name that is none of a module, and for a file that exists.
-    """
+    """Write the template of a kind of plug-in to `name`.py; return its path and what to do next. Raises InputError."""
     if kind not in KINDS:
         raise InputError(f"new {kind}: there is no such kind of plug-in{suggest(kind, KINDS)}")
     path = user_path(name if name.endswith(".py") else f"{name}.py", "new")

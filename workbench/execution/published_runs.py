@@ -134,7 +134,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
     """Return a spec with the sizes, heads and tokenizer of the published pair that it goes on from.
 
-    The FLOPs that others spent before are printed. Raises InputError for a setting in `given` that contradicts it.
+    Raises InputError.
     """
     from workbench.models import published_pair
     from workbench.tasks.common.token_rows import check_tokens
@@ -162,10 +162,7 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
 def measure(
     model: Model, suite: Suite, base: RunSpec, host: Host, store: RunStore | None, flops: float | None
 ) -> tuple[list[dict[str, Any]], int]:
-    """Measure a model with the settings of `base`; return its scores, and the number of failed ones.
-
-    The scores are written into the store, unless there is none or the folder is that of a run.
-    """
+    """Measure a model with the settings of `base`, into the store if there is one; return scores and how many failed."""
     of_a_run = (home_of(model.folder)[0].path / "spec.json").is_file()  # whose scores are those of the run
     if not of_a_run and (doubt := contradiction(load_published_tokenizer(model.folder))):
         progress.warn_once(f"{model.name}: {doubt} in its tokenizer_config.json")

@@ -108,10 +108,7 @@ def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out:
 def tune(
     jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int, out: Path | None
 ) -> Outcome:
-    """Search for every objective alike, then report the best settings of each with seeds that the search did not use.
-
-    `jobs` are those of `tune_jobs`. The search is scored on rows that are held out of each task's training rows.
-    """
+    """Search for every objective alike, then report the best settings of each with seeds that the search did not use."""
     searching, reporting = jobs
     base = reporting.base
     _ = searching.priced
@@ -293,10 +290,10 @@ class Mirror:
         self.space = {key: _distribution(value) for key, value in search.space.items()}
 
     def show(self, trials: Iterable[Trial], patience: float = 0.0) -> None:
-        """Add the trials that are missing.
+        """Add the trials that are missing; a journal that cannot be read is written again.
 
-        A journal that cannot be read, such as a truncated one, is written again. A database that does not answer, for
-        example because it is restarted, is asked again for `patience` seconds; a later call adds what is missing then.
+        A database that does not answer is asked again for `patience` seconds; a later call adds what is missing
+        then.
         """
         done = [trial for trial in trials if trial.score is not None or trial.failed]
         with disk_errors(self.path):

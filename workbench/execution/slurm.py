@@ -177,10 +177,9 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Work:
-    """What the jobs of an array do.
+    """What the jobs of an array do: at most `at_once` of the `jobs` at a time carry out the command, after `setup`.
 
-    `parts` name it, and two arrays of the same parts do the same. `command` is the shell command of each job, `setup`
-    the lines of shell before it. At most `at_once` of the `jobs` are carried out at a time.
+    `parts` name the work, and two arrays of the same parts do the same.
     """
 
     parts: tuple[str, ...]
@@ -317,10 +316,7 @@ def last_words(folder: Path, logs_of: str = "*.log") -> str:
 
 
 def share_runs(assignment: Assignment, todo: Sequence[str], jobs: int) -> None:
-    """Carry out an assignment, of which the runs `todo` are not done, by at most `jobs` jobs; wait until they end.
-
-    Jobs that an earlier command submitted for the same runs are waited for instead. Raises InputError.
-    """
+    """Carry out an assignment, of which the runs `todo` are not done, by at most `jobs` jobs. Raises InputError."""
     if not todo:
         return
     array = in_queue(assignment.store / JOBS, assignment.runs, "carry out these runs")
@@ -357,10 +353,9 @@ LARGEST_SCORES = 1 << 30  # bytes of the scores of a model
 def measure_models(
     names: Sequence[str], options: Sequence[str], root: Path, launch: Launch, at_once: int | None
 ) -> list[dict[str, Any]]:
-    """Measure each model by a job, at most `at_once` at a time; return all scores, in the order of the models.
+    """Measure each model by a job with these options, at most `at_once` at a time; return all scores.
 
-    `options` are those of `workbench evaluate`, and `root` is the run store. Jobs that an earlier command submitted for
-    the same models and options are waited for instead. Raises InputError.
+    Raises InputError.
     """
     check()
     if len(names) > MOST:
@@ -402,11 +397,7 @@ THREADS = 'if [ -n "$SLURM_CPUS_PER_TASK" ]; then export RAYON_NUM_THREADS="$SLU
 
 
 def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> None:
-    """Make the missing slices of a plan by at most `workers` jobs, and wait until they have ended.
-
-    Jobs that an earlier command submitted for the same text are waited for instead. Raises InputError, also if slices
-    are missing in the end.
-    """
+    """Make the missing slices of a plan by at most `workers` jobs. Raises InputError, also if some are missing then."""
     from workbench.data.sources import size_of
 
     left = list(range(len(plan.slices)))

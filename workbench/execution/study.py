@@ -335,8 +335,7 @@ def plan_rows(priced: Sequence[Priced]) -> list[dict[str, Any]]:
 def stay_local(base: RunSpec, own_process: bool) -> None:
     """Forbid libraries to access the hub if corpus, tokenizer and tasks are all local; called before they are loaded.
 
-    This sets environment variables, which only a command in a process of its own may do. Raises InputError, before
-    anything slow begins, for a corpus that is neither local nor on the hub.
+    Only a command in its own process may set environment variables. Raises InputError for a corpus that is nowhere.
     """
     if not sources.local(base.data):
         named = tuple(name for name in base.data.corpus if name not in sources.BUILT_IN)  # always local

@@ -360,11 +360,7 @@ def host_of(options: Any) -> Host:
 
 
 def scores_of_encoders(options: EvaluateOptions, own_process: bool = False) -> tuple[list[dict[str, Any]], int]:
-    """Measure models on tasks, and return their scores and the number of those that failed.
-
-    With --launcher slurm, each model is measured by a job of a cluster, at most --workers at a time. Raises InputError
-    before anything is measured.
-    """
+    """Measure models on tasks, and return their scores and the number of those that failed. Raises InputError."""
     host, workers, names, root = host_of(options), options.workers, names_of(options.encoder), Path(options.runs)
     if workers is not None and host.launch is None:
         raise InputError(f"--workers {workers} is the number of jobs at a time; add --launcher slurm, or leave it out")

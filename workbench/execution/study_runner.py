@@ -136,8 +136,7 @@ def execute(
 ) -> Outcome:  # fmt: skip
     """Carry out a job from its data to its report: its runs and their baselines, all at once or by `blocks`.
 
-    Finished runs are not repeated. Raises InputError before anything is spent, OSError if the disk fails, and
-    Interrupted on signals.
+    Raises InputError before anything is spent, OSError if the disk fails, and Interrupted on signals.
     """
     _ = job.priced  # a budget or warm-up that cannot be met fails before any data is read
     session = begin(job, root, host, workers)
@@ -321,12 +320,11 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
 def measures_of(
     session: Session, runs: Sequence[BoundRun], records: Sequence[ExperimentRecord]
 ) -> list[dict[str, Any]]:
-    """Return the measures of a session, as rows of the record.
+    """Return the measures of a session, each a task under its settings, as rows of the record.
 
-    A measure is a task under its settings. `seen` counts the seeds for which two arms already have scores of any
-    measure. Runs of a record that declared this measure before it had scores are not counted. If `seen` is 0, the
-    measure is declared beforehand. Results of another record with a plan of looks decided how many seeds were trained,
-    so that what it declared does not count.
+    `seen` counts the seeds for which two arms already have scores of any measure; if it is 0, the measure is
+    declared beforehand. Runs of a record that declared this measure before it had scores are not counted, unless
+    results decided, by a plan of looks, how many seeds that record has.
     """
     spec, rows = session.base.tasks, []
     for measure in session.suite.tasks:
@@ -359,10 +357,7 @@ def first_score(runs: Sequence[RunDir]) -> str:
 
 
 def seeds_before(session: Session, records: Sequence[ExperimentRecord], named: Mapping[str, BoundRun]) -> list[int]:
-    """Return the trained seeds of the session's record that none of these runs has, if a contrast is new to it.
-
-    `records` are all of the store. The report compares arms over all seeds of its record.
-    """
+    """Return the trained seeds of the session's record that none of these runs has, if a contrast is new to it."""
     record = next((one for one in records if one.name == session.record), None)
     if record is None:
         return []
@@ -382,11 +377,10 @@ def contrasts_of(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return the declared contrasts of these runs, as rows of the record.
 
-    `named` are the runs by the names of their specs (`study.bound_runs`), and `seeds` are further seeds of their
-    arms. `seen` is the number of seeds for which both arms are trained by now, without the pairs of runs that another
-    of `records` declared before both were trained: if it is 0, a contrast is declared beforehand. A command with other
-    --tasks has such a record. Records with a plan of looks do not count, because results decided how many seeds they
-    have.
+    `named` are the runs by the names of their specs, and `seeds` are further seeds of their arms. `seen` is the
+    number of seeds for which both arms are trained by now, without the pairs that another of `records`, as of other
+    --tasks, declared before both were trained: if it is 0, a contrast is declared beforehand. Records with a plan
+    of looks do not count, because results decided how many seeds they have.
     """
     before, root = set[frozenset[str]](), session.store.root
     for record in records:
@@ -417,8 +411,7 @@ def contrasts_of(
 def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
     """Write the report on the record, and return it with the states of these runs.
 
-    All files of the runs in the report are compared with their hashes. A run that is damaged, be it one of these or
-    another of the record, is in no average there and has this state here.
+    A run of the record that is damaged is in no average there and has this state here.
     """
     folders = [session.store.get(run_id) for run_id in todo]
     states = {run.run_id: state_of(run, session.wanted) for run in folders}

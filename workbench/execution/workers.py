@@ -242,10 +242,7 @@ class StudyProgress:
 
 
 def study_progress(record: ExperimentRecord, rows: Mapping[str, Mapping[str, Any]]) -> StudyProgress:
-    """Return how far a study is, by the rows of its runs; the time left is at the pace of the runs so far.
-
-    A row has `state` and, where they are known, `kind`, `spent.seconds`, and `seconds_left` of a run that trains.
-    """
+    """Return how far a study is, by the rows of its runs; the time left is at the pace of the runs so far."""
     own = [rows.get(run_id) for run_id in record.run_ids]
     states = Counter(str(row["state"]) if row else "missing" for row in own)
     pace = [row.get("spent.seconds") for row in own if row and row.get("kind") == "pre-training"]
@@ -260,10 +257,9 @@ def study_progress(record: ExperimentRecord, rows: Mapping[str, Mapping[str, Any
 
 @contextmanager
 def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterator[Callable[[], None]]:
-    """Yield a function that shows the progress of these runs whenever it is called.
+    """Yield a function that shows the progress of these runs: in a live table on a terminal, elsewhere by lines.
 
-    It shows a live table on a terminal, and elsewhere a line for each change. `error_streams` are what the workers
-    write as their standard error; the warnings in them are shown above the table.
+    `error_streams` are the standard errors of the workers; the warnings in them are shown above the table.
     """
     rows: dict[str, dict[str, Any]] = {}
 
