@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench import __version__, errors
-from workbench.cli import ask, plugs, read, tend, train
+from workbench.cli import ask, read, tend, train
 from workbench.cli.command import as_command, help_of, only_printed
 from workbench.cli.standard_streams import guard, write_error
 from workbench.errors import (
@@ -76,8 +76,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bench": ask.bench,
     "doctor": ask.doctor,
     "list": ask.list_,
-    "new": plugs.new,
-    "check": plugs.check,
+    "new": ask.new,
+    "check": ask.check,
     "evaluate": train.evaluate,
 }
 

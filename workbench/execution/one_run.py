@@ -385,7 +385,7 @@ class Wanted:
         return schedule_points(self.series(spec, plan))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield each score that a trained run must have, as its measure, its seed and its name; those of the end first."""
+        """Yield each score that a trained run must have, as its measure, seed and name; those of its end come first."""
         yield from expected(self.suite, self.tasks)
         saved = {step_of(place): place for place in run.points()}
         if not saved or not self.during_training:

@@ -162,7 +162,7 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
 def measure(
     model: Model, suite: Suite, base: RunSpec, host: Host, store: RunStore | None, flops: float | None
 ) -> tuple[list[dict[str, Any]], int]:
-    """Measure a model with the settings of `base`, into the store if there is one; return scores and how many failed."""
+    """Measure a model with the settings of `base`, into the store if there is one; return scores and failures."""
     of_a_run = (home_of(model.folder)[0].path / "spec.json").is_file()  # whose scores are those of the run
     if not of_a_run and (doubt := contradiction(load_published_tokenizer(model.folder))):
         progress.warn_once(f"{model.name}: {doubt} in its tokenizer_config.json")

@@ -108,7 +108,7 @@ def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out:
 def tune(
     jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int, out: Path | None
 ) -> Outcome:
-    """Search for every objective alike, then report the best settings of each with seeds that the search did not use."""
+    """Search for every objective alike, then report the best settings of each with seeds that were not searched."""
     searching, reporting = jobs
     base = reporting.base
     _ = searching.priced
