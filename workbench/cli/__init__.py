@@ -24,17 +24,7 @@ from workbench import __version__, errors
 from workbench.cli import ask, read, tend, train
 from workbench.cli.command import as_command, help_of, only_printed
 from workbench.cli.standard_streams import guard, write_error
-from workbench.errors import (
-    DAMAGE,
-    DamagedRun,
-    InputError,
-    Interrupted,
-    RankLost,
-    address_space,
-    is_memory,
-    message_of,
-    one_line,
-)
+from workbench.errors import DAMAGE, DamagedRun, InputError, Interrupted, RankLost, is_memory, message_of, one_line
 from workbench.process import interrupting
 from workbench.progress import log, say, visible
 from workbench.spec.run_spec import other_name
@@ -245,7 +235,7 @@ def _system_error(error: OSError) -> int:
 
 
 def _no_memory() -> str:
-    limit = address_space()
+    limit = errors.address_space()
     allowed = f" (this process may use {limit / 1e9:.1f} GB of address space, ulimit -v)" if limit else ""
     return f"memory ran out{allowed}; free memory, raise the limit, or compute fewer rows at once with --micro-batch"
 

@@ -329,12 +329,11 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                 if place not in checked:
                     run.check_weights("encoder", place)
                     checked.add(place)
+                folder = run.path / place / "encoder"
                 state = Unfinished(run, name, digests[place])
                 with scoring_together(run, f"{place}encoder", task, wanted.tasks, host) as ranks:
                     own = host_of_each(host) if ranks.count > 1 else host
-                    model = Model(
-                        run.path / place / "encoder", wanted.tasks, seed, partial(bar.step, task.name), state, ranks
-                    )
+                    model = Model(folder, wanted.tasks, seed, partial(bar.step, task.name), state, ranks)
                     score = take(task, model, own)
                 keep(run, name, score, digests[place])
                 state.delete()

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from workbench.execution.study import Job
     from workbench.execution.study_runner import Outcome
     from workbench.spec.experiment import Experiment, Space
-    from workbench.spec.run_spec import RunSpec
 
 
 log = logging.getLogger("workbench")
