@@ -64,6 +64,10 @@ class Training:
     number: int
     scoring: Mapping[str, Any] | None = None
 
+    def write(self) -> str:
+        """Return the announcement as JSON."""
+        return json.dumps(asdict(self))
+
     @classmethod
     def read(cls, text: str) -> Training:
         """Return the announcement in a text of JSON. Raises InputError for any other text."""
@@ -158,7 +162,7 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
 def _announcing(training: Training) -> Iterator[Any]:
     store = rendezvous()
     _announced.append(training.run)
-    store.set(f"training/{training.number}", json.dumps(asdict(training)))
+    store.set(f"training/{training.number}", training.write())
     try:
         yield store
     except ORDERLY:
@@ -192,7 +196,7 @@ def _starting(training: Training, host: Host) -> Iterator[Any]:
     from workbench.training.distributed import key_store
 
     store = key_store("127.0.0.1", 0, True, seconds())
-    store.set(f"training/{training.number}", json.dumps(asdict(training)))
+    store.set(f"training/{training.number}", training.write())
     cards = visible_cards() if host.resolved_device().startswith("cuda") else []
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         children = [_start(index, store.port, host.devices, cards, errors) for index in range(1, host.devices)]
