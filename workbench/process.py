@@ -41,7 +41,7 @@ def interrupting() -> Iterator[None]:
     there only on purpose. No signal has an effect after the block, nor has another SIGTERM within REPEATS seconds,
     which a worker gets from its terminal and from its parent: it would interrupt the cleaning up.
     """
-    over = False
+    over, report = False, sys.unraisablehook
 
     def stop(number: int, frame: object) -> None:
         repeated = bool(_raised) and number != signal.SIGINT and time.monotonic() - _raised[0][1] < REPEATS
@@ -49,32 +49,23 @@ def interrupting() -> Iterator[None]:
             _raised.append((number, time.monotonic()))
             _end(number)
 
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        """Report an exception that a destructor raised, unless it is that of a signal, which `heed` raises again."""
+        if not (_raised and isinstance(lost.exc_value, Interrupted | KeyboardInterrupt)):
+            report(lost)
+
     try:
-        with _handled(stop, *_kinds()), _without_traceback():
-            _inside.append(None)
+        with _handled(stop, *_kinds()):
             try:
+                sys.unraisablehook = hook
+                _inside.append(None)
                 yield
             finally:
                 over = True
+                sys.unraisablehook = report
     finally:
         _inside.clear()  # there is one block in a process, that of its command
         _raised.clear()  # the code after the block is not to be stopped
-
-
-@contextmanager
-def _without_traceback() -> Iterator[None]:
-    """Suppress the traceback of a signal's exception that is lost in a destructor; `heed` raises it again."""
-    before = sys.unraisablehook
-
-    def hook(lost: sys.UnraisableHookArgs) -> None:
-        if not (_raised and isinstance(lost.exc_value, Interrupted | KeyboardInterrupt)):
-            before(lost)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
 
 
 def heed() -> None:

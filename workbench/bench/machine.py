@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from workbench.errors import InputError, one_line
 from workbench.spec.host import WIDE, Host, cores, has_bf16
@@ -39,12 +39,12 @@ class Quiet:
         import psutil
 
         measured = psutil.Process(pid)
-        start, before, ours_before = time.monotonic(), psutil.cpu_times(), _used(measured)
+        start, before, ours_before = time.monotonic(), psutil.cpu_times(), sum(measured.cpu_times()[:2])
         yield
-        after = psutil.cpu_times()
+        after, ours = psutil.cpu_times(), sum(measured.cpu_times()[:2])  # in user and in system mode
         busy = sum(getattr(after, name) - getattr(before, name) for name in ("user", "nice", "system"))
         self.elapsed += time.monotonic() - start
-        self.others += max(0.0, busy - (_used(measured) - ours_before))
+        self.others += max(0.0, busy - (ours - ours_before))
         self.stolen += getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
 
     def notes(self) -> list[str]:
@@ -60,11 +60,6 @@ class Quiet:
         if self.stolen > STOLEN * cores * self.elapsed:
             sentences.append(f"not idle: {self.stolen / self.elapsed / cores:.0%} of the time went to other machines")
         return sentences
-
-
-def _used(process: Any) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def free_memory() -> int:
