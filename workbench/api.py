@@ -229,7 +229,7 @@ class Study:
             raise InputError(f"{a!r} and {b!r} are the same arm; name two different ones")
         sign = 1 if pair.a == a else -1
         level = board.families[budget].level if pair.compared.declared and budget in board.families else 95.0
-        estimate, verdict = pair.compared.estimate, pair.compared.verdict
+        estimate, verdict = pair.compared.estimate, str(pair.compared.verdict)
         low, high = (None if end is None else sign * end for end in (estimate.low, estimate.high)[::sign])
         if sign < 0:
             verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)

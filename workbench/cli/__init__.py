@@ -118,7 +118,12 @@ def main() -> None:
     handler.setFormatter(_Sentences("workbench: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     damages: list[logging.LogRecord] = []  # warnings of damaged runs, after which no command ends with 0
-    DAMAGE.addFilter(lambda record: damages.append(record) is None)
+
+    def keep(record: logging.LogRecord) -> bool:
+        damages.append(record)
+        return True
+
+    DAMAGE.addFilter(keep)
     try:
         with interrupting():
             _refuse_empty_words(sys.argv)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.command import AsJson, completion, emit, number_option, typed_path
+from workbench.cli.command import AsJson, completion, emit, number_option, path_option
 from workbench.cli.lists import LISTS
 from workbench.errors import InputError, suggest
 from workbench.execution.study_options import (
@@ -97,9 +97,7 @@ def bench(
     repeats: Annotated[
         int, typer.Option(min=1, metavar="N", help="Timed turns of each objective; the objectives take turns.")
     ] = 3,
-    out: Annotated[
-        Path | None, typer.Option(callback=typed_path, metavar="FOLDER", help="Folder for a page of charts, and JSON.")
-    ] = None,
+    out: Annotated[Path | None, path_option("Folder for a page of charts, and JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the speed of every objective at every scale on this machine, and where the time of a step goes."""

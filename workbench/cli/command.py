@@ -73,6 +73,16 @@ def number_option(least: float, most: float, help: str) -> Any:
     return typer.Option(parser=number(least, most), metavar="NUMBER", help=help)
 
 
+def path_option(help: str, metavar: str = "FOLDER", *names: str) -> Any:
+    """Return an option for a path, under the name of its parameter or others."""
+    return typer.Option(*names, callback=typed_path, metavar=metavar, help=help)
+
+
+def name_argument(metavar: str, help: str, names: str) -> Any:
+    """Return an argument that is completed by the names of a list (`completion`)."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completion(names))
+
+
 # ---- groups of options as parameters ----
 
 

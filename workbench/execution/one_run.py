@@ -168,11 +168,12 @@ def _noted(
     `note` records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors
     need none.
     """
+    plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, RankLost, *expected)
     try:
         yield
     except DamagedRun:
         raise
-    except (ParentFailed, Diverged, RankLost, *expected) as error:
+    except plain as error:
         kind = "diverged" if isinstance(error, Diverged) else "failed"
         note(kind, str(error), step=getattr(error, "step", None))
         log.warning("%s %s: %s", what, kind, error)
