@@ -192,12 +192,9 @@ def shown() -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
         TimeRemainingColumn(),
-    )
+    )  # fmt: skip
     with Bars(*columns, console=console(), transient=True) as bars:
         tasks: dict[str, object] = {}
 

@@ -37,39 +37,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 data_app = typer.Typer(help="Prepare a corpus, or show what is prepared.", no_args_is_help=True, rich_markup_mode=None)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": train.run,
-    "sweep": train.sweep_,
-    "report": read.report,
-    "view": read.view,
-    "status": read.status,
-    "runs": read.runs_,
-    "verify": read.verify,
-    "diff": read.diff,
-    "note": tend.note,
-    "tag": tend.tag,
-    "archive": tend.archive,
-    "track": tend.track,
-    "rm": tend.rm,
-    "restore": tend.restore,
-    "prune": tend.prune,
-    "du": tend.du,
-    "gc": tend.gc,
-    "cp": tend.cp,
-    "mv": tend.mv,
-    "import": tend.import_,
-    "export": read.export,
-    "push": read.push,
-    "submit": train.submit,
-    "plan-study": ask.plan_study,
-    "flops": ask.flops,
-    "bench": ask.bench,
-    "doctor": ask.doctor,
-    "list": ask.list_,
-    "new": ask.new,
-    "check": ask.check,
-    "evaluate": train.evaluate,
-}
+LISTED: tuple[Callable[..., None], ...] = (  # in the order of the help
+    train.run, train.sweep_, read.report, read.view, read.status, read.runs_, read.verify, read.diff, tend.note,
+    tend.tag, tend.archive, tend.track, tend.rm, tend.restore, tend.prune, tend.du, tend.gc, tend.cp, tend.mv,
+    tend.import_, read.export, read.push, train.submit, ask.plan_study, ask.flops, ask.bench, ask.doctor, ask.list_,
+    ask.new, ask.check, train.evaluate,
+)  # fmt: skip
+COMMANDS = {function.__name__.rstrip("_").replace("_", "-"): function for function in LISTED}
 
 
 def _print_version(asked: bool) -> None:

@@ -48,12 +48,9 @@ class StandardStream(io.TextIOWrapper):
     def __init__(self, descriptor: int, like: io.TextIOWrapper | None) -> None:
         self.descriptor = _Descriptor(descriptor, "w", closefd=False)
         super().__init__(
-            io.BufferedWriter(self.descriptor),
-            encoding=like.encoding if like else "utf-8",
-            errors="backslashreplace",
-            line_buffering=like.line_buffering if like else False,
-            write_through=like.write_through if like else False,
-        )
+            io.BufferedWriter(self.descriptor), like.encoding if like else "utf-8", "backslashreplace", None,
+            like.line_buffering if like else False, like.write_through if like else False,
+        )  # fmt: skip
 
     def write(self, text: str, /) -> int:
         self.write_verbatim(visible(text))

@@ -300,18 +300,12 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
         facts |= {"measures": measures_of(session, runs, records), "first_score": first_score(folders)}
     experiment = session.job.experiment
     record = ExperimentRecord(
-        name=session.record,
-        experiment=experiment.name,
-        question=experiment.question,
-        axis=experiment.axis,
-        base=session.base.model_dump(mode="json"),
-        tasks=session.base.tasks.model_dump(mode="json"),
-        runs=[run.run_id for run in runs],
-        untrained=[run.run_id for run in baselines],
+        name=session.record, experiment=experiment.name, question=experiment.question, axis=experiment.axis,
+        base=session.base.model_dump(mode="json"), tasks=session.base.tasks.model_dump(mode="json"),
+        runs=[run.run_id for run in runs], untrained=[run.run_id for run in baselines],
         command=shlex.join(redact_words(session.host.command or ["workbench", *sys.argv[1:]])),
-        text=text_facts(session.prepared),
-        **facts,
-    )
+        text=text_facts(session.prepared), **facts,
+    )  # fmt: skip
     session.store.extend_experiment(record)
     session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
