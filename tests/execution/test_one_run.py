@@ -403,12 +403,6 @@ def test_the_schedule_is_that_of_the_command_and_not_of_the_run(
     assert marks == [f"{n} M words" for n in (*range(1, 10), 10)], "of 64 tokens of a step 56 are words"
 
 
-@pytest.mark.parametrize("before", ["", "points/00000001/", "points/123456789/"])
-@pytest.mark.parametrize("file", ["CoLA-1a2b3c4d-0.json", "linear-x.json"])
-def test_the_place_of_a_score_is_what_stands_before_its_file(before: str, file: str) -> None:
-    assert place_of(before + file) == before
-
-
 def test_a_plan_is_read_as_it_was_written(unpointed: RunDir) -> None:
     assert plan_of(unpointed) == plan(spec_of())
 

@@ -93,13 +93,6 @@ def test_workers_use_the_cards_that_the_command_may_use(
     assert started == [dict(os.environ)]
 
 
-def test_a_worker_without_an_assignment_ends_in_a_sentence(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "workbench", "worker", str(tmp_path / "missing.json")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("workbench: ") and "missing.json cannot be read" in done.stderr
-
-
 def test_a_worker_that_ran_out_of_disk_has_said_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its message names the disk and the bytes; those of the folder of the command would be of another disk."""
     monkeypatch.setattr(workers, "_start", lambda *_: [])
