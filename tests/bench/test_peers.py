@@ -66,13 +66,7 @@ def test_measurements_of_a_gpu_are_rehearsed_on_a_cpu(tmp_path: Path) -> None:
     words = [
         BENCHMARKS / "gpu.py",
         tmp_path / "gpu.json",
-        "--device",
-        "cpu",
-        "--tiny",
-        "--threads",
-        "1",
-        "--repeats",
-        "1",
+        *["--device", "cpu", "--tiny", "--threads", "1", "--repeats", "1"],
     ]
     words += ["--seconds", "900", "--turn", "0.3", "--part", "small"]  # which only a busy machine takes
     words += ["--only", "hf bf16", "--only", "rtd", "--only", "bert-mlm"]

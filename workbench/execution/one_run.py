@@ -197,18 +197,26 @@ def _prepared_training(
 ) -> tuple[Corpus, Plan]:
     """Check what the training of a run needs, write its plan and environment, and return its text and plan."""
     from workbench import cpu
+    from workbench.training import loop
 
     if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
     corpus = corpus_of(prepared, spec)
     floors(spec, corpus, {})  # a fault in an objective's own function is found before training
-    plan_of_run = _plan_once(run, spec, corpus, host, parent, planned)
+    if (run.path / "plan.json").is_file():
+        planned = plan_of(run)
+    else:
+        refuse(spec, host)
+        if planned is None:
+            timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
+            planned = plan(spec, timed, plan_of(parent) if parent is not None else None)
+        run.write_json("plan.json", planned.to_json())
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
     for name, source in objectives.source_files(spec).items():
         run.write(name, source.read_bytes())
-    return corpus, plan_of_run
+    return corpus, planned
 
 
 def _finish(
@@ -293,21 +301,6 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     earlier = before.get("changes")
     changed = [each | {"at": facts["started"]} for each in changed]
     run.write_json("env.json", facts | {"changes": [*(earlier if isinstance(earlier, list) else ()), *changed]})
-
-
-def _plan_once(
-    run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None, planned: Plan | None
-) -> Plan:
-    if (run.path / "plan.json").is_file():
-        return plan_of(run)
-    from workbench.training import loop
-
-    refuse(spec, host)
-    if planned is None:
-        timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
-        planned = plan(spec, timed, plan_of(parent) if parent is not None else None)
-    run.write_json("plan.json", planned.to_json())
-    return planned
 
 
 def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
