@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from workbench import process
+from workbench import errors, process
 from workbench.errors import InputError, Interrupted
 from workbench.process import heed, in_threads, interrupting, stop_signals
 
@@ -223,33 +223,33 @@ def test_peak_memory_is_this_process_s() -> None:
     ],
 )
 def test_errors_that_mean_that_memory_ran_out_are_told_from_others(error: Exception, expected: bool) -> None:
-    assert process.is_memory(error) is expected
+    assert errors.is_memory(error) is expected
 
 
 def test_an_error_raised_from_one_of_memory_is_one_of_memory() -> None:
     error = ImportError("Unable to import required dependency numpy.")
     error.__cause__ = ImportError("libm.so: failed to map segment from shared object")
-    assert process.is_memory(error)
+    assert errors.is_memory(error)
     error.__cause__ = ImportError("No module named 'numpy'")
-    assert not process.is_memory(error)
+    assert not errors.is_memory(error)
 
 
 def test_a_module_that_fails_without_a_reason_is_out_of_memory_only_below_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     error, limit = SystemError("error return without exception set"), 3 << 28
-    monkeypatch.setattr(process.resource, "getrlimit", lambda _: (limit, limit))
-    assert process.is_memory(error) and not process.is_memory(SystemError("bad argument to internal function"))
-    limit = process.resource.RLIM_INFINITY
-    assert not process.is_memory(error)
+    monkeypatch.setattr(errors.resource, "getrlimit", lambda _: (limit, limit))
+    assert errors.is_memory(error) and not errors.is_memory(SystemError("bad argument to internal function"))
+    limit = errors.resource.RLIM_INFINITY
+    assert not errors.is_memory(error)
 
 
 def test_an_address_space_too_small_for_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = process.FOR_TORCH
-    monkeypatch.setattr(process.resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(errors.resource, "getrlimit", lambda _: (limit, limit))
     process.check_address_space()
     limit -= 1
     with pytest.raises(InputError, match=r"limited to 3\.2 GB \(ulimit -v\), and torch needs 3\.2 GB or more"):
         process.check_address_space()
-    limit = process.resource.RLIM_INFINITY
+    limit = errors.resource.RLIM_INFINITY
     assert process.address_space() is None

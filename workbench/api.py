@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from workbench.report.load.study_tables import Frames
     from workbench.report.results import Leaderboard, Results, Verdict
-    from workbench.spec.parts import EncoderSpec
     from workbench.spec.run_spec import RunSpec
 
 P = ParamSpec("P")
@@ -128,10 +127,6 @@ class Study:
 
         return from_store(self._store, self.name, loaded=self._frames)
 
-    @property
-    def _boards(self) -> Sequence[Leaderboard]:
-        return self._results.boards
-
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how far the runs are, the answer, and the score of each arm by each measure."""
         from workbench.report.formatting import interval
@@ -161,7 +156,7 @@ class Study:
         """
         from workbench.report import main_figure
 
-        board = self._results.by_verdict[0] if measure is None and self._boards else self._board(measure)
+        board = self._results.by_verdict[0] if measure is None and self._results.boards else self._board(measure)
         return Plot(main_figure(self._results, board))
 
     def runs(self) -> pd.DataFrame:
@@ -198,7 +193,7 @@ class Study:
 
     def measures(self) -> list[str]:
         """Return the names of the measures for `compare`, in the order of the report."""
-        return [board.suite for board in self._boards]
+        return [board.suite for board in self._results.boards]
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdict of each measure as typed fields, the one that decides first; none without scores."""
@@ -234,14 +229,13 @@ class Study:
             raise InputError(f"{a!r} and {b!r} are the same arm; name two different ones")
         sign = 1 if pair.a == a else -1
         level = board.families[budget].level if pair.compared.declared and budget in board.families else 95.0
-        estimate, verdict = pair.compared.estimate, pair.compared.verdict
-        low, high = (estimate.low, estimate.high) if sign > 0 else (_negated(estimate.high), _negated(estimate.low))
-        reversed_verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
+        estimate, verdict = pair.compared.estimate, str(pair.compared.verdict)
+        low, high = (None if end is None else sign * end for end in (estimate.low, estimate.high)[::sign])
+        if sign < 0:
+            verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
         return Comparison(
-            a, b, board.label, budget, sign * estimate.mean, low, high, level,
-            pair.compared.adjusted, estimate.n,
-            verdict if sign > 0 else reversed_verdict, pair.compared.declared, detectable(board, budget, pair),
-            board.alike(a, b),
+            a, b, board.label, budget, sign * estimate.mean, low, high, level, pair.compared.adjusted, estimate.n,
+            verdict, pair.compared.declared, detectable(board, budget, pair), board.alike(a, b),
         )  # fmt: skip
 
     def report(self, out: Path | str | None = None) -> Path:
@@ -257,14 +251,11 @@ class Study:
         return write(self._store, self.name, folder)
 
     def _board(self, measure: str | None) -> Leaderboard:
-        if not self._boards:
+        boards = self._results.boards
+        if not boards:
             raise InputError(f"{self.name} has no trained run with a score on every task, so nothing can be compared")
         chosen = _known(measure or self.measures()[0], self.measures(), f"{self.name} has no measure")
-        return next(board for board in self._boards if board.suite == chosen)
-
-
-def _negated(value: float | None) -> float | None:
-    return None if value is None else -value
+        return next(board for board in boards if board.suite == chosen)
 
 
 def _known(word: str, known: Sequence[str], problem: str) -> str:
@@ -333,16 +324,10 @@ class Run:
         if not folder.is_dir():
             raise InputError(f"{self.run_id} is {self.state} and has no encoder; train it to its end first")
         self._folder.check_weights("encoder")
-        if families.family_of(spec := self._resolved()).to_hub is None:
-            return load_encoder(folder, spec.dropout).eval(), load_published_tokenizer(folder)
+        families.PLUGS.keep(self.spec.encoder.source, self.path / "encoder.py")  # unless the file is known here
+        if families.family_of(self.spec.encoder).to_hub is None:
+            return load_encoder(folder, self.spec.encoder.dropout).eval(), load_published_tokenizer(folder)
         return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-
-    def _resolved(self) -> EncoderSpec:
-        """Return the spec of the encoder, whose family's file is the copy in the run if it is not known here."""
-        from workbench.models import families
-
-        families.PLUGS.keep(self.spec.encoder.source, self.path / "encoder.py")
-        return self.spec.encoder
 
 
 class Store:
@@ -391,9 +376,8 @@ class Store:
 
     def studies(self) -> list[str]:
         """Return the names of the experiments' records, the last updated one first."""
-        return [
-            record.name for record in sorted(self._store.experiments(), key=lambda each: each.updated, reverse=True)
-        ]
+        records = sorted(self._store.experiments(), key=lambda each: each.updated, reverse=True)
+        return [record.name for record in records]
 
     def study(self, name: str) -> Study:
         """Return an experiment by its name, or by the name of its record. Raises InputError if there is none."""
@@ -421,10 +405,8 @@ def _takes(group: Callable[P, O]) -> Callable[[Callable[[O], R]], Callable[P, R]
             return function(checked(kind, given))
 
         call.__signature__ = signature.replace(return_annotation=function.__annotations__["return"])  # type: ignore[attr-defined]
-        listed = (f"    {name}: {declared.help}" for name, declared in options_of(kind).items())
-        call.__doc__ = "\n".join(
-            [f"{function.__doc__}", "    Options, under the names of the command line:", "", *listed]
-        )
+        listed = [f"    {name}: {declared.help}" for name, declared in options_of(kind).items()]
+        call.__doc__ = f"{function.__doc__}\n    Options, under the names of the command line:\n\n" + "\n".join(listed)
         return call
 
     return decorate

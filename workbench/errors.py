@@ -6,10 +6,15 @@ The message of an `InputError` is one sentence: what is wrong, where, and how to
 from __future__ import annotations
 
 import difflib
+import errno
 import logging
+import os
+import resource
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 
 DAMAGE = logging.getLogger("workbench.damage")  # of damaged runs; a command that logs here ends with exit code 1
 
@@ -114,3 +119,54 @@ def encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# ---- errors of code that the user named, and of memory ----
+
+_WORDS = (
+    "out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed", "unable to allocate",
+    "failed to map segment", "can't start new thread",
+)  # fmt: skip
+
+
+@contextmanager
+def blaming(file: str, doing: str = "", kind: str = "") -> Iterator[None]:
+    """Turn exceptions of the user's code in `file` into an InputError: "KIND FILE, line N: DOING ValueError: TEXT".
+
+    SystemExit is turned into one as well. Ctrl-C, signals, out-of-memory errors and, if `doing` is given, InputErrors
+    are raised unchanged.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted):
+        raise
+    except BaseException as error:
+        if is_memory(error) or (doing and isinstance(error, InputError)):
+            raise
+        number = error.lineno if isinstance(error, SyntaxError) else None
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == os.path.abspath(file)]
+        line = f", line {number or lines[-1]}" if number or lines else ""
+        message = " ".join(filter(None, [doing, one_line(error)]))
+        raise InputError(f"{kind} {file}{line}: {message}".strip()) from error
+
+
+def is_memory(error: BaseException) -> bool:
+    """Return whether an error means that memory ran out, on the device or the host.
+
+    Most libraries have no exception class for this, so that the text of the message decides, or the error that it was
+    raised from. A compiled module that cannot allocate may fail without saying why, which raises SystemError.
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    message = message_of(error).lower()
+    if isinstance(error, SystemError) and "without exception set" in message:
+        return address_space() is not None
+    return any(word in message for word in _WORDS) or (error.__cause__ is not None and is_memory(error.__cause__))
+
+
+def address_space() -> int | None:
+    """Return the limit on the address space of this process in bytes (`ulimit -v`), or None if there is none."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit

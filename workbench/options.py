@@ -47,11 +47,6 @@ def option(default: Any, help: str, metavar: str | None = None, **facts: Any) ->
     return field(default=default, metadata={"option": Option(help, metavar, **facts)})
 
 
-def argument(default: Any, help: str, metavar: str, **facts: Any) -> Any:
-    """Return the field of an argument, which is given by its place on the command line."""
-    return option(default, help, metavar, positional=True, **facts)
-
-
 def like(group: type, name: str, **changes: Any) -> Any:
     """Return the field of an option that another group declares, with some of its facts changed."""
     former = next(each for each in fields(group) if each.name == name)
@@ -190,7 +185,9 @@ class Output:
 class Chosen(Output):
     """Which runs of a store a command tends."""
 
-    names: Names = argument((), "Names of runs, or parts that no other run has.", "RUN", names="runs", repeated=True)
+    names: Names = option(
+        (), "Names of runs, or parts that no other run has.", "RUN", positional=True, names="runs", repeated=True
+    )
     where: Names = option(
         (), "Only runs that meet this condition, as state=failed; repeatable.", "CONDITION", repeated=True
     )
@@ -224,9 +221,9 @@ class StudyOptions(Notice, Output, Machine, SpecOptions):
 class RunOptions(StudyOptions):
     """The options of `run` and `plan`."""
 
-    experiment: str = argument(
+    experiment: str = option(
         MISSING, "Name or file of an experiment, such as ablation (workbench list experiments).", "EXPERIMENT",
-        names="experiments",
+        positional=True, names="experiments",
     )  # fmt: skip
 
 
@@ -252,9 +249,10 @@ class Trials:
 class SweepOptions(Trials, StudyOptions):
     """The options of `sweep`."""
 
-    axis: str | None = argument(
-        None, "Name or file of an experiment, such as generator-size; or tune.", "EXPERIMENT", names="experiments"
-    )
+    axis: str | None = option(
+        None, "Name or file of an experiment, such as generator-size; or tune.", "EXPERIMENT", positional=True,
+        names="experiments",
+    )  # fmt: skip
     over: Settings | None = option(
         None, "Values to compare, as tying=none,all (all combinations), or with --trials the space to search, as "
         "optim.lr=1e-4..1e-3:log; repeatable.", "KEY=VALUES", names="keys", repeated=True, common=True,
@@ -265,9 +263,9 @@ class SweepOptions(Trials, StudyOptions):
 class EvaluateOptions:
     """The options of `evaluate`."""
 
-    encoder: Names = argument(
+    encoder: Names = option(
         MISSING, "Folders of encoders in Hugging Face format, or names of models on the hub.", "FOLDER|NAME",
-        repeated=True,
+        positional=True, repeated=True,
     )  # fmt: skip
     tasks: Names | None = like(Measures, "tasks")
     scale: str | None = like(
@@ -292,8 +290,8 @@ class EvaluateOptions:
 class SubmitOptions:
     """The options of `submit`."""
 
-    name: str = argument(MISSING, "Name of an experiment, or of a run (a part of it that no other run has).", "NAME",
-                         names="runs")  # fmt: skip
+    name: str = option(MISSING, "Name of an experiment, or of a run (a part of it that no other run has).", "NAME",
+                       positional=True, names="runs")  # fmt: skip
     out: Path | str = option(MISSING, "Zip file to write; its card is written beside it, as .json and .md.", "FILE")
     _: KW_ONLY
     runs: Path | str = like(Output, "runs")
@@ -325,8 +323,8 @@ def flag(name: str) -> str:
 def checked(group: type[G], values: Mapping[str, Any], spelled: Callable[[str], str] = "{}=".format) -> G:
     """Return a group with these values, each in the type of its field; None stands for the default.
 
-    Names become tuples of texts, and whole numbers of other types, such as numpy's, ints. Messages write an option as
-    `spelled` does. Raises InputError for an unknown name, and for a value of another type or out of range.
+    Names become tuples of texts, and numpy's numbers plain ones. `spelled` writes an option in messages. Raises
+    InputError.
     """
     known, types = options_of(group), get_type_hints(group)
     for name in values:
@@ -400,11 +398,10 @@ def words(options: Any) -> list[str]:
         if value == each.default or declared.positional:
             continue
         if isinstance(value, Mapping):
-            typed += [word for key, one in value.items() for word in (flag(each.name), f"{key}={text_of(one)}")]
-        elif isinstance(value, tuple) and declared.repeated:
-            typed += [word for one in value for word in (flag(each.name), one)]
+            values = [f"{key}={text_of(one)}" for key, one in value.items()]
         else:
-            typed += [flag(each.name)] if value is True else [flag(each.name), text_of(value)]
+            values = list(value) if isinstance(value, tuple) and declared.repeated else [text_of(value)]
+        typed += [flag(each.name)] if value is True else [word for one in values for word in (flag(each.name), one)]
     return typed
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import logging
 import os
 import resource
@@ -22,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.errors import InputError, Interrupted, message_of
+from workbench.errors import InputError, Interrupted, address_space
 
 log = logging.getLogger("workbench")
 S = TypeVar("S")
@@ -38,45 +37,35 @@ _inside: list[None] = []  # one element for each block of `interrupting` that is
 def interrupting() -> Iterator[None]:
     """Let SIGTERM, SIGUSR1 and SIGHUP raise Interrupted inside the block, so that everything cleans up as after Ctrl-C.
 
-    SIGINT is handled even if it was ignored, as a shell does for a command in the background, because it is sent there
-    only on purpose. A signal that arrives after the block, while the former handlers are restored, has no effect. Nor
-    has another SIGTERM within REPEATS seconds, which a worker gets from a terminal or scheduler and from its parent:
-    its exception would interrupt the cleaning up.
+    SIGINT is handled even if it was ignored, as a shell does for a command in the background, because it is sent
+    there only on purpose. No signal has an effect after the block, nor has another SIGTERM within REPEATS seconds,
+    which a worker gets from its terminal and from its parent: it would interrupt the cleaning up.
     """
-    over = False
+    over, report = False, sys.unraisablehook
 
     def stop(number: int, frame: object) -> None:
         repeated = bool(_raised) and number != signal.SIGINT and time.monotonic() - _raised[0][1] < REPEATS
         if not over and not repeated:
-            _note(number)
+            _raised.append((number, time.monotonic()))
             _end(number)
 
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        """Report an exception that a destructor raised, unless it is that of a signal, which `heed` raises again."""
+        if not (_raised and isinstance(lost.exc_value, Interrupted | KeyboardInterrupt)):
+            report(lost)
+
     try:
-        with _handled(stop, *_kinds()), _without_traceback():
-            _inside.append(None)
+        with _handled(stop, *_kinds()):
             try:
+                sys.unraisablehook = hook
+                _inside.append(None)
                 yield
             finally:
                 over = True
+                sys.unraisablehook = report
     finally:
         _inside.clear()  # there is one block in a process, that of its command
         _raised.clear()  # the code after the block is not to be stopped
-
-
-@contextmanager
-def _without_traceback() -> Iterator[None]:
-    """Suppress the traceback of a signal's exception that is lost in a destructor; `heed` raises it again."""
-    before = sys.unraisablehook
-
-    def hook(lost: sys.UnraisableHookArgs) -> None:
-        if not (_raised and isinstance(lost.exc_value, Interrupted | KeyboardInterrupt)):
-            before(lost)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
 
 
 def heed() -> None:
@@ -87,10 +76,6 @@ def heed() -> None:
     """
     if _raised:
         _end(_raised[0][0])
-
-
-def _note(number: int) -> None:
-    _raised.append((number, time.monotonic()))
 
 
 def _end(number: int) -> None:
@@ -105,9 +90,8 @@ def _end(number: int) -> None:
 def stop_signals() -> Iterator[list[int]]:
     """Yield a list that contains the signal after one has arrived, for code that stops at a suitable place.
 
-    A second Ctrl-C stops at once. A second SIGTERM does not, since a worker is stopped by the terminal first and then,
-    with SIGTERM, by its parent. In a command, the signal stays noted after the block: another SIGTERM then does not
-    interrupt the cleaning up, and `heed` raises the exception if the code has not.
+    A second Ctrl-C stops at once. A second SIGTERM does not, since a worker gets it from the terminal and from its
+    parent. In a command, the signal stays noted after the block, so that `heed` raises its exception.
     """
     received: list[int] = []
     heed()
@@ -124,7 +108,7 @@ def stop_signals() -> Iterator[list[int]]:
             yield received
         finally:  # before the former handlers are back
             if _inside and received:
-                _note(received[0])
+                _raised.append((received[0], time.monotonic()))
 
 
 def _kinds() -> list[signal.Signals]:
@@ -150,8 +134,8 @@ def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Ite
 def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
     """Return `work()`, computed in a thread, so that signals are handled while compiled code runs.
 
-    Raises TimeoutError if the process uses more than `seconds` of processor time meanwhile; the thread then
-    continues without being waited for. Time in which the process is paused or waits for a processor does not count.
+    Raises TimeoutError if the process uses more than `seconds` of processor time meanwhile; the thread then goes
+    on.
     """
     result: Future[T] = Future()
 
@@ -173,9 +157,8 @@ def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
 def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]:
     """Return `work` of each item, in order, computed by up to `most` threads.
 
-    After an error or a signal, no further item is begun, and those in progress are waited for, which end at their next
-    call of `heed` after a signal. A signal is held back while threads start, since it could leave one that nothing
-    waits for. Raises the error of the first item that failed, or the exception of the signal.
+    After an error or a signal, no further item is begun, and those in progress are waited for. Raises the error of
+    the first item that failed, or the exception of the signal.
     """
     with ThreadPoolExecutor(most) as pool:
         try:
@@ -203,10 +186,7 @@ def _held_back() -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let Linux send SIGTERM to this process when its parent process `parent` ends, unless that is 0.
-
-    Elsewhere, do nothing.
-    """
+    """Let Linux send SIGTERM to this process when its parent process `parent` ends, unless that is 0."""
     if sys.platform != "linux" or not parent:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
@@ -215,39 +195,13 @@ def end_with_parent(parent: int) -> None:
 
 
 # ----------------------------------------
-# Memory of this process: errors that mean that it ran out, its peak, and the limit on the address space.
+# Memory of this process: its peak, and what libraries need of its address space.
 
 
 FOR_TORCH = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 STACK = 8 << 20  # bytes of address space for the stack of each further thread, by default
 FOR_TEXT = 700 << 20  # bytes of address space with which tokenizers can start its threads and encode a text
 FOR_STATISTICS = 900 << 20  # bytes with which scipy's OpenBLAS finds its buffers; with fewer it tries for ever
-_WORDS = (
-    "out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed", "unable to allocate",
-    "failed to map segment", "can't start new thread",
-)  # fmt: skip
-
-
-def is_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out, on the device or the host.
-
-    Most libraries have no exception class for this, so that the text of the message decides, or the error that it was
-    raised from. A compiled module that cannot allocate may fail without saying why, which raises SystemError.
-    """
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    message = message_of(error).lower()
-    if isinstance(error, SystemError) and "without exception set" in message:
-        return address_space() is not None
-    return any(word in message for word in _WORDS) or (error.__cause__ is not None and is_memory(error.__cause__))
-
-
-def address_space() -> int | None:
-    """Return the limit on the address space of this process in bytes (`ulimit -v`), or None if there is none."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def check_address_space(needed: int = FOR_TORCH, what: str = "torch") -> None:
@@ -261,10 +215,7 @@ def check_address_space(needed: int = FOR_TORCH, what: str = "torch") -> None:
 
 
 def peak_memory(device: str) -> int:
-    """Return the peak memory of this process in bytes.
-
-    On a CUDA device this is allocated memory, otherwise resident main memory.
-    """
+    """Return the peak memory of this process in bytes: allocated on a CUDA device, otherwise resident main memory."""
     if device.startswith("cuda"):
         import torch
 
@@ -284,26 +235,19 @@ def forget_peak(device: str) -> None:
         torch.cuda.reset_peak_memory_stats(device)
         return
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text(
-            "5", encoding="utf-8"
-        )  # proc_pid_clear_refs(5): the peak becomes the present size
+        # proc_pid_clear_refs(5): the peak becomes the present size
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def release_memory() -> None:
-    """Return freed memory to the system, after work that needs much more than what follows it.
-
-    Does nothing with C libraries other than glibc.
-    """
+    """Return freed memory to the system, after work that needs much more than what follows it; glibc alone can."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def share_memory() -> None:
-    """Let each thread use memory that another thread has freed, which glibc does not allow by default.
-
-    Does nothing with C libraries other than glibc.
-    """
+    """Let each thread use memory that another thread has freed, which glibc does not allow by default."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_ARENA_MAX, 1)

@@ -42,12 +42,8 @@ class Measuring:
 
 def visible(text: str, lines: bool = True) -> str:
     """Return the text with control characters as escapes, such as `\\x1b`; without `lines`, line ends and tabs too."""
-    text = _INVISIBLE.sub(_escape, text)
+    text = _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     return text if lines else text.replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
 
 
 def terminal() -> bool:
@@ -196,12 +192,9 @@ def shown() -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
         TimeRemainingColumn(),
-    )
+    )  # fmt: skip
     with Bars(*columns, console=console(), transient=True) as bars:
         tasks: dict[str, object] = {}
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from workbench.errors import InputError, suggest
-from workbench.spec.experiment import blaming
+from workbench.errors import InputError, blaming, suggest
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import parse_part
 from workbench.store.atomic import user_path

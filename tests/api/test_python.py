@@ -180,7 +180,7 @@ def test_a_search_that_cannot_be_made_is_refused(words: dict[str, Any], message:
 
 def test_a_comparison_of_noisy_arms_needs_a_larger_gap(study: wb.Study) -> None:
     """Each pair needs at least the gap that the report states, and more if its two arms scatter more than all."""
-    [board] = [board for board in study._boards if board.suite == study.measures()[0]]
+    [board] = [board for board in study._results.boards if board.suite == study.measures()[0]]
     noise, cells = board.noise[board.budget][0], board.at(board.budget)
     own = own_noises({cell.arm: cell.scores for cell in cells})
     gaps = {pair: study.compare(*sorted(pair)).detectable for pair in own}

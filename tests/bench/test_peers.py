@@ -63,18 +63,8 @@ def test_both_sides_compute_the_same_permutation_loss(monkeypatch: pytest.Monkey
 @pytest.mark.slow
 def test_measurements_of_a_gpu_are_rehearsed_on_a_cpu(tmp_path: Path) -> None:
     """By the script of `make gpu-check`, with tiny models: every row has a speed."""
-    words = [
-        BENCHMARKS / "gpu.py",
-        tmp_path / "gpu.json",
-        "--device",
-        "cpu",
-        "--tiny",
-        "--threads",
-        "1",
-        "--repeats",
-        "1",
-    ]
-    words += ["--seconds", "900", "--turn", "0.3", "--part", "small"]  # which only a busy machine takes
+    words = [BENCHMARKS / "gpu.py", tmp_path / "gpu.json", "--device", "cpu", "--tiny", "--threads", "1"]
+    words += ["--repeats", "1", "--seconds", "900", "--turn", "0.3", "--part", "small"]  # only a busy machine takes 900
     words += ["--only", "hf bf16", "--only", "rtd", "--only", "bert-mlm"]
     done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, check=False, timeout=1000)
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,8 @@ from workbench.cli import command as commands
 from workbench.cli.command import emit
 from workbench.errors import InputError
 from workbench.store.run_store import refuse_other_report
+
+Ended = Callable[..., int]
 
 # ---- printing ----
 
@@ -59,14 +61,13 @@ def test_text_ends_in_one_line_end(value: Any, text: str, capsys: pytest.Capture
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused_before_anything_is_done(
-    option: str, number: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    option: str, number: Any, tmp_path: Path, ended: Ended, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["workbench", "run", "ablation", f"--{option}", str(number)])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
+    assert ended("run", "ablation", f"--{option}", str(number)) == 2
     printed = capsys.readouterr()
-    assert end.value.code == 2 and printed.out == "" and f"--{option}" in printed.err and printed.err.count("\n") == 1
+    assert printed.out == "" and f"--{option}" in printed.err and printed.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,14 +125,12 @@ def cost(spec):
 
 
 def test_what_an_objective_prints_is_no_part_of_the_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: Ended
 ) -> None:
     (tmp_path / "loud.py").write_text(LOUD)
-    monkeypatch.setattr(sys, "argv", ["workbench", "flops", "--objective", str(tmp_path / "loud.py"), "--json"])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
+    assert ended("flops", "--objective", str(tmp_path / "loud.py"), "--json") == 0
     printed = capsys.readouterr()
-    assert end.value.code == 0 and json.loads(printed.out), "one document"
+    assert json.loads(printed.out), "one document"
     assert "loaded" in printed.err and "priced" in printed.err
     emit("afterwards", False)
     assert capsys.readouterr().out == "afterwards\n"
@@ -202,18 +201,8 @@ def test_a_home_folder_is_put_in_place(tmp_path: Path, monkeypatch: pytest.Monke
 # ---- what people meet ----
 
 
-def ended(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the exit code of a command line."""
-    monkeypatch.setattr(sys, "argv", ["workbench", *words])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return end.value.code
-
-
-def test_run_without_an_experiment_lists_what_there_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ended(["run"], monkeypatch) == 2
+def test_run_without_an_experiment_lists_what_there_is(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("run") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("workbench: name an experiment") and len(lines) > 5
     assert any(line.split()[0] == "ablation" and line.endswith("?") for line in lines[1:])
@@ -230,27 +219,29 @@ def test_run_without_an_experiment_lists_what_there_is(
     ],
 )
 def test_names_of_other_programs_get_advice(
-    words: str, advice: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, advice: str, ended: Ended, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended(words.split(), monkeypatch) == 2
+    assert ended(*words.split()) == 2
     told = capsys.readouterr().err
     assert advice in told and told.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [["--show-completion"], ["--show-completion", "bash"], ["run", "-h"], ["-h"]])
 def test_help_and_completion_end_well(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], ended: Ended, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")
-    assert ended(words[:1] if words[0] == "--show-completion" else words, monkeypatch) == 0
+    assert ended(*(words[:1] if words[0] == "--show-completion" else words)) == 0
     printed = capsys.readouterr()
     assert ("Usage: workbench" in printed.out or "workbench" in printed.out) and not printed.err
 
 
-def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_is_installed_for_the_shell_that_asks(
+    tmp_path: Path, ended: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("typer._completion_shared._get_shell_name", lambda: "bash")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert ended(["--install-completion"], monkeypatch) == 0
+    assert ended("--install-completion") == 0
     (script,) = (tmp_path / ".bash_completions").iterdir()
     assert "COMP_WORDS" in script.read_text() and str(script) in (tmp_path / ".bashrc").read_text()
 

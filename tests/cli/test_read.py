@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import written_runs
 from typer import Exit
 
-from workbench.cli import main, read
+from workbench.cli import read
 from workbench.errors import InputError, LeaseLost
 from workbench.execution import workers
 from workbench.options import Output
@@ -24,6 +25,8 @@ from workbench.store import owner
 from workbench.store.atomic import cache_root
 from workbench.store.lease import acquire
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
+
+Ended = Callable[..., int]
 
 
 @pytest.fixture
@@ -168,16 +171,8 @@ def test_the_exit_code_of_a_check_says_whether_a_file_differs(
         weights.write_bytes(weights.read_bytes()[::-1])
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """The exit code of a command line."""
-    monkeypatch.setattr(sys, "argv", ["workbench", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return int(str(end.value.code))
-
-
 def test_a_store_that_is_removed_while_it_is_read_is_named(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: RunStore, ended: Ended, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = RunStore.runs
 
@@ -186,19 +181,19 @@ def test_a_store_that_is_removed_while_it_is_read_is_named(
         return real(store)
 
     monkeypatch.setattr(RunStore, "runs", runs)
-    assert ended(monkeypatch, "status", "--runs", str(store.root)) == 74
+    assert ended("status", "--runs", str(store.root)) == 74
     told = f"{store.root} is missing; if it was moved or removed meanwhile, give the same command again"
     assert capsys.readouterr().err == f"workbench: {told}\n"
 
 
 def test_what_another_process_holds_is_named(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: RunStore, ended: Ended, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A stopped process keeps its lease, of a record for instance, for longer than another one waits."""
     (store.root.parent / "held").mkdir()
     held = acquire(store.root.parent / "held")
     monkeypatch.setattr(RunStore, "runs", lambda store: [acquire(held.folder, patience=0)])
-    assert ended(monkeypatch, "status", "--runs", str(store.root)) == 1
+    assert ended("status", "--runs", str(store.root)) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"workbench: {held.folder} is in use by process {os.getpid()}") and told.count("\n") == 1
     shutil.rmtree(held.folder)
@@ -210,10 +205,11 @@ def test_what_another_process_holds_is_named(
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux's /proc, where no folder can be made")
 @pytest.mark.parametrize("words", [("status", "--runs"), ("runs", "--runs"), ("verify",)])
 def test_a_cache_that_takes_no_files_is_no_obstacle_to_reading(
-    words: tuple[str, ...], store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    words: tuple[str, ...], store: RunStore, ended: Ended, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     """One that was prepared for many users is often read-only for them."""
     monkeypatch.setenv("WORKBENCH_CACHE", "/proc/self")
-    assert ended(monkeypatch, *words, str(store.root)) == 0, capsys.readouterr().err
+    assert ended(*words, str(store.root)) == 0, capsys.readouterr().err
     with pytest.raises(InputError, match="'/proc/self' takes no files; set WORKBENCH_CACHE to another one"):
         cache_root()

@@ -7,13 +7,12 @@ import io
 import json
 import os
 import shutil
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from written_runs import begun, finished
 
-from workbench.cli import main
 from workbench.store import tending
 from workbench.store.run_store import ExperimentRecord, RunStore
 
@@ -33,27 +32,26 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Command:
     """`command(*words)` carries out a command line in a folder with a store, and returns its exit code."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
+    def __init__(self, ended: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+        self.ended, self.capsys = ended, capsys
         self.out = self.err = ""
 
     def __call__(self, *words: str) -> int:
-        self.monkeypatch.setattr(sys, "argv", ["workbench", *words])
-        with pytest.raises(SystemExit) as end:
-            main()
+        code = self.ended(*words)
         self.out, self.err = self.capsys.readouterr()
-        return int(str(end.value.code))
+        return code
 
 
 @pytest.fixture
 def command(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
+    whole: Path, tmp_path: Path, ended: Callable[..., int], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Command:  # fmt: skip
     shutil.copytree(whole, tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    return Command(monkeypatch, capsys)
+    return Command(ended, capsys)
 
 
 def everything() -> dict[str, str]:

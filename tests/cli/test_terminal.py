@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,35 +11,32 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jobs import OBJECTIVES, run_job
 from typer.testing import CliRunner
 
 from workbench.bench import estimate
 from workbench.cli import app, terminal
 from workbench.cli.lists import LISTS
 from workbench.cli.terminal import study_text
-from workbench.execution.study import Job, job_of, one_arm_as_given
+from workbench.execution.study import Job, job_of
 from workbench.execution.study_design import Design, Noise
 from workbench.spec import experiment, presets
-from workbench.spec.experiment import grid
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec
 from workbench.training.plan import memory
 
 
-def run_job(name: str, base: RunSpec, words: Sequence[str] = (), match: str | None = None, seeds: int = 1) -> Job:
-    """What `workbench run NAME` makes of its words."""
-    return one_arm_as_given(job_of(grid(name, {}, match, base), base, seeds, words))
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run takes a second, and no step is timed."""
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
 
-
-ROWS = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-mlm": {"optim.lr": 2e-3}}}
 
 cells = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text("abc ", min_size=1).map(str.strip)
 
 
 @pytest.mark.parametrize("match", [None, "tokens", "none"])
-def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))  # no step is timed
+def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, untimed: None) -> None:
     job = run_job("ablation", presets.resolve("nano", {"budget.tokens": 2e6}), match=match)
     priced, matches = job.priced
     text = terminal.plan_table(job, priced, matches, Host(device="cpu"))
@@ -59,8 +55,7 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
         (10, "10 of them are trained already"),
     ],
 )
-def test_a_plan_says_what_is_left_of_it(trained: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+def test_a_plan_says_what_is_left_of_it(trained: int, told: str, untimed: None) -> None:
     job = run_job("ablation", presets.resolve("nano", {"budget.steps": 9}), seeds=2)
     priced, matches = job.priced
     names = [spec.name for spec, _ in priced][:trained]
@@ -78,9 +73,8 @@ def test_a_plan_says_what_is_left_of_it(trained: int, told: str, monkeypatch: py
     ],
 )
 def test_a_plan_prices_the_memory_of_each_device_with_and_without_shard(
-    host: Host, columns: dict[str, tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+    host: Host, columns: dict[str, tuple[int, bool]], untimed: None
 ) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
     job = run_job("ablation", presets.resolve("mini", {"budget.steps": 100}), ["rtd"])
     priced, matches = job.priced
     (spec, plan), *_ = priced
@@ -113,10 +107,7 @@ def test_a_plan_prices_the_rows_that_are_computed_at_once(devices: int) -> None:
         (("pairs", "RTE"), "\ntasks pairs, RTE: 3 fine-tuning seeds on RTE\n"),
     ],
 )
-def test_a_plan_counts_fine_tunings_only_where_there_are_some(
-    tasks: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+def test_a_plan_counts_fine_tunings_only_where_there_are_some(tasks: tuple[str, ...], told: str, untimed: None) -> None:
     job = run_job("ablation", presets.resolve("nano", {"tasks.names": tasks, "tasks.seeds": 3}), ["rtd"])
     priced, matches = job.priced
     assert told in terminal.plan_table(job, priced, matches, Host(device="cpu"))
@@ -131,10 +122,9 @@ def test_a_plan_counts_fine_tunings_only_where_there_are_some(
     ],
 )
 def test_a_plan_tells_the_rates_that_the_runs_have(
-    asked: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any], told: str, untimed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
-    monkeypatch.setattr(presets, "OBJECTIVES", {"nano": ROWS["nano"] | {"rtd": {"optim.lr": 4e-3}}})
+    monkeypatch.setattr(presets, "OBJECTIVES", {"nano": OBJECTIVES["nano"] | {"rtd": {"optim.lr": 4e-3}}})
     base = presets.resolve("nano", {"budget.steps": 100} | asked)
     words = ["bert-mlm", "replace-mlm", "electra-15", "rtd"]
     job = job_of(experiment.load("ablation"), base, 1, words, set(asked))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from jobs import OBJECTIVES, rates
 
-from workbench.cli import command, main, train
+from workbench.cli import command, train
 from workbench.errors import RankLost
 from workbench.execution import devices
 from workbench.execution.study import Job
@@ -17,15 +18,9 @@ from workbench.spec import presets
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
 
-ROWS = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-mlm": {"optim.lr": 2e-3}}}
-
-
-def rates(job: Job) -> dict[str, float]:
-    return {spec.objective: spec.optim.lr for spec in job.specs}
-
 
 def test_a_process_whose_others_are_gone_says_so_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ended: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first process shows the last line of the others, which must therefore not be an internal error."""
 
@@ -33,15 +28,12 @@ def test_a_process_whose_others_are_gone_says_so_in_a_sentence(
         raise RankLost("another process ended")
 
     monkeypatch.setattr(devices, "follow_all", lose)
-    monkeypatch.setattr(sys, "argv", ["workbench", "rank"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 1 and capsys.readouterr().err == "workbench: another process ended\n"
+    assert ended("rank") == 1 and capsys.readouterr().err == "workbench: another process ended\n"
 
 
 @pytest.mark.parametrize("kind", ["run", "sweep", "tune"])
 def test_what_set_names_on_the_command_line_is_set_for_all(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    monkeypatch.setattr(presets, "OBJECTIVES", OBJECTIVES)
     jobs: list[Job] = []
     monkeypatch.setattr(train, "_print_plan", lambda job, *rest: jobs.append(job))
     own = {"rtd": 3e-3, "bert-mlm": 2e-3}

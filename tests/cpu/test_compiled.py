@@ -20,7 +20,7 @@ import torch
 
 from workbench import cpu
 from workbench.cpu import compiled
-from workbench.process import is_memory
+from workbench.errors import is_memory
 from workbench.tensors import Drop
 
 HERE = Path(__file__).parent

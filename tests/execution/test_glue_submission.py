@@ -56,8 +56,8 @@ def test_a_folder_that_is_missing_is_named_by_the_option_of_this_command() -> No
         def scores(self) -> dict[str, Any]:
             return {"s": {"task": "CoLA", "value": 1.0, "values": {"dev": {}}, "digest": "d", "seed": 0}}
 
-    planned = glue_submission._plan(Run(), "someone/other", SeedChoice(), False)  # type: ignore[arg-type]
-    assert "give a folder with --glue=DIR" in planned.missing["CoLA.tsv"]
+    _, _, missing = glue_submission._plan(Run(), "someone/other", SeedChoice(), False)  # type: ignore[arg-type]
+    assert "give a folder with --glue=DIR" in missing["CoLA.tsv"]
 
 
 def test_the_table_has_the_mean_of_the_seeds_on_dev() -> None:

@@ -199,7 +199,7 @@ def test_a_worker_goes_on_if_its_first_run_is_damaged(
     record = ExperimentRecord("ablation-nano-1", "ablation", runs=list(ids), base=SPEC.model_dump(mode="json"))
     store.extend_experiment(record)
     (runs[0].path / "spec.json").write_text("{")
-    monkeypatch.setattr(study_runner, "prepare", lambda spec: (spec, ANY))
+    monkeypatch.setattr(study_runner, "prepare", lambda spec: ANY)
     monkeypatch.setattr(study_runner, "load_suite", lambda base: Suite((GOOD,)))
     monkeypatch.setattr(study_runner, "stay_local", lambda *words, **options: None)
     host = Host(device="cpu")
@@ -401,12 +401,6 @@ def test_the_schedule_is_that_of_the_command_and_not_of_the_run(
     long: RunSpec = spec_of(budget__steps=200_000)
     marks = [point.mark for point in words.points(long, plan(long))]
     assert marks == [f"{n} M words" for n in (*range(1, 10), 10)], "of 64 tokens of a step 56 are words"
-
-
-@pytest.mark.parametrize("before", ["", "points/00000001/", "points/123456789/"])
-@pytest.mark.parametrize("file", ["CoLA-1a2b3c4d-0.json", "linear-x.json"])
-def test_the_place_of_a_score_is_what_stands_before_its_file(before: str, file: str) -> None:
-    assert place_of(before + file) == before
 
 
 def test_a_plan_is_read_as_it_was_written(unpointed: RunDir) -> None:

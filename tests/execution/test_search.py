@@ -149,7 +149,7 @@ def test_a_trial_is_the_run_that_a_list_of_values_gives(text: str, proposed: str
     [key] = space
     expected = job_of(grid(None, space, None, base), base, 1, ["rtd"]).specs[0]
     [arm] = search_job(grid(None, space, None, base), base, Search(space, 1), ["rtd"]).specs
-    found = tried(arm, {key: proposed})
+    [found] = tried(arm, {key: proposed}, [arm.seed])
     assert found == expected and found.name == expected.name
     assert type(value_at(found, key)) is type(value_at(expected, key))
 
@@ -157,7 +157,7 @@ def test_a_trial_is_the_run_that_a_list_of_values_gives(text: str, proposed: str
 def test_a_value_that_an_option_does_not_accept_is_named() -> None:
     [arm] = job_of(experiment.load("ablation"), presets.resolve("nano"), 1, ["rtd"]).specs
     with pytest.raises(InputError, match=r"options\.weight='heavy' cannot be used"):
-        tried(arm, {"options.weight": "heavy"})
+        tried(arm, {"options.weight": "heavy"}, [0])
 
 
 def test_an_option_that_no_objective_of_the_search_has() -> None:

@@ -100,8 +100,9 @@ def scattered(gaps: dict[str, float]) -> Truth:
     return lambda arm, seed: 50 + gaps.get(arm, 0.0) + random.Random(f"{arm}/{seed}").gauss(0, 1)
 
 
-def job(most: int = 12, words: Sequence[str] = ("rtd", "bert-mlm")) -> Job:
-    return job_of(experiment.load("ablation"), BASE, most, words)
+def job(most: int = 12, **changes: Any) -> Job:
+    base = BASE.changed({key.replace("__", "."): value for key, value in changes.items()})
+    return job_of(experiment.load("ablation"), base, most, ("rtd", "bert-mlm"))
 
 
 def go(one: Machine, limit: Limit = Limit(), job: Job | None = None) -> ExperimentRecord:  # noqa: B008 - frozen
@@ -214,9 +215,7 @@ def test_scores_that_were_there_before_are_no_test(machine: Callable[..., Machin
     study_runner.execute(job(2), one.root, Host())
     with pytest.raises(InputError, match=r"2 seeds of rtd and bert-mlm are trained already.*--set seed=N"):
         go(one)
-    record = go(
-        one, job=job_of(experiment.load("ablation"), BASE.changed({"seed": 50}), 4, ("rtd", "bert-mlm")), limit=Limit(4)
-    )
+    record = go(one, Limit(4), job(4, seed=50))
     assert record.design["first"] == 50 and record.looks
 
 
@@ -226,8 +225,7 @@ def test_a_contrast_that_is_named_after_the_first_seeds_is_late_for_fresh_seeds_
     """The page of a record counts all its seeds, and so also those that were there before the contrast was named."""
     one, silent = machine(scattered({})), replace(experiment.load("ablation"), contrasts=())
     first = study_runner.execute(job_of(silent, BASE, 2, ("rtd", "bert-mlm")), one.root, Host()).record
-    fresh = job_of(experiment.load("ablation"), BASE.changed({"seed": 50}), 3, ("rtd", "bert-mlm"))
-    assert study_runner.execute(fresh, one.root, Host()).record == first
+    assert study_runner.execute(job(3, seed=50), one.root, Host()).record == first
     [row] = RunStore(one.root).experiment(first).contrasts
     assert row["seen"] == 2 and len(row["runs_a"]) == 3
     [board] = leaderboards(study_tables.read_study(RunStore(one.root), first))
@@ -238,10 +236,7 @@ def test_without_a_plan_the_record_keeps_which_seeds_were_reported(machine: Call
     one = machine(scattered({}))
 
     def carried_out(seeds: int, **changes: int) -> ExperimentRecord:
-        base = BASE.changed({key.replace("_", "."): value for key, value in changes.items()})
-        whole = job_of(experiment.load("ablation"), base, seeds, ("rtd", "bert-mlm"))
-        name = study_runner.execute(whole, one.root, Host()).record
-        return RunStore(one.root).experiment(name)
+        return RunStore(one.root).experiment(study_runner.execute(job(seeds, **changes), one.root, Host()).record)
 
     def reported(record: ExperimentRecord) -> list[tuple[int, list[int]]]:
         return [(row["budget"]["steps"], row["seeds"]) for row in record.reported]
@@ -256,7 +251,7 @@ def test_without_a_plan_the_record_keeps_which_seeds_were_reported(machine: Call
     assert warnings.reported_before(study_tables.read_study(RunStore(one.root), carried_out(3).name)) == [], (
         "a part of those"
     )
-    carried_out(4, budget_steps=6)
+    carried_out(4, budget__steps=6)
     record = carried_out(2, seed=50)
     assert reported(record) == [(4, [0, 1, 2, 3]), (6, [0, 1, 2, 3]), (4, [0, 1, 2, 3, 50, 51])]
     read = study_tables.read_study(RunStore(one.root), record.name)
@@ -267,7 +262,7 @@ def test_without_a_plan_the_record_keeps_which_seeds_were_reported(machine: Call
     assert f"at steps=4 were reported with 4 seeds ({day}) and 6 seeds ({day}). " in said and "up to 10 %" in said
     with pytest.raises(InputError, match="trained already"):
         go(one)
-    planned = go(one, Limit(4), job_of(experiment.load("ablation"), BASE.changed({"seed": 90}), 4, ("rtd", "bert-mlm")))
+    planned = go(one, Limit(4), job(4, seed=90))
     assert [look["seeds"] for look in planned.looks] == [4] and planned.reported == record.reported
 
 
@@ -292,16 +287,12 @@ def test_gains_over_untrained_encoders_keep_to_the_looks(machine: Callable[..., 
     assert not [one for one in warnings.uneven(board) if "untrained" in one.reason]
 
 
-def job_of_other_tasks(most: int) -> Job:
-    return job_of(experiment.load("ablation"), BASE.changed({"tasks.seeds": 2}), most, ("rtd", "bert-mlm"))
-
-
 def test_a_contrast_that_was_declared_before_training_is_declared_for_later_tasks_as_well(
     machine: Callable[..., Machine],
 ) -> None:
     one = machine(scattered({}))
     first = study_runner.execute(job(2), one.root, Host()).record
-    second = study_runner.execute(job_of_other_tasks(2), one.root, Host()).record
+    second = study_runner.execute(job(2, tasks__seeds=2), one.root, Host()).record
     rows = [RunStore(one.root).experiment(name).contrasts for name in (first, second)]
     assert first != second and [row["seen"] for row in (*rows[0], *rows[1])] == [0, 0]
 
@@ -309,21 +300,20 @@ def test_a_contrast_that_was_declared_before_training_is_declared_for_later_task
 def test_a_plan_of_looks_declares_nothing_for_later_tasks(machine: Callable[..., Machine]) -> None:
     one = machine(scattered({"rtd": 60.0}))
     go(one)
-    record = study_runner.execute(job_of_other_tasks(4), one.root, Host()).record
+    record = study_runner.execute(job(4, tasks__seeds=2), one.root, Host()).record
     assert [row["seen"] for row in RunStore(one.root).experiment(record).contrasts] == [4]
 
 
 def test_another_statistic_of_the_scores_is_another_measure(machine: Callable[..., Machine]) -> None:
     one = machine(scattered({}))
 
-    def named(changes: dict[str, Any]) -> list[tuple[str, int]]:
-        asked = job_of(experiment.load("ablation"), BASE.changed(changes), 2, ("rtd", "bert-mlm"))
-        record = study_runner.execute(asked, one.root, Host()).record
+    def named(**changes: Any) -> list[tuple[str, int]]:
+        record = study_runner.execute(job(2, **changes), one.root, Host()).record
         return [(row["name"], row["seen"]) for row in RunStore(one.root).experiment(record).measures]
 
-    assert named({}) == [("package", 0)]
-    assert named({"tasks.seeds": 2}) == named({}) == [("package", 0)]
-    assert named({"tasks.statistic": "median"}) == [("package", 2)]
+    assert named() == [("package", 0)]
+    assert named(tasks__seeds=2) == named() == [("package", 0)]
+    assert named(tasks__statistic="median") == [("package", 2)]
 
 
 def test_nothing_declared_is_refused(machine: Callable[..., Machine]) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jobs import OBJECTIVES, rates, run_job
 
 from workbench import objectives, progress
 from workbench.errors import InputError
 from workbench.execution import sequential_seeds, study
 from workbench.execution.sequential_seeds import Limit
-from workbench.execution.study import Job, check_epochs, equal, flops_ratio, is_equal, job_of, one_arm_as_given
+from workbench.execution.study import Job, check_epochs, equal, flops_ratio, is_equal, job_of
 from workbench.spec import experiment, presets
 from workbench.spec.experiment import Experiment, grid, load, space_of
 from workbench.spec.host import Host
@@ -29,11 +29,6 @@ NANO = presets.resolve("nano", {"budget.steps": 100})
 
 def plan_job(name: str, base: RunSpec, seeds: int, words: list[str]) -> Job:
     return job_of(experiment.load(name), base, seeds, words)
-
-
-def run_job(name: str, base: RunSpec, words: Sequence[str] = (), match: str | None = None, seeds: int = 1) -> Job:
-    """What `workbench run NAME` makes of its words."""
-    return one_arm_as_given(job_of(grid(name, {}, match, base), base, seeds, words))
 
 
 # ---- cells ----
@@ -60,15 +55,8 @@ def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() 
     assert [spec.options["weight"] for spec in plan_job("ablation", small, 1, words[:2]).specs] == [50.0, 50.0]
 
 
-ROWS = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-mlm": {"optim.lr": 2e-3}}}
-
-
-def rates(job: Job) -> dict[str, float]:
-    return {spec.objective: spec.optim.lr for spec in job.specs}
-
-
 def test_an_objective_has_its_scales_settings_but_for_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    monkeypatch.setattr(presets, "OBJECTIVES", OBJECTIVES)
     words = ["rtd", "bert-mlm", "electra-15"]
     found = experiment.load("ablation")
     job = job_of(found, NANO, 2, words)
@@ -78,7 +66,7 @@ def test_an_objective_has_its_scales_settings_but_for_its_own_row(monkeypatch: p
 
 def test_what_is_set_for_all_or_varies_overrules_the_objectives_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is set to the very value that the scale has."""
-    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    monkeypatch.setattr(presets, "OBJECTIVES", OBJECTIVES)
     words = ["rtd", "bert-mlm"]
     found = experiment.load("ablation")
     alike = job_of(found, NANO, 1, words, {"optim.lr"})

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from written_runs import finish
 
+from workbench.data.prepare import prepare
 from workbench.execution.study import bound_runs, job_of
-from workbench.execution.study_runner import Outcome, prepare, trained_already, untrained
+from workbench.execution.study_runner import Outcome, trained_already, untrained
 from workbench.objectives import with_options
 from workbench.spec.experiment import grid
 from workbench.spec.presets import resolve
@@ -89,7 +90,7 @@ def test_runs_that_are_trained_already_are_known_once_the_text_is_prepared(tmp_p
     names = [spec.name for spec in job.specs]
     store = RunStore(tmp_path / "runs")
     assert trained_already(job, None, store.root) == set()
-    prepared = prepare(base)[1]
+    prepared = prepare(base)
     assert trained_already(job, prepared, store.root) == set()
     bound, _ = bound_runs(job, job.specs, prepared)
     runs = {name: store.open(run) for name, run in bound.items()}

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import WORDS, carried_out, with_points
 
-from workbench.data.prepare import Prepared
-from workbench.execution import study_runner
+from workbench.data.prepare import Prepared, prepare
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Suite
 from workbench.tasks.minimal_pairs import pair_set
@@ -22,7 +21,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lines = [" ".join(WORDS[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
     (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     base = with_points().changed({"data.corpus": str(folder / "text.txt")})
-    return study_runner.prepare(base, folder / "cache")[1]
+    return prepare(base, cache=folder / "cache")
 
 
 @pytest.fixture(scope="module")

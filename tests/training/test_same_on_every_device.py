@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import corpus_of
-from workbench.data.prepare import Prepared
-from workbench.execution.study_runner import prepare
+from workbench.data.prepare import Prepared, bind, prepare
 from workbench.models import generators
 from workbench.models.encoder import Encoder
 from workbench.models.sentence_scores import Sentences
@@ -315,7 +314,8 @@ def test_five_hundred_steps_have_the_same_curve(name: str, device: str, tmp_path
     steps, stay within 2 % of each other.
     """
     keys = {"objective": name, "budget.steps": 500, "encoder.dropout": 0.0, "encoder.attention_dropout": 0.0}
-    spec, prepared = prepare(objectives.with_options(resolve("nano", keys)))
+    prepared = prepare(spec := objectives.with_options(resolve("nano", keys)))
+    spec = bind(spec, prepared)
     curves = []
     for number, (where, precision) in enumerate([("cpu", "fp32"), (device, "fp32"), (device, "bf16")]):
         host = Host(device=where, precision=precision, threads=1)  # type: ignore[arg-type]

@@ -33,9 +33,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Cell:
-    """One objective at one scale.
+    """One objective at one scale, with the rows that are computed here; `batch` is the batch size of the scale.
 
-    The batch size of `spec` is the number of rows that are computed here; `batch` is the batch size of the scale.
     `skipped` is the reason why the cell is not measured, or "".
     """
 
@@ -60,10 +59,9 @@ class Settings:
 
 
 def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
-    """Return one row for each spec, in their order. Cells that need too much memory have a row with the reason.
+    """Return a row for each spec, in order and in the precision of a run here; some only say why none fits.
 
-    Each cell is computed in the precision that a run of it would have here. Raises InputError if an objective or the
-    device is not available.
+    Raises InputError.
     """
     host, by_precision = replace(host, device=host.resolved_device()), dict[Any, list[ResolvedSpec]]()
     for spec in specs:
@@ -100,10 +98,7 @@ def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, A
 
 
 def fitted(spec: ResolvedSpec, host: Host, speed: float) -> Cell:
-    """Return the cell with as many rows per step as memory and LONGEST_STEP allow.
-
-    `speed` is the ceiling in FLOP/s.
-    """
+    """Return the cell with as many rows per step as memory and LONGEST_STEP allow; `speed` is the ceiling in FLOP/s."""
     free, rows = MEMORY_SHARE * available_memory(host), spec.batch.size
     while True:
         fewer = spec.changed({"batch.size": rows})
@@ -134,10 +129,7 @@ def _groups(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
 def _measure(
     cells: Sequence[Cell], host: Host, settings: Settings, ceiling: Worker, say: Say
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and results of each cell of a group.
-
-    All turns A B C A B C are timed first; then one more turn of each cell measures the parts of a step.
-    """
+    """Yield name and results of each cell of a group: after turns A B C A B C, the parts of a step are measured."""
     with ExitStack() as stack:  # closes those that have started where another one does not
         workers = [stack.enter_context(Worker.cell(c.spec, host, settings.seconds, settings.steps)) for c in cells]
         turns: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in cells}
@@ -158,7 +150,6 @@ def _measure(
 
 
 def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host) -> dict[str, Any]:
-    """Return the row of a cell; without results, its measured fields are None."""
     spec = cell.spec
     row: dict[str, Any] = {
         "objective": spec.objective, "scale": spec.scale, "precision": host.precision, "device": host.device,
@@ -182,12 +173,9 @@ def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host)
         )
     return row | {
         "tokens_per_second": spec.batch.size * spec.data.length / middle,
-        "seconds_per_step": middle,
-        "seconds_spread": [min(seconds), max(seconds)],
+        "seconds_per_step": middle, "seconds_spread": [min(seconds), max(seconds)],
         "processor_seconds_per_step": statistics.median(t["processor_seconds_per_step"] for t in results["turns"]),
         "steps": sum(turn["steps"] for turn in results["turns"]),
         "model_flops_utilisation": float(cell.priced.flops_per_step["matmul"]) / middle / ceiling,
-        "peak_memory_bytes": results["memory"],
-        "shares": results["shares"],
-        "notes": notes,
-    }
+        "peak_memory_bytes": results["memory"], "shares": results["shares"], "notes": notes,
+    }  # fmt: skip

@@ -37,11 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Timed:
-    """The timing of one shallow copy.
-
-    `work` are the FLOPs in matrix products, and `learning` the seconds, of its forward and backward passes; `update`
-    are the seconds to update its `weights`.
-    """
+    """FLOPs (`work`) and seconds (`learning`) of the passes of a shallow copy, and seconds to update its `weights`."""
 
     work: float
     learning: float
@@ -52,8 +48,7 @@ class Timed:
 def training_seconds(runs: Iterable[tuple[ResolvedSpec, Plan]], host: Host) -> list[float]:
     """Return the seconds that the steps of each run will take here, without those of its parents.
 
-    Each kind of run is timed once. After PATIENCE seconds, the remaining runs get the speed of the timed run that is
-    nearest in size.
+    After PATIENCE seconds, further runs get the speed of the timed run that is nearest in size.
     """
     start, speeds, estimates = time.monotonic(), list[tuple[float, float]](), list[float]()
     for spec, planned in runs:
@@ -114,8 +109,7 @@ _DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", 
 def _measured(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
     """Return the seconds of one training step, measured on shallow copies on one device.
 
-    Several devices share the rows; the time in which they exchange gradients is not counted. If the copies are too
-    large, or training them fails, the time follows from the speed of a matrix product.
+    If the copies are too large, or training them fails, the time follows from the speed of a matrix product.
     """
     full, layers = float(planned.flops_per_step["matmul"]), spec.encoder.layers
     rows = _rows(spec, host)
@@ -154,15 +148,11 @@ def _rows(spec: ResolvedSpec, host: Host) -> int:
 
 
 def _work(host: Host) -> float:
-    """Return the FLOPs of a timed step on the host's device."""
     return WORK.get(host.device.partition(":")[0], WORK["cpu"])
 
 
 def _timed(spec: ResolvedSpec, host: Host) -> Timed:
-    """Train a copy for a few steps on made-up rows, and return its timing.
-
-    The first step warms up, and on a new machine also compiles kernels; of the others the fastest counts.
-    """
+    """Train a copy on made-up rows: the first step warms up and compiles kernels, of the others the fastest counts."""
     import numpy as np
     import torch
 
@@ -201,10 +191,7 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
 
 
 def _made_up(spec: RunSpec, number: int, device: str) -> Any:
-    """Return a batch of random tokens, with frequencies proportional to the reciprocal of their rank.
-
-    Rows of pairs have two segments of equal length.
-    """
+    """Return a batch of random tokens, with frequencies proportional to the reciprocal of their rank."""
     import numpy as np
     import torch
 

@@ -39,12 +39,12 @@ class Quiet:
         import psutil
 
         measured = psutil.Process(pid)
-        start, before, ours_before = time.monotonic(), psutil.cpu_times(), _used(measured)
+        start, before, ours_before = time.monotonic(), psutil.cpu_times(), sum(measured.cpu_times()[:2])
         yield
-        after = psutil.cpu_times()
+        after, ours = psutil.cpu_times(), sum(measured.cpu_times()[:2])  # in user and in system mode
         busy = sum(getattr(after, name) - getattr(before, name) for name in ("user", "nice", "system"))
         self.elapsed += time.monotonic() - start
-        self.others += max(0.0, busy - (_used(measured) - ours_before))
+        self.others += max(0.0, busy - (ours - ours_before))
         self.stolen += getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
 
     def notes(self) -> list[str]:
@@ -60,12 +60,6 @@ class Quiet:
         if self.stolen > STOLEN * cores * self.elapsed:
             sentences.append(f"not idle: {self.stolen / self.elapsed / cores:.0%} of the time went to other machines")
         return sentences
-
-
-def _used(process: object) -> float:
-    """Return the processor seconds that a process has used."""
-    times = process.cpu_times()  # type: ignore[attr-defined]
-    return float(times.user + times.system)
 
 
 def free_memory() -> int:
@@ -85,10 +79,7 @@ def available_memory(host: Host) -> int:
 
 
 def ceiling(host: Host, seconds: float = 0.5) -> float:
-    """Return the FLOP/s of the fastest square matrix product in the host's precision.
-
-    A few sizes are measured, for about `seconds` in all.
-    """
+    """Return the FLOP/s of the fastest square matrix product in the host's precision, timed for about `seconds`."""
     import torch
 
     from workbench import cpu
@@ -96,7 +87,7 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
     cpu.prepare(host.threads, host.plain, host.device)
     cuda = host.device.startswith("cuda")
     dtype = torch.bfloat16 if host.precision == "bf16" else torch.float32
-    best = 0.0
+    best, times = 0.0, 10 if cuda else 1
     sizes = (4096, 8192, 16384) if cuda else (1024, 2048)
     for size in sizes:
         a = torch.ones(size, size, device=host.device, dtype=dtype)
@@ -106,10 +97,10 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
         ends = time.perf_counter() + seconds / len(sizes)
         while time.perf_counter() < ends:
             start = time.perf_counter()
-            for _ in range(10 if cuda else 1):
+            for _ in range(times):
                 product = a @ b
             product[0, 0].item()
-            best = max(best, (10 if cuda else 1) * 2 * size**3 / (time.perf_counter() - start))
+            best = max(best, times * 2 * size**3 / (time.perf_counter() - start))
     return best
 
 
@@ -131,10 +122,7 @@ State = Literal["ok", "missing", "problem"]
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check.
-
-    The state "missing" means that commands are slower or an option is not available, "problem" that commands fail.
-    """
+    """The result of one check; "missing" means that commands are slower or lack an option, "problem" that they fail."""
 
     what: str
     state: State
@@ -166,7 +154,6 @@ def _versions() -> Iterator[Check]:
 
 
 def _kernels() -> Iterator[Check]:
-    """Yield checks of the compiler, of the compiled kernels, and of the arithmetic that the CPU offers."""
     import torch
 
     from workbench.cpu import compiled
@@ -204,13 +191,11 @@ def _cards() -> Iterator[Check]:
         return
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
-        yield Check(
-            f"GPU {index}", "ok", f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
-        )
+        text = f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
+        yield Check(f"GPU {index}", "ok", text)
 
 
 def _disk() -> Iterator[Check]:
-    """Yield checks of the cache, and of the working directory, where runs and reports go by default."""
     folders = {"this folder": Path.cwd()}
     try:
         folders = {"cache": cache_root(), **folders}
@@ -232,8 +217,7 @@ def _services() -> Iterator[Check]:
             socket.create_connection(HUB, timeout=3).close()
             yield Check("hub", "ok", f"{HUB[0]} can be reached")
         except OSError as error:
-            yield Check(
-                "hub", "missing", f"{HUB[0]} cannot be reached ({one_line(error)}); local corpora and tasks work"
-            )
+            text = f"{HUB[0]} cannot be reached ({one_line(error)}); local corpora and tasks work"
+            yield Check("hub", "missing", text)
     if mode := os.environ.get("WANDB_MODE"):
         yield Check("tracker", "ok", f"WANDB_MODE={mode}")

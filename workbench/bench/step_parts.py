@@ -146,7 +146,6 @@ class Parts:
                 self.stack[0] = "backward"
 
     def _time_sampling(self) -> None:
-        """Wrap every reference to the functions in SAMPLING."""
         for home, name in [(home, name) for home, names in SAMPLING.items() for name in names]:
             plain = getattr(home, name)
             timed = self._timed(plain)

@@ -70,7 +70,7 @@ class Worker:
         })  # fmt: skip
 
     def turn(self, what: str) -> dict[str, Any]:
-        """Return the results of one turn: of kind "time", or "parts" of a step.
+        """Return the results of a turn: of kind "time", or "parts" of a step.
 
         Raises InputError if the process has ended.
         """

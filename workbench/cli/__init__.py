@@ -21,11 +21,11 @@ from typing import Annotated, Any
 import typer
 
 from workbench import __version__, errors
-from workbench.cli import ask, plugs, read, tend, train
+from workbench.cli import ask, read, tend, train
 from workbench.cli.command import as_command, help_of, only_printed
 from workbench.cli.standard_streams import guard, write_error
-from workbench.errors import DAMAGE, DamagedRun, InputError, Interrupted, RankLost, message_of, one_line
-from workbench.process import address_space, interrupting, is_memory
+from workbench.errors import DAMAGE, DamagedRun, InputError, Interrupted, RankLost, is_memory, message_of, one_line
+from workbench.process import interrupting
 from workbench.progress import log, say, visible
 from workbench.spec.run_spec import other_name
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
@@ -37,39 +37,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 data_app = typer.Typer(help="Prepare a corpus, or show what is prepared.", no_args_is_help=True, rich_markup_mode=None)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": train.run,
-    "sweep": train.sweep_,
-    "report": read.report,
-    "view": read.view,
-    "status": read.status,
-    "runs": read.runs_,
-    "verify": read.verify,
-    "diff": read.diff,
-    "note": tend.note,
-    "tag": tend.tag,
-    "archive": tend.archive,
-    "track": tend.track,
-    "rm": tend.rm,
-    "restore": tend.restore,
-    "prune": tend.prune,
-    "du": tend.du,
-    "gc": tend.gc,
-    "cp": tend.cp,
-    "mv": tend.mv,
-    "import": tend.import_,
-    "export": read.export,
-    "push": read.push,
-    "submit": train.submit,
-    "plan-study": ask.plan_study,
-    "flops": ask.flops,
-    "bench": ask.bench,
-    "doctor": ask.doctor,
-    "list": ask.list_,
-    "new": plugs.new,
-    "check": plugs.check,
-    "evaluate": train.evaluate,
-}
+LISTED: tuple[Callable[..., None], ...] = (  # in the order of the help
+    train.run, train.sweep_, read.report, read.view, read.status, read.runs_, read.verify, read.diff, tend.note,
+    tend.tag, tend.archive, tend.track, tend.rm, tend.restore, tend.prune, tend.du, tend.gc, tend.cp, tend.mv,
+    tend.import_, read.export, read.push, train.submit, ask.plan_study, ask.flops, ask.bench, ask.doctor, ask.list_,
+    ask.new, ask.check, train.evaluate,
+)  # fmt: skip
+COMMANDS = {function.__name__.rstrip("_").replace("_", "-"): function for function in LISTED}
 
 
 def _print_version(asked: bool) -> None:
@@ -99,7 +73,7 @@ for name, function in COMMANDS.items():
 app.command("worker", hidden=True)(train.worker)
 app.command("rank", hidden=True)(train.rank)
 app.command("encode-slices", hidden=True)(train.encode_slices)
-_add(data_app, "prepare", train.prepare)
+_add(data_app, "prepare", train.prepare_)
 app.add_typer(data_app, name="data")
 
 NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)  # errors of a path that the user named
@@ -117,8 +91,13 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Sentences("workbench: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    damages = _Damages()
-    DAMAGE.addHandler(damages)
+    damages: list[logging.LogRecord] = []  # warnings of damaged runs, after which no command ends with 0
+
+    def keep(record: logging.LogRecord) -> bool:
+        damages.append(record)
+        return True
+
+    DAMAGE.addFilter(keep)
     try:
         with interrupting():
             _refuse_empty_words(sys.argv)
@@ -160,7 +139,7 @@ def main() -> None:
             code = code or _system_error(lost)
         else:
             log.warning("%s: standard output is incomplete; the results are in files", lost.strerror)
-    sys.exit(1 if damages.any and code in (0, 2) else code)
+    sys.exit(1 if damages and code in (0, 2) else code)
 
 
 class _Sentences(logging.Formatter):
@@ -171,21 +150,8 @@ class _Sentences(logging.Formatter):
         return visible(text, lines=False) if record.name in (log.name, DAMAGE.name) else text
 
 
-class _Damages(logging.Handler):
-    """A handler that keeps whether there was any warning of a damaged run, after which no command ends with 0."""
-
-    any = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep that there was a warning."""
-        self.any = True
-
-
 def _refuse_empty_words(words: list[str]) -> None:
-    """Raise InputError if a word of the command line, or the value in `--option=value`, is empty.
-
-    As a path it would be the current folder, and as a list of names it would be none at all.
-    """
+    """Raise InputError for an empty word or `--option=`: as a path it would be this folder, as a list no names."""
     for before, word in itertools.pairwise(words):
         option, sign, value = word.partition("=")
         if not word or (option.startswith("--") and sign and not value):
@@ -202,12 +168,10 @@ def _wrong_words(error: Any) -> int:
     if getattr(getattr(error, "param", None), "name", "") == "experiment" and "Missing" in sentence:
         from workbench.cli.lists import experiment_rows
 
-        code = _fail(
-            "name an experiment, as in workbench run ablation, or the file of one; there are:", error.exit_code
-        )
+        _fail("name an experiment, as in workbench run ablation, or the file of one; there are:", error.exit_code)
         for row in experiment_rows():
             say(f"  {row['name']:<20} {row['question']}")
-        return code
+        return int(error.exit_code)
     if other := other_name(str(getattr(error, "option_name", ""))):
         option = other if other.startswith("--") else f"--set {other}=VALUE"
         sentence = f"{error.option_name}: there is no such option; give {option}"
@@ -215,7 +179,6 @@ def _wrong_words(error: Any) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
-    """Print a sentence as one line on stderr, and return the exit code."""
     say(f"workbench: {redact_addresses(sentence)}")  # on one line: a name that the user typed may contain line breaks
     return code
 
@@ -251,8 +214,7 @@ def _system_error(error: OSError) -> int:
 
 
 def _no_memory() -> str:
-    """Return the message for an error of memory, with the limit of the process if there is one."""
-    limit = address_space()
+    limit = errors.address_space()
     allowed = f" (this process may use {limit / 1e9:.1f} GB of address space, ulimit -v)" if limit else ""
     return f"memory ran out{allowed}; free memory, raise the limit, or compute fewer rows at once with --micro-batch"
 

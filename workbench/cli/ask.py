@@ -1,4 +1,4 @@
-"""Commands that give information and start no run: plan-study, flops, bench, doctor, list."""
+"""Commands that start no run and read no store: plan-study, flops, bench, doctor, list, new, check."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.command import AsJson, completion, emit, number_option, typed_path
+from workbench.cli.command import AsJson, completion, emit, number_option, path_option
 from workbench.cli.lists import LISTS
 from workbench.errors import InputError, suggest
-from workbench.execution import study_options
-from workbench.execution.study_options import base_spec, experiment_job, host_of, rehearsed, with_words
+from workbench.execution.study_options import (
+    base_spec,
+    experiment_job,
+    host_of,
+    names_of,
+    rehearsed,
+    with_words,
+    writable,
+)
 from workbench.options import RunOptions, StudyOptions
+
+OF_KINDS = "objective, encoder, task, tracker or experiment"
 
 
 def flops(
@@ -58,7 +67,6 @@ def plan_study(
 
     job, _ = experiment_job(options, options.experiment, {}, (), own_process=True)
     kept = study_design.known(job)
-    noise: list[study_design.Noise] = []
     if sd is not None:
         noise = [study_design.Noise("any measure", sd, "as assumed")]
     else:
@@ -69,12 +77,11 @@ def plan_study(
                 raise
             if not kept:
                 raise InputError(f"{error}; or assume the noise, as in --sd 2") from None
+            noise = []
             progress.say(f"noise is that of kept studies: {error}")
     rows = [study_design.designs(job, one.sd, host, workers) for one in noise]
-    emit(
-        study_design.as_json(job, noise, rows, kept) if as_json else terminal.study_text(job, noise, rows, kept),
-        as_json,
-    )
+    shown = study_design.as_json if as_json else terminal.study_text
+    emit(shown(job, noise, rows, kept), as_json)
 
 
 def bench(
@@ -90,23 +97,19 @@ def bench(
     repeats: Annotated[
         int, typer.Option(min=1, metavar="N", help="Timed turns of each objective; the objectives take turns.")
     ] = 3,
-    out: Annotated[
-        Path | None,
-        typer.Option(callback=typed_path, metavar="FOLDER", help="Folder for a page of charts, and JSON."),
-    ] = None,
+    out: Annotated[Path | None, path_option("Folder for a page of charts, and JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the speed of every objective at every scale on this machine, and where the time of a step goes."""
     host = host_of(options)
-    study_options.writable(out)
+    writable(out)
     from workbench import bench, progress
     from workbench.cli import terminal
     from workbench.spec.run_spec import overrides_of
 
     trial = bool(rehearsed(None, 1))  # one step of the smallest encoder
-    specs = bench.specs_of(
-        study_options.names_of(options.objective), ["nano"] if trial else scale or [], overrides_of(options.set)
-    )
+    scales = ["nano"] if trial else scale or []
+    specs = bench.specs_of(names_of(options.objective), scales, overrides_of(options.set))
     settings = bench.Settings(seconds, 1 if trial else steps, rehearsed(repeats, 1) or 1)
     rows = bench.bench(specs, host, settings, progress.say)
     if out is not None:
@@ -139,3 +142,49 @@ def list_(
         raise InputError(f"list {what}: there is no list of this name{suggest(what, LISTS)}")
     rows = LISTS[what]()
     emit(rows if as_json else terminal.table(rows, empty="unknown"), as_json)
+
+
+def _kinds() -> list[str]:
+    from workbench.execution.plug_checks import KINDS
+
+    return list(KINDS)
+
+
+def new(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{OF_KINDS}.", autocompletion=_kinds)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the file, with or without folder and .py.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented, working file of a plug-in, and print the commands to give next.
+
+    An existing file is never overwritten.
+    """
+    from workbench.execution import plug_checks
+
+    path, commands = plug_checks.new(kind, name)
+    text = "\n".join([f"{path} is written; next:", *(f"  {command}" for command in commands)])
+    emit({"file": str(path), "next": commands} if as_json else text, as_json, kept=True)
+
+
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Python file of the plug-in; or a name, with --kind.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help=f"{OF_KINDS}; by default what the file defines.", autocompletion=_kinds),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the contract of a plug-in on a file, and say what is wrong with it; the exit code is 1 if anything is.
+
+    At a small size on made-up text, in less than a minute: shapes, gradients, FLOPs against torch's counter,
+    determinism, stopping and resuming, export. Of tasks: names, settings, price, baselines and a measurement. Of
+    trackers: copies of a made-up run. Of experiments: the plan.
+    """
+    from workbench.execution import plug_checks
+
+    kind, findings = plug_checks.check(file, kind)
+    faults = any(each.fault for each in findings)
+    rows = [asdict(each) for each in findings]
+    text = "\n".join(plug_checks.lines(kind, file, findings))
+    emit({"file": file, "kind": kind, "checks": rows} if as_json else text, as_json)
+    raise typer.Exit(1 if faults else 0)

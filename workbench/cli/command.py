@@ -37,7 +37,6 @@ PRINTED = ("--dry-run", "--json")
 
 
 def _show_all(ctx: typer.Context, value: bool) -> None:
-    """Print the whole help of a command, and end it."""
     if value and not ctx.resilient_parsing:
         ctx.meta["all"] = True
         typer.echo(ctx.get_help(), color=ctx.color)
@@ -45,8 +44,7 @@ def _show_all(ctx: typer.Context, value: bool) -> None:
 
 
 HELP_ALL = Annotated[
-    bool,
-    typer.Option("--help-all", is_eager=True, expose_value=False, callback=_show_all, help="Show all options."),
+    bool, typer.Option("--help-all", is_eager=True, expose_value=False, callback=_show_all, help="Show all options.")
 ]
 
 
@@ -75,14 +73,21 @@ def number_option(least: float, most: float, help: str) -> Any:
     return typer.Option(parser=number(least, most), metavar="NUMBER", help=help)
 
 
+def path_option(help: str, metavar: str = "FOLDER", *names: str) -> Any:
+    """Return an option for a path, under the name of its parameter or others."""
+    return typer.Option(*names, callback=typed_path, metavar=metavar, help=help)
+
+
+def name_argument(metavar: str, help: str, names: str) -> Any:
+    """Return an argument that is completed by the names of a list (`completion`)."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completion(names))
+
+
 # ---- groups of options as parameters ----
 
 
 def groups_of(function: Callable[..., None]) -> dict[str, tuple[type, Collection[str]]]:
-    """Return the parameters of a function that are groups of options, each with the names of its options.
-
-    `Annotated[RunOptions, "scale set"]` takes these options of the group alone.
-    """
+    """Return the parameters of a function that are groups of options, as `Annotated[RunOptions, "scale set"]`."""
     groups: dict[str, tuple[type, Collection[str]]] = {}
     for name, hint in get_type_hints(function, include_extras=True).items():
         group, chosen = (*get_args(hint)[:2],) if hasattr(hint, "__metadata__") else (hint, None)
@@ -115,7 +120,6 @@ def parameters(function: Callable[..., None]) -> Iterator[inspect.Parameter]:
 
 
 def _parameter(name: str, declared: Option, kind: Any, default: Any) -> inspect.Parameter:
-    """Return the parameter of an option as typer reads it."""
     kinds = kinds_of(kind)
     facts: dict[str, Any] = {"help": declared.help, "metavar": declared.metavar}
     typed: Any = str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -21,14 +22,12 @@ WORDS = {
 
 
 def objective_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list objectives`."""
     from workbench import objectives
 
-    return [{"name": each.name, "summary": each.summary, "source": each.source} for each in objectives.listing()]
+    return [asdict(each) for each in objectives.listing()]
 
 
 def scale_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list scales`."""
     from workbench.spec.presets import OBJECTIVES, PUBLISHED, SCALES, resolve
 
     rows = []
@@ -57,12 +56,10 @@ CORPORA = {
 
 
 def corpus_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list corpora`."""
     return [{"name": name, "summary": summary} for name, summary in CORPORA.items()]
 
 
 def task_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list tasks`."""
     from workbench import tasks
 
     return [dict(row) for row in tasks.known()]
@@ -72,21 +69,16 @@ def tracker_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list trackers`; a built-in one says whether its package is installed."""
     from workbench import trackers
 
-    return [
-        {"name": each.name, "summary": each.summary, "source": each.source, "installed": trackers.installed(each.name)}
-        for each in trackers.listing()
-    ]
+    return [asdict(each) | {"installed": trackers.installed(each.name)} for each in trackers.listing()]
 
 
 def encoder_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list encoders`."""
     from workbench.models.families import PLUGS
 
-    return [{"name": each.name, "summary": each.summary, "source": each.source} for each in PLUGS.listing()]
+    return [asdict(each) for each in PLUGS.listing()]
 
 
 def experiment_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list experiments`."""
     from workbench.spec import experiment
 
     return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.cli.command import AsJson, completion, emit, typed_path
+from workbench.cli.command import AsJson, emit, name_argument, path_option
 from workbench.errors import DAMAGE, InputError
 from workbench.execution.study_options import report_folder, writable
 from workbench.options import Output
@@ -33,17 +33,12 @@ Language = Annotated[
     str | None,
     typer.Option(metavar="CODES", help="Languages of the text that the model cards state, as in da or en,de."),
 ]
-RUN = typer.Argument(
-    metavar="RUN", help="Name of a run, or a part of it that no other run has.", autocompletion=completion("runs")
-)
+RUN = name_argument("RUN", "Name of a run, or a part of it that no other run has.", "runs")
 
 
 def report(
     options: Output,
-    experiment: Annotated[
-        str | None,
-        typer.Argument(metavar="EXPERIMENT", help="An experiment or record.", autocompletion=completion("records")),
-    ] = None,
+    experiment: Annotated[str | None, name_argument("EXPERIMENT", "An experiment or record.", "records")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FOLDER", help="Draw this report again from its data files.")
     ] = None,
@@ -200,14 +195,13 @@ def runs_(
 
 
 def _end_if_damaged(rows: Sequence[Mapping[str, Any]]) -> None:
-    """End the command with exit code 1 if a run of these rows is damaged."""
     if any(row["state"] == "damaged" for row in rows):
         raise typer.Exit(1)
 
 
 def diff(
     a: Annotated[str, RUN],
-    b: Annotated[str, typer.Argument(metavar="RUN", help="Another run.", autocompletion=completion("runs"))],
+    b: Annotated[str, name_argument("RUN", "Another run.", "runs")],
     options: Runs,
     as_json: AsJson = False,
 ) -> None:
@@ -227,26 +221,14 @@ def diff(
 
 def export(
     experiment: Annotated[
-        str,
-        typer.Argument(
-            metavar="EXPERIMENT",
-            help="An experiment or record; with --checkpoint, a run.",
-            autocompletion=completion("records"),
-        ),
+        str, name_argument("EXPERIMENT", "An experiment or record; with --checkpoint, a run.", "records")
     ],
     options: Runs,
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv, parquet or latex.")] = "csv",
-    out: Annotated[
-        Path | None, typer.Option(callback=typed_path, metavar="FILE", help="File to write (default: stdout).")
-    ] = None,
+    out: Annotated[Path | None, path_option("File to write (default: stdout).", "FILE")] = None,
     no_verify: NoVerify = False,
-    babylm: Annotated[
-        Path | None, typer.Option(callback=typed_path, metavar="FOLDER", help="New folder in BabyLM's layout.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(callback=typed_path, metavar="FOLDER", help="New folder for the models of one run, with heads."),
-    ] = None,
+    babylm: Annotated[Path | None, path_option("New folder in BabyLM's layout.")] = None,
+    checkpoint: Annotated[Path | None, path_option("New folder for the models of one run, with heads.")] = None,
     license: License = None,
     language: Language = None,
 ) -> None:
@@ -330,7 +312,6 @@ def _terms(license: str | None, language: str | None) -> Terms:
 
 
 def _export_babylm(experiment: str, runs: Path | str, out: Path, verify: bool) -> None:
-    """Write the folder for BabyLM's evaluation pipeline, and print its scores."""
     writable(out.parent, "--babylm")
     from workbench.cli import terminal
     from workbench.execution import babylm_export

@@ -32,14 +32,11 @@ class _Descriptor(io.FileIO):
                     return count
                 select.select([], [self], [])  # another process has set the pipe to return instead of waiting
             except OSError as error:
-                if self.error is None and not self._nobody_reads(error):
+                # A terminal that was closed answers with EIO.
+                hung_up = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self.fileno()).st_mode)
+                if self.error is None and error.errno not in GONE and not hung_up:
                     self.error = error
                 return memoryview(data).nbytes
-
-    def _nobody_reads(self, error: OSError) -> bool:
-        """Return whether the reader is gone; a terminal that was closed answers with EIO."""
-        hung_up = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self.fileno()).st_mode)
-        return error.errno in GONE or hung_up
 
 
 class StandardStream(io.TextIOWrapper):
@@ -48,12 +45,9 @@ class StandardStream(io.TextIOWrapper):
     def __init__(self, descriptor: int, like: io.TextIOWrapper | None) -> None:
         self.descriptor = _Descriptor(descriptor, "w", closefd=False)
         super().__init__(
-            io.BufferedWriter(self.descriptor),
-            encoding=like.encoding if like else "utf-8",
-            errors="backslashreplace",
-            line_buffering=like.line_buffering if like else False,
-            write_through=like.write_through if like else False,
-        )
+            io.BufferedWriter(self.descriptor), like.encoding if like else "utf-8", "backslashreplace", None,
+            like.line_buffering if like else False, like.write_through if like else False,
+        )  # fmt: skip
 
     def write(self, text: str, /) -> int:
         self.write_verbatim(visible(text))

@@ -14,7 +14,7 @@ from workbench.cli.command import emit
 from workbench.errors import InputError, Interrupted, plural
 from workbench.execution import workers
 from workbench.execution.workers import StudyProgress
-from workbench.progress import clock, console, terminal
+from workbench.progress import console, terminal
 from workbench.report import verdict_line
 from workbench.store import owner
 from workbench.store.run_directory import RunDir
@@ -106,9 +106,9 @@ def follow(store: RunStore, archived: bool, everything: bool) -> None:
             while True:
                 progress, rows, left_out = look()
                 now = [*text(progress, rows, everything, steps=False), *hidden(left_out)]
-                if _without_times(now) != _without_times(last):
+                if [line.partition(", about ")[0] for line in now] != last:
                     emit("\n" * bool(last) + "\n".join(now), False)
-                last = now
+                last = [line.partition(", about ")[0] for line in now]
                 time.sleep(workers.REFRESH)
         from rich.live import Live
 
@@ -119,40 +119,22 @@ def follow(store: RunStore, archived: bool, everything: bool) -> None:
                 time.sleep(workers.REFRESH)
 
 
-def _without_times(lines: Sequence[str]) -> list[str]:
-    return [line.partition(", about ")[0] for line in lines]
-
-
 def _table(progress: Sequence[StudyProgress], rows: Sequence[Row], everything: bool, left_out: int) -> Any:
-    """Return the table of studies and, below it, of the runs that train or need a look."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
-    from rich.table import Table
     from rich.text import Text
 
-    studies_table = Table(box=None, pad_edge=False)
-    for name in ("study", "state", "", "runs"):
-        studies_table.add_column(name, no_wrap=name != "runs")
+    studies_table = workers.grid(("study", "state", "", "runs"))
     for each in progress:
         bar = ProgressBar(total=max(1, each.total), completed=each.trained, width=20)
         state = Text(each.state, STYLES.get(each.state, ""))
         studies_table.add_row(Text(each.record.name), state, bar, Text(each.record.damage or each.text))
-    runs_table = Table(box=None, pad_edge=False)
-    for name in ("run", "state", "step", "loss", "tokens/s", "left", "note"):
-        runs_table.add_column(
-            name, justify="right" if name in ("step", "loss", "tokens/s", "left") else "left", no_wrap=name != "note"
-        )
+    runs_table = workers.grid(("run", "state", *workers.NUMBERS, "note"))
     for row in rows:
-        if not shown(row, everything):
-            continue
-        steps = f"{row['step']:,}/{row['steps']:,}" if row.get("step") is not None and row.get("steps") else ""
-        numbers = [
-            "" if row.get(key) is None else format(row[key], form)
-            for key, form in (("loss", ".3f"), ("tokens_per_second", ",.0f"))
-        ]
-        left = "" if row.get("seconds_left") is None else clock(row["seconds_left"])
-        note = "" if steps else str(row["note"])
-        state = Text(str(row["state"]), STYLES.get(str(row["state"]), ""))
-        runs_table.add_row(Text(str(row["run_id"])), state, steps, *numbers, left, Text(note))
+        if shown(row, everything):
+            numbers = workers.cells(row)
+            state = Text(str(row["state"]), STYLES.get(str(row["state"]), ""))
+            note = Text("" if numbers[0] else str(row["note"]))
+            runs_table.add_row(Text(str(row["run_id"])), state, *numbers, note)
     parts: list[Any] = [studies_table, *([Text(""), runs_table] if runs_table.row_count else [])]
     return Group(*parts, *map(Text, hidden(left_out)))

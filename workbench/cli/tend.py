@@ -11,7 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench.cli.command import AsJson, completion, emit, number_option, typed_path
+from workbench.cli.command import (
+    AsJson,
+    completion,
+    emit,
+    name_argument,
+    number_option,
+    path_option,
+    typed_path,
+)
 from workbench.cli.read import RUN, Runs
 from workbench.errors import InputError, plural, suggest
 from workbench.execution.study_options import names_of
@@ -80,10 +88,8 @@ def archive(
 def track(
     words: Annotated[
         list[str],
-        typer.Argument(
-            metavar="STUDY|RUN",
-            help="Studies (records, or experiments) and names of runs, or parts of names.",
-            autocompletion=completion("records"),
+        name_argument(
+            "STUDY|RUN", "Studies (records, or experiments) and names of runs, or parts of names.", "records"
         ),
     ],
     options: Runs,
@@ -278,12 +284,8 @@ def gc(
             cache.discard(each.entry)
 
 
-To = Annotated[
-    Path, typer.Option("--to", callback=typed_path, metavar="FOLDER", help="The other store; it is made if need be.")
-]
-Studies = Annotated[
-    list[str], typer.Argument(metavar="STUDY", help="Records, or experiments.", autocompletion=completion("records"))
-]
+To = Annotated[Path, path_option("The other store; it is made if need be.", "FOLDER", "--to")]
+Studies = Annotated[list[str], name_argument("STUDY", "Records, or experiments.", "records")]
 
 
 def cp(studies: Studies, to: To, options: Runs, dry_run: DryRun = False, as_json: AsJson = False) -> None:
@@ -319,7 +321,6 @@ def import_(
 def _transfer(
     source: Path, target: Path, studies: Sequence[str] | None, move: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Copy or move studies from one store to another, all runs without names."""
     from workbench.report.load.runs_table import find_record
 
     one = RunStore.existing(source)
@@ -368,7 +369,6 @@ def _chosen(store: RunStore, options: Chosen, or_all: bool = False) -> list[RunD
 
 
 def _annotate(options: Chosen, change: Any, as_json: bool) -> None:
-    """Change the notes of the chosen runs, and print the runs with their tags."""
     rows: list[dict[str, Any]] = []
 
     def work(run: RunDir) -> None:

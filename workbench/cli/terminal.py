@@ -44,11 +44,7 @@ def plan_json(
     job: Job, plans: Sequence[Priced], matches: Sequence[Match], text: Mapping[str, Any] | None = None,
     trained: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the plan as a JSON document.
-
-    `text` are the facts about the training text, empty if it is not prepared yet; `trained` are the names of the specs
-    of which the store has trained runs.
-    """
+    """Return the plan as a JSON document; the parameters are those of `plan_table`."""
     from workbench.execution.study import flops_ratio, is_equal, plan_rows
 
     ratio = flops_ratio(plans)
@@ -167,13 +163,11 @@ def _rates(specs: Sequence[RunSpec]) -> str:
         named.setdefault(f"{spec.optim.lr:g}" + (f" (generator {own:g})" if own else ""), []).append(spec.objective)
     if len(named) < 2:
         return f"peak learning rate {next(iter(named), 'none')}"
-    return "peak learning rates " + ", ".join(
-        f"{rate} of {' and '.join(dict.fromkeys(objectives))}" for rate, objectives in named.items()
-    )
+    rates = [f"{rate} of {' and '.join(dict.fromkeys(objectives))}" for rate, objectives in named.items()]
+    return f"peak learning rates {', '.join(rates)}"
 
 
 def _measured(spec: TasksSpec) -> str:
-    """Return a line on what is measured of every run, and of what it is fine-tuned on."""
     from workbench import tasks
 
     if not spec.chosen:
@@ -245,7 +239,6 @@ def bench_table(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value other than None as the text of a cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -262,7 +255,6 @@ def _short(number: float) -> str:
 
 
 def _bytes(count: int) -> str:
-    """Return a number of bytes in MiB or GiB."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 

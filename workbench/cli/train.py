@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,18 +66,14 @@ def _prepared(
 
 
 def _end(outcome: Outcome, as_json: bool) -> None:
-    """Print the outcome of a study, and end the command."""
     emit(outcome.to_json() if as_json else outcome.summary(), as_json, kept=True)
     raise typer.Exit(outcome.exit_code)
 
 
 def _print_plan(job: Job, options: StudyOptions, host: Host, as_json: bool, limit: Limit | None = None) -> None:
-    """Print the plan of a job, with all seeds up to a limit, and draw it if there is a folder --out.
-
-    The figure has the compute of the arms beside the published scores. Raises InputError if compute is not known yet.
-    """
+    """Print the plan of a job, and draw its compute beside published scores if there is a folder --out."""
     from workbench.cli import terminal
-    from workbench.data.prepare import already
+    from workbench.data.prepare import already, prepare
     from workbench.execution import sequential_seeds, study_runner
 
     workers = options.workers
@@ -84,7 +81,7 @@ def _print_plan(job: Job, options: StudyOptions, host: Host, as_json: bool, limi
     job = sequential_seeds.whole(job, limit, host, workers) if limit else job
     priced, matches = job.priced
     job.warn()
-    text = study_runner.text_facts(study_runner.prepare(job.base)[1]) if job.base.data.words else {}
+    text = study_runner.text_facts(prepare(job.base)) if job.base.data.words else {}
     prepared = already(job.base)
     if prepared is not None:
         study_runner.check_losses(job.specs, prepared, host)
@@ -175,7 +172,7 @@ def encode_slices(
     encode_missing(given)
 
 
-def prepare(
+def prepare_(
     options: Annotated[StudyOptions, "corpus scale set launcher"],
     workers: Annotated[
         int,
@@ -188,12 +185,22 @@ def prepare(
     A text of more than 256 MiB is encoded in slices. The same command goes on after an interruption, and given on
     other machines that share the cache, it takes its part of the slices.
     """
-    from workbench.execution.slurm import job_options
+    from workbench.execution import slurm
 
-    launch = job_options(options.launcher, options.set)
+    launch = slurm.job_options(options.launcher, options.set)
     base = base_spec(replace(options, tasks=("none",)), own_process=True)
     from workbench.cli import terminal
-    from workbench.execution import study_runner
+    from workbench.data.prepare import prepare
+    from workbench.data.preprocessing import encode_with
 
-    facts = study_runner.prepared_facts(base, workers, launch)
+    if launch is not None:
+        slurm.check()
+    encode = encode_with if launch is None else partial(slurm.encode_text, launch=launch)
+    text = prepare(base, workers=workers, encode_slices=encode)
+    removed = {name: dict(counts) for name, counts in text.removed.items()}
+    facts = {
+        "corpus": ", ".join(base.data.corpus), "documents": text.documents, "tokens": text.tokens,
+        "words": text.words, "sources": dict(text.sources), **({"removed": removed} if removed else {}),
+        "bytes": text.bytes, "vocab": text.vocab, "fingerprint": text.fingerprint, "folder": str(text.folder),
+    }  # fmt: skip
     emit(facts if as_json else terminal.table([facts]), as_json, kept=True)

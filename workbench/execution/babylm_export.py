@@ -39,11 +39,10 @@ log = logging.getLogger("workbench")
 
 
 def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list[dict[str, Any]]:
-    """Write the export to the folder `out` in one step and return the rows of scores.csv.
+    """Write the export to the folder `out`, which must be empty or absent, and return the rows of scores.csv.
 
-    `out` must be empty or absent. Damaged runs, and runs that are not trained to their end, are named in warnings
-    and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left, or if the
-    pairs that were scored are no longer available.
+    Runs that are damaged or not trained to their end are named in warnings and left out; with `verify` every file
+    is compared with its hash. Raises InputError.
     """
     with new_folder(out, "--babylm", store.root) as draft:
         experiment = store.experiment(record)
@@ -79,7 +78,6 @@ def undamaged(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
 
 
 def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str, Any]]:
-    """Write the models and predictions of one run; return its rows of scores.csv."""
     by_backend: dict[str, dict[str, list[Predicted]]] = {}
     for revision in revisions(run):
         if run.has_weights(revision.place):
@@ -334,22 +332,15 @@ def _counts(name: str, rows: int, expected: int, parts: int, expected_parts: int
 # All predictions of a run in the one file that BabyLM's leaderboard accepts, and a table of their scores.
 
 
-FULL = (
-    "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "comps", "global_piqa_parallel",
-    "global_piqa_nonparallel", "reading", "aoa_surprisals", "aoa",
-)  # fmt: skip
 FAST = (
     "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "global_piqa_parallel", "global_piqa_nonparallel",
     "reading",
 )  # fmt: skip
+FULL = (*FAST[:4], "comps", *FAST[4:], "aoa_surprisals", "aoa")
 
 
 def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str]) -> dict[str, Any]:
-    """Return the content of `all_full_preds_and_fast_scores_BACKEND.json`.
-
-    A task is null if it is missing or has another number of rows than BabyLM requires. Fast scores are fractions,
-    with one entry for each revision of the track, in its order.
-    """
+    """Return the content of `all_full_preds_and_fast_scores_BACKEND.json`, null for tasks that BabyLM would refuse."""
     main = [each for each in by_revision.get("main", ()) if each.fast is None and not each.counts]
     content: dict[str, Any] = {key: None for key in FULL}
     content |= {each.key: each.predictions for each in main if each.key != "glue"}
@@ -365,15 +356,13 @@ def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str
 def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: str) -> list[dict[str, Any]]:
     """Return a table row for each file of predictions, and one for the mean of the tasks of each revision.
 
-    `pipeline` is BabyLM's accuracy: the mean over paradigms, with ties counted as right. `with_f1` is F1 instead
-    for the tasks of which BabyLM's tables show F1. `ours` counts a tie as half. Fast sets and full sets have means
-    of their own.
+    `pipeline` is BabyLM's accuracy: the mean over paradigms, with ties counted as right, while `ours` counts a tie
+    as half. `with_f1` is F1 instead for the tasks of which BabyLM's tables show F1.
     """
     table = []
     for revision, several in by_revision.items():
         names = {"run_id": run_id, "revision": revision, "backend": backend}
-        sets: list[dict[str, Any]] = []
-        fast_sets: list[dict[str, Any]] = []
+        by_kind: dict[str, list[dict[str, Any]]] = {"tasks": [], "fast sets": []}
         for each in several:
             row = names | {
                 "task": each.file.split("/")[-2], "pipeline": each.value,
@@ -381,8 +370,8 @@ def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: s
                 "rows": each.rows, "missing": each.counts,
             }  # fmt: skip
             table.append(row)
-            (sets if each.fast is None else fast_sets).append(row)
-        for chosen, word in ((sets, "tasks"), (fast_sets, "fast sets")):
+            by_kind["tasks" if each.fast is None else "fast sets"].append(row)
+        for word, chosen in by_kind.items():
             if len(chosen) > 1:
                 mean = {key: sum(row[key] for row in chosen) / len(chosen) for key in ("pipeline", "with_f1", "ours")}
                 sums = {key: sum(row[key] for row in chosen) for key in ("ties", "rows")}

@@ -70,7 +70,7 @@ class Training:
 
     @classmethod
     def read(cls, text: str) -> Training:
-        """Return the announcement that was written as JSON. Raises InputError for any other text."""
+        """Return the announcement in a text of JSON. Raises InputError for any other text."""
         try:
             training = cls(**json.loads(text))
             Host(**training.host)
@@ -141,10 +141,8 @@ _announced: list[str] = []  # the runs that this process has announced under tor
 def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) -> Iterator[Ranks]:
     """Yield the processes that compute this run, of which this one, with this host (`host_of_each`), is the first.
 
-    With `scoring` (see `Training`) they score sentences, and do not train.
-
-    Raises RankLost if another process ends or does not answer; the run then goes on from its last checkpoint when it is
-    carried out again. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
+    With `scoring` (see `Training`) they score sentences, and do not train. Raises RankLost if another process ends or
+    does not answer. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
     """
     from workbench.training.distributed import ALONE, group, part_of
 
@@ -162,7 +160,6 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
 
 @contextlib.contextmanager
 def _announcing(training: Training) -> Iterator[Any]:
-    """Announce a training to the processes of `torchrun`, and yield the store that connects them."""
     store = rendezvous()
     _announced.append(training.run)
     store.set(f"training/{training.number}", training.write())
@@ -236,7 +233,6 @@ def _start(index: int, port: int, count: int, cards: list[str], errors: IO[str])
 
 
 def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
-    """Give the processes a few seconds to end by themselves."""
     until = time.monotonic() + 5
     for child in children:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -246,13 +242,13 @@ def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
 def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str], loss: str) -> str:
     """Return how the processes ended, and the last line they wrote that is not about the `loss` of another."""
     _wait_until_over(children)
-    ends = []
+    told = []
     for index, child in enumerate(children, start=1):
         if code := child.poll():
-            ends.append(f"process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+            told.append(f"; process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
     errors.seek(0)
-    lines = [line.strip() for line in errors if line.strip() and loss not in line]
-    return "".join(f"; {text}" for text in [*ends, *lines[-1:]])
+    lines = [f"; {line.strip()}" for line in errors if line.strip() and loss not in line]
+    return "".join([*told, *lines[-1:]])
 
 
 def dismiss() -> None:
@@ -320,11 +316,7 @@ WORTH = 10_000  # pairs from which on it pays to start processes, which takes ab
 
 @contextlib.contextmanager
 def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSpec, host: Host) -> Iterator[Ranks]:
-    """Yield the processes that take a measure of an encoder, a folder of this run, together: this one alone, if any.
-
-    Only minimal pairs are shared. All processes raise the same errors, so that these do not end the others. Raises
-    RankLost as `together` does.
-    """
+    """Yield the processes that take a measure of an encoder in this run together; only minimal pairs are shared."""
     from workbench.training.distributed import ALONE
 
     shared = measure.shared() if host.devices > 1 else None
@@ -343,10 +335,7 @@ def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSp
 
 
 def is_shared(items: int, host: Host) -> bool:
-    """Return whether processes share items: if they run already, or have a GPU each and enough to do to start.
-
-    Processes that are started on a CPU would share its cores, all of which the first process uses alone.
-    """
+    """Return whether processes share items: if they run already, or have a GPU each and enough to do to start."""
     if host.devices == 1:
-        return False
+        return False  # processes on a CPU would share its cores, all of which the first one uses alone
     return launched() > 1 or (host.resolved_device().startswith("cuda") and items >= WORTH)

@@ -51,13 +51,7 @@ WNLI = "WNLI"
 DATED = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal predictions give an equal zip
 
 
-@dataclass(frozen=True)
-class Planned:
-    """The texts of each part that can be predicted, the scores of each task, and why other files are missing."""
-
-    texts: Mapping[str, Examples]
-    scores: Mapping[str, tuple[list[Score], str]]
-    missing: Mapping[str, str]
+Scores = dict[str, tuple[list[Score], str]]  # of each task those that are submitted, and how they were chosen
 
 
 def submit(options: SubmitOptions, host: Host) -> Card:
@@ -74,19 +68,19 @@ def submit(options: SubmitOptions, host: Host) -> Card:
     else:
         run.check_weights("encoder")
         encoder = run.path / "encoder"
-    planned = _plan(run, place, choice, majority)
-    if not planned.texts or (planned.missing and not options.partial):
+    texts, scores, missing = _plan(run, place, choice, majority)
+    if not texts or (missing and not options.partial):
         whys: dict[str, list[str]] = {}
-        for file, why in planned.missing.items():
+        for file, why in missing.items():
             whys.setdefault(why, []).append(file)
         sentence = "; ".join(f"{', '.join(files)}: {why}" for why, files in whys.items())
-        advice = "; --partial leaves them out" if planned.texts else ""
+        advice = "; --partial leaves them out" if texts else ""
         raise InputError(f"{run.run_id} cannot be submitted whole, files are missing: {sentence}{advice}")
-    made = dict(_predicted(run, encoder, place, planned, host))
+    made = dict(_predicted(run, encoder, place, texts, scores, host))
     content = _zip({entry.file: words for entry, words in made.values()})
     card = Card(
         out.name, hashlib.sha256(content).hexdigest(), run.run_id, source.how, run.weight_digests()["encoder"],
-        [made[name][0] for name in PARTS if name in made], planned.missing, workbench.__version__,
+        [made[name][0] for name in PARTS if name in made], missing, workbench.__version__,
         str((code_version() or {}).get("commit", "")),
     )  # fmt: skip
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +91,6 @@ def submit(options: SubmitOptions, host: Host) -> Card:
 
 
 def _outputs(out: Path) -> tuple[Path, Path]:
-    """Return the paths of the card's two files. Raises InputError if the zip or one of them cannot be written."""
     if out.suffix.lower() != ".zip":
         raise InputError(f"--out {out}: a submission is a zip file; name it as in --out glue.zip")
     if not encodable(out.name):
@@ -109,8 +102,10 @@ def _outputs(out: Path) -> tuple[Path, Path]:
     return cards
 
 
-def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) -> Planned:
-    """Return what can be submitted. Raises InputError for a test file that the server would refuse."""
+def _plan(
+    run: RunDir, place: str | None, choice: SeedChoice, majority: bool
+) -> tuple[dict[str, Examples], Scores, dict[str, str]]:
+    """Return the texts of each part that can be predicted, the scores of each task, and why other files are missing."""
     scores = scores_by_task(run, choice)
     folder = glue.folder_of(place, dict.fromkeys(part.split[0] for part in PARTS.values()), "--glue")
     texts: dict[str, Examples] = {}
@@ -126,24 +121,24 @@ def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) ->
             texts[part.name] = rows
     if majority:
         scores.pop(WNLI, None)
-    return Planned(texts, scores, missing)
+    return texts, scores, missing
 
 
 def _predicted(
-    run: RunDir, encoder: Path, place: str | None, planned: Planned, host: Host
+    run: RunDir, encoder: Path, place: str | None, by_part: Mapping[str, Examples], by_task: Scores, host: Host
 ) -> Iterator[tuple[str, tuple[Entry, list[str]]]]:
     """Yield for each part its name, its entry of the card and its predictions."""
     weights = run.weight_digests()["encoder"]
     texts: dict[str, dict[str, Examples]] = {}
-    for part, rows in planned.texts.items():
+    for part, rows in by_part.items():
         texts.setdefault(PARTS[part].task, {})[part] = rows
-    count = sum(len(scores) for task, (scores, _) in planned.scores.items() if task in texts)
+    count = sum(len(scores) for task, (scores, _) in by_task.items() if task in texts)
     with progress.measuring(run.run_id, count) as bar:
         for name, parts in texts.items():
-            if name not in planned.scores:
+            if name not in by_task:
                 yield from _majority(run, parts, place)
                 continue
-            scores, chosen = planned.scores[name]
+            scores, chosen = by_task[name]
             task, spec = task_of(scores[0], place)
             made = []
             for score in scores:
@@ -183,7 +178,6 @@ def _majority(
 
 
 def _zip(files: Mapping[str, list[str]]) -> bytes:
-    """Return the content of a flat zip of files of predictions, which is the same for the same predictions."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for part in (part for part in PARTS.values() if part.file in files):
@@ -221,10 +215,10 @@ class Dev:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of a submission.
+    """One file of a submission, with how its seeds were `chosen` and how it was made.
 
-    `chosen` says how its seeds were chosen, and `how` how its predictions were made. `data` and `test` are the
-    fingerprints of the labelled rows and of the texts of the test set; `code` is the version that took the score.
+    `data` and `test` are the fingerprints of the labelled rows and of the texts of the test set; `code` is the
+    version that took the score.
     """
 
     file: str
@@ -257,8 +251,7 @@ class Card:
 
     def to_json(self) -> dict[str, Any]:
         """Return the card as plain data."""
-        content: dict[str, Any] = plain({"format": FORMAT, **asdict(self), "complete": not self.missing})
-        return content
+        return dict(plain({"format": FORMAT, **asdict(self), "complete": not self.missing}))
 
     def to_markdown(self) -> str:
         """Return the card as a page."""
@@ -280,14 +273,12 @@ class Card:
 
 
 def _row(entry: Entry) -> str:
-    """Return the row of a file in the table of the page."""
     seeds = ", ".join(str(each.seed) for each in entry.dev) or "-"
-    recorded, repeated = (
-        ", ".join(f"{getattr(each, name):.2f}" for each in entry.dev) for name in ("recorded", "repeated")
-    )
-    recorded = f"{entry.metric} {recorded}" if entry.dev else "-"
+    recorded = ", ".join(f"{each.recorded:.2f}" for each in entry.dev)
+    repeated = ", ".join(f"{each.repeated:.2f}" for each in entry.dev)
     how = entry.how + (f"; {entry.chosen}" if entry.chosen else "")
-    words = [entry.file, f"{entry.rows:,}", entry.task, seeds, recorded, repeated or "-", how]
+    dev = [f"{entry.metric} {recorded}", repeated] if entry.dev else ["-", "-"]
+    words = [entry.file, f"{entry.rows:,}", entry.task, seeds, *dev, how]
     return f"| {' | '.join(map(for_markdown, words))} |"
 
 
@@ -374,12 +365,8 @@ def _best_of_arm(store: RunStore, experiment: study_tables.Frames, arm: str | No
     return Source(store.get(best), how + (f", arm {arm or arms[0]}"))
 
 
-def scores_by_task(run: RunDir, wanted: SeedChoice) -> dict[str, tuple[list[Score], str]]:
-    """Return for each GLUE task the scores whose fine-tunings are submitted, and how they were chosen.
-
-    Scores of one task under several settings are never mixed: those of the setting with the best one are taken. Those
-    on held-out training rows, by which a search chooses, do not count.
-    """
+def scores_by_task(run: RunDir, wanted: SeedChoice) -> Scores:
+    """Return for each GLUE task the scores of one setting that are fine-tuned again, and how they were chosen."""
     groups: dict[str, dict[str, list[Score]]] = {}
     for score in run.scores().values():
         if score["task"] in ROWS and score["value"] is not None and "held-out" not in score["values"]:

@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 DISCRIMINATOR, GENERATOR, MASKED_LM = "discriminator", "generator", "masked-lm"
 CLASSES = {DISCRIMINATOR: "ElectraForPreTraining", GENERATOR: "ElectraForMaskedLM", MASKED_LM: "ElectraForMaskedLM"}
 TASKS = {DISCRIMINATOR: "feature-extraction", GENERATOR: "fill-mask", MASKED_LM: "fill-mask"}
-SUITES = {
-    "tagging": "token-classification",
-    "squad": "question-answering",
-    "similarity": "sentence-similarity",
+SUITES = {  # the hub's names of what a suite tests; all others are text-classification
+    "tagging": "token-classification", "squad": "question-answering", "similarity": "sentence-similarity",
     "retrieval": "text-ranking",
-}  # the hub's names of what a suite tests; all others are text-classification
+}  # fmt: skip
 METRICS = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # the hub's names
 USES = {
     DISCRIMINATOR: "It detects replaced tokens, and is what to fine-tune.",
@@ -43,11 +41,10 @@ USES = {
 
 
 def write(run: RunDir, out: Path, terms: Terms | None = None, hub_name: str = "") -> list[Path]:
-    """Write the models of a trained run into the new folder `out`, and return their folders.
+    """Write the models of a trained run with heads and cards into the new folder `out`, and return their folders.
 
-    These are a discriminator and its generator, or one masked language model, each with head, tokenizer and model card.
-    The cards state the `terms`, and load each model from the hub if `hub_name` is the name to push them under. Raises
-    InputError if the run is damaged or not trained, or its objective has no such part, and OSError.
+    The cards state the `terms`, and load each model from the hub if `hub_name` is the name to push them under.
+    Raises InputError if the run is damaged, not trained or has no such model, and OSError.
     """
     from workbench.tasks.common.sentence_scorers import put_together
 
@@ -82,8 +79,7 @@ def new_folder(out: Path, option: str, store: Path) -> Iterator[Path]:
 def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_run: bool = False) -> list[str]:
     """Upload the models of a trained run to the hub, and return their addresses.
 
-    A discriminator and a generator become NAME-discriminator and NAME-generator, a single model NAME. With `dry_run`,
-    nothing is sent; what would be is returned, the name, files and card of each model. Raises InputError.
+    With `dry_run`, nothing is sent; the name, files and card of each model are returned. Raises InputError.
     """
     hub.check_new(name)
     with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
@@ -100,7 +96,6 @@ def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_
 
 
 def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any, terms: Terms | None, hub_name: str) -> list[str]:
-    """Write the models of an objective into a folder, and return their names."""
     language_model, head = masked_lm(model), getattr(model, "head", None)
     names = [DISCRIMINATOR] if isinstance(head, BinaryHead) else []
     if language_model is not None:
@@ -135,8 +130,7 @@ def add_tokenizer(folder: Path, encoder: Path, spec: RunSpec) -> None:
 def card(run: RunDir, spec: RunSpec, name: str, terms: Terms | None = None, place: str = ".") -> str:
     """Return the model card of one exported model: what it is, its data, compute, scores, origin and limits.
 
-    Scores are those of the run's encoder, so the card of a generator has them in the page and not in its metadata.
-    `place` is what `from_pretrained` loads.
+    Scores are those of the run's encoder; a generator's metadata has none. `place` is what `from_pretrained` loads.
     """
     done, kind = run.read_json("done.json"), CLASSES[name]
     flops = ", ".join(f"{float(amount):.4g} ({convention})" for convention, amount in done["flops"].items())
@@ -192,7 +186,6 @@ def _mean(scores: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _table(measured: list[list[Mapping[str, Any]]]) -> str:
-    """Return a table of the scores of a run, means over fine-tuning seeds, or a sentence if there are none."""
     if not measured:
         return "Its run has no scores."
     rows = [
@@ -207,24 +200,21 @@ def _results(measured: list[list[Mapping[str, Any]]]) -> list[EvalResult]:
     """Return the scores for the hub's `model-index`; each names its data and settings by our fingerprints of them."""
     from huggingface_hub import EvalResult
 
-    return [
-        EvalResult(
-            task_type=SUITES.get(group[0]["suite"], "text-classification"),
-            dataset_type=on_one_line(group[0]["suite"]),
-            dataset_name=on_one_line(group[0]["task"]),
-            dataset_config=on_one_line(group[0]["task"]),  # results are told apart by type, configuration and revision
-            dataset_revision=group[0].get("data"),
-            metric_type=METRICS.get(group[0]["metric"], group[0]["metric"]),
-            metric_name=f"{group[0]['metric']} x 100, mean over {plural(len(group), 'fine-tuning seed')}",
+    results = []
+    for group in measured:
+        one = group[0]
+        results.append(EvalResult(  # the hub tells results apart by type, configuration and revision of the dataset
+            task_type=SUITES.get(one["suite"], "text-classification"), dataset_type=on_one_line(one["suite"]),
+            dataset_name=on_one_line(one["task"]), dataset_config=on_one_line(one["task"]),
+            dataset_revision=one.get("data"), metric_type=METRICS.get(one["metric"], one["metric"]),
+            metric_name=f"{one['metric']} x 100, mean over {plural(len(group), 'fine-tuning seed')}",
             metric_value=round(_mean(group), 4),
-            metric_args={"settings": group[0].get("digest", ""), "scores": len(group)},
-        )
-        for group in measured
-    ]
+            metric_args={"settings": one.get("digest", ""), "scores": len(group)},
+        ))  # fmt: skip
+    return results
 
 
 def _origin(environment: Mapping[str, Any]) -> str:
-    """Return the command, versions and processor of a training, as env.json has them."""
     git = environment.get("git") or {}
     commit = f" (commit {git['commit'][:10]}{', changed' if git.get('dirty') else ''})" if git.get("commit") else ""
     versions = {"Python": environment.get("python"), **environment.get("versions", {})}
@@ -240,7 +230,6 @@ def _origin(environment: Mapping[str, Any]) -> str:
 
 
 def _limits(spec: RunSpec, terms: Terms, warnings: Iterable[str]) -> str:
-    """Return what a user of a model has to know before they rely on it, as a list in Markdown."""
     codes = ", ".join(export.languages(spec, terms)) or "not stated; those of its text"
     licence = (
         "not stated. The text may have terms of its own"
@@ -248,11 +237,9 @@ def _limits(spec: RunSpec, terms: Terms, warnings: Iterable[str]) -> str:
         else f"{terms.licence}, as its publisher states; nothing here has compared it with the terms of the text"
     )
     lines = [
-        f"texts: {export.length_line(spec)}",
-        f"languages: {codes}",
-        f"licence: {licence}",
+        f"texts: {export.length_line(spec)}", f"languages: {codes}", f"licence: {licence}",
         "it is one pre-training seed of a comparison: another seed of the same settings scores otherwise",
         "nobody has looked for biased, false or personal content that it may have learnt from its text",
         *(f"warning at the end of training: {for_markdown(warning)}" for warning in warnings),
-    ]
+    ]  # fmt: skip
     return "\n".join(f"- {line}" for line in lines)

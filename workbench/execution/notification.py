@@ -54,11 +54,8 @@ class Message:
     @property
     def text(self) -> str:
         """The message in one or two sentences."""
-        return " ".join(filter(None, (f"{self.study} is {self.state} on {self.host}: {self._count}.", self.answer)))
-
-    @property
-    def _count(self) -> str:
-        return f"{self.done} of {self.runs} runs are done" if self.runs else "no run has begun"
+        count = f"{self.done} of {self.runs} runs are done" if self.runs else "no run has begun"
+        return f"{self.study} is {self.state} on {self.host}: {count}. {self.answer}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,7 @@ class Way:
 
 
 def way_of(text: str | None) -> Way | None:
-    """Return how a person is told, by the value of --notify or else of the environment variable; None without both.
-
-    Raises InputError for any other value; its message does not repeat the value, which may be secret.
-    """
+    """Return how a person is told, by --notify or the environment variable; None without both. Raises InputError."""
     given = os.environ.get(VARIABLE, "") if text is None else text
     where = OPTION if text is not None else VARIABLE
     kind, _, place = given.partition("=")
@@ -113,8 +107,7 @@ def way_of(text: str | None) -> Way | None:
 def told(way: Way | None, root: Path, experiment: str) -> Iterator[list[Outcome]]:
     """Tell a person of the end of the study that the block carries out in the store `root`; it appends its outcome.
 
-    Nobody is told of wrong input that is found before any run is recorded: whoever typed it still sees the terminal.
-    Errors of the block are raised again.
+    Nobody is told of wrong input that is found before any run is recorded.
     """
     outcomes: list[Outcome] = []
     begun = now()
@@ -140,7 +133,6 @@ def message_of(outcome: Outcome) -> Message:
 
 
 def _message(study: str, state: str, states: Counter[str], verdict: Mapping[str, Any] | None) -> Message:
-    """Return the message on a study whose runs are in these states."""
     from workbench.report import verdict_line
     from workbench.report.load.run_files import FINISHED
 
@@ -193,7 +185,6 @@ def _post(address: str, message: Message) -> None:
 
 
 def _run(command: str, message: Message) -> None:
-    """Run a command of the user by the shell, with the message in its environment and as its standard input."""
     facts = {f"WORKBENCH_{key.upper()}": str(value) for key, value in asdict(message).items()}
     others = {key: value for key, value in os.environ.items() if key != VARIABLE}
     _start(["/bin/sh", "-c", command], others | facts | {"WORKBENCH_MESSAGE": message.text}, message.text)
@@ -207,7 +198,6 @@ def _show(_: str, message: Message) -> None:
 
 
 def _desktop_program() -> str:
-    """Return the program that shows notifications here, "" if there is none."""
     return shutil.which("osascript" if sys.platform == "darwin" else "notify-send") or ""
 
 

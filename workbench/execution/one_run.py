@@ -68,10 +68,10 @@ def carry_out_all(
     """Carry out all runs, except those that other processes carry out, and return when all are settled.
 
     A failure is recorded and the next run begins; a failure recorded after the time `since` is not tried again. A full
-    disk or a signal ends the command. The run of a worker that died is taken over. `plans` are plans by run id.
+    disk or a signal ends the command. `plans` are plans by run id.
 
-    Of thousands of runs that other workers have or had, each worker looks at every one; so the first look costs little:
-    runs with a lease are left for later, and of complete runs damage is found by the command that writes the report.
+    Each worker looks at every run of the command, so the first look costs little: runs with a lease are left for later,
+    and of complete runs damage is found by the command that writes the report.
     """
     left, looked, waited = list(_spread(run_ids)), False, False
     while left:
@@ -126,7 +126,7 @@ def _unsettled(run: RunDir, wanted: Wanted, since: str) -> Iterator[tuple[RunDir
 def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
     """Return whether nothing is left to do: a run is complete, diverged, or failed after the time `since`."""
     if run.trained:
-        return all(_failed(run, name, since) for _, _, name in wanted.missing(run))
+        return not _untried(run, wanted, since)
     error = run.error()
     return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
 
@@ -134,8 +134,7 @@ def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
 def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan | None = None) -> None:
     """Train a run up to the exported encoder and done.json if it is not trained, then take its missing scores.
 
-    A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
-    the run nor its other scores. Weights are saved at points with wanted scores.
+    A failure is recorded, of training in error.json and of a measurement in a file of its own.
     """
     from workbench.training import loop
     from workbench.training.snapshots import Snapshots
@@ -166,8 +165,8 @@ def _noted(
 ) -> Iterator[None]:
     """Record and log a failure of the block; only wrong input, disk errors, signals and a lost lease are raised again.
 
-    SystemExit and similar exceptions are recorded too, since an objective's own code must not end the command. `note`
-    records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors need none.
+    `note` records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors
+    need none.
     """
     plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, RankLost, *expected)
     try:
@@ -198,24 +197,31 @@ def _prepared_training(
 ) -> tuple[Corpus, Plan]:
     """Check what the training of a run needs, write its plan and environment, and return its text and plan."""
     from workbench import cpu
+    from workbench.training import loop
 
     if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
     corpus = corpus_of(prepared, spec)
     floors(spec, corpus, {})  # a fault in an objective's own function is found before training
-    plan_of_run = _plan_once(run, spec, corpus, host, parent, planned)
+    if (run.path / "plan.json").is_file():
+        planned = plan_of(run)
+    else:
+        refuse(spec, host)
+        if planned is None:
+            timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
+            planned = plan(spec, timed, plan_of(parent) if parent is not None else None)
+        run.write_json("plan.json", planned.to_json())
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
     for name, source in objectives.source_files(spec).items():
         run.write(name, source.read_bytes())
-    return corpus, plan_of_run
+    return corpus, planned
 
 
 def _finish(
     run: RunDir, spec: ResolvedSpec, plan_of_run: Plan, corpus: Corpus, prepared: Prepared, model: nn.Module
 ) -> None:
-    """Export a trained model, and write done.json."""
     from workbench.models.export import export, export_heads
 
     facts = {"steps": plan_of_run.steps, "tokens": plan_of_run.tokens, "flops": plan_of_run.flops}
@@ -297,32 +303,16 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     run.write_json("env.json", facts | {"changes": [*(earlier if isinstance(earlier, list) else ()), *changed]})
 
 
-def _plan_once(
-    run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None, planned: Plan | None
-) -> Plan:
-    """Return the plan in the run directory; the first call writes it: `planned`, or one from timed steps."""
-    if (run.path / "plan.json").is_file():
-        return plan_of(run)
-    from workbench.training import loop
-
-    refuse(spec, host)
-    if planned is None:
-        timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
-        planned = plan(spec, timed, plan_of(parent) if parent is not None else None)
-    run.write_json("plan.json", planned.to_json())
-    return planned
-
-
 def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
     """Take the missing scores of a run, except those that failed after the time `since`."""
     from workbench.tasks.common.fine_tuning import Unfinished
 
     run.want(name for _, _, name in wanted.expected(run))
-    missing = [each for each in wanted.missing(run) if not _failed(run, each[2], since)]
+    missing = _untried(run, wanted, since)
     if not missing:
         return
     digests = {place: run.weight_digests(place) for place in {place_of(name) for _, _, name in missing}}
-    unchecked = set(digests)
+    checked = set[str]()
     with progress.measuring(run.run_id, len(missing)) as bar:
         for task, seed, name in missing:
             place = place_of(name)
@@ -330,9 +320,9 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
             what = f"{task.act} {run.run_id} on {task.name} (seed {seed}{step_text})"
             note = partial(_note_score, run, name, task, seed)
             with _noted(what, note, run.path / run.failure_log(name), (InputError,)):
-                if place in unchecked:
+                if place not in checked:
                     run.check_weights("encoder", place)
-                    unchecked.remove(place)
+                    checked.add(place)
                 folder = run.path / place / "encoder"
                 state = Unfinished(run, name, digests[place])
                 with scoring_together(run, f"{place}encoder", task, wanted.tasks, host) as ranks:
@@ -345,9 +335,10 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                 bar.scored(task.name, None if place else score.value)
 
 
-def _failed(run: RunDir, name: str, since: str) -> bool:
-    failure = run.failure(name)
-    return failure is not None and failure["time"] >= since
+def _untried(run: RunDir, wanted: Wanted, since: str) -> list[tuple[Measure, int, str]]:
+    """Return the missing scores, except those that failed after the time `since`."""
+    missing = [(each, run.failure(each[2])) for each in wanted.missing(run)]
+    return [each for each, failure in missing if failure is None or failure["time"] < since]
 
 
 def _note_score(
@@ -369,10 +360,7 @@ def complete(run: RunDir, wanted: Wanted) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command requests; only those of a run's end if `prepared`, the text, is None.
-
-    The cost of scores during training depends on the text's tokenizer, and the `words` schedule on its words.
-    """
+    """The scores that a command requests; only those of a run's end if `prepared`, the text, is None."""
 
     tasks: TasksSpec
     suite: Suite
@@ -390,11 +378,7 @@ class Wanted:
         return schedule_points(self.series(spec, plan))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield each score that a trained run must have, as its measure, its seed and its name.
-
-        The scores of the run's end come first, then those of the points at which its weights were saved. If the
-        weights of a point were deleted, only its existing scores are expected.
-        """
+        """Yield each score that a trained run must have, as its measure, seed and name; those of its end come first."""
         yield from expected(self.suite, self.tasks)
         saved = {step_of(place): place for place in run.points()}
         if not saved or not self.during_training:

@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.errors import InputError, plural, suggest
-from workbench.process import is_memory
+from workbench.errors import InputError, blaming, is_memory, plural, suggest
 from workbench.registry import is_path
-from workbench.spec.experiment import blaming
 from workbench.spec.host import Host
 from workbench.spec.parts import EncoderSpec, TasksSpec
 from workbench.spec.presets import resolve
@@ -139,10 +137,7 @@ def check(word: str, kind: str | None = None) -> tuple[str, list[Finding]]:
 
 
 def new(kind: str, name: str) -> tuple[Path, list[str]]:
-    """Write the template of a kind of plug-in to `name`.py, and return its path and the commands to give next.
-
-    Raises InputError for an unknown kind, for a name that is none of a module, and for a file that exists.
-    """
+    """Write the template of a kind of plug-in to `name`.py; return its path and what to do next. Raises InputError."""
     if kind not in KINDS:
         raise InputError(f"new {kind}: there is no such kind of plug-in{suggest(kind, KINDS)}")
     path = user_path(name if name.endswith(".py") else f"{name}.py", "new")
@@ -175,7 +170,6 @@ def _place(path: Path) -> str:
 
 
 def _spec(keys: Mapping[str, Any]) -> ResolvedSpec:
-    """Return a small spec with these keys, all options filled in."""
     from workbench import objectives
 
     return objectives.with_options(resolve("nano", SIZES | dict(keys)))
@@ -234,7 +228,6 @@ def _shaken(objective: nn.Module) -> nn.Module:
 
 
 def _counted(act: Callable[[], Tensor]) -> int:
-    """Return the FLOPs that torch counts in a forward and a backward pass."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 

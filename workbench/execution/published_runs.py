@@ -100,7 +100,6 @@ def opened(store: RunStore, model: Model, host: Host, flops: float | None) -> It
 
 
 def _bound(published: PublishedSpec) -> BoundRun:
-    """Return the run of a published model: of 0 steps, and without an objective."""
     from workbench.spec.presets import resolve
 
     base = resolve("nano", {"budget.steps": 0})
@@ -112,10 +111,8 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
     amount, source = stated_flops(model, flops)
     stated = {"flops": {"paper": amount} if amount is not None else {}, "flops_source": source}
     if not run.trained:
-        facts = environment(
-            host.command or sys.argv, device=host.resolved_device(), precision=host.resolved_precision()
-        )
-        run.write_json("env.json", facts)
+        device, precision = host.resolved_device(), host.resolved_precision()
+        run.write_json("env.json", environment(host.command or sys.argv, device=device, precision=precision))
         run.finish({"steps": 0, "tokens": 0, "encoder": files, **stated})
         return
     done = run.read_json("done.json")
@@ -125,7 +122,6 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of an encoder and its tokenizer that is read. Raises InputError."""
     progress.say(f"reading {folder}")
     files = {
         "config.json": Path(os.path.realpath(folder / "config.json")),
@@ -138,7 +134,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
     """Return a spec with the sizes, heads and tokenizer of the published pair that it goes on from.
 
-    The FLOPs that others spent before are printed. Raises InputError for a setting in `given` that contradicts it.
+    Raises InputError.
     """
     from workbench.models import published_pair
     from workbench.tasks.common.token_rows import check_tokens
@@ -166,10 +162,7 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
 def measure(
     model: Model, suite: Suite, base: RunSpec, host: Host, store: RunStore | None, flops: float | None
 ) -> tuple[list[dict[str, Any]], int]:
-    """Measure a model with the settings of `base`; return its scores, and the number of failed ones.
-
-    The scores are written into the store, unless there is none or the folder is that of a run.
-    """
+    """Measure a model with the settings of `base`, into the store if there is one; return scores and failures."""
     of_a_run = (home_of(model.folder)[0].path / "spec.json").is_file()  # whose scores are those of the run
     if not of_a_run and (doubt := contradiction(load_published_tokenizer(model.folder))):
         progress.warn_once(f"{model.name}: {doubt} in its tokenizer_config.json")

@@ -108,10 +108,7 @@ def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out:
 def tune(
     jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int, out: Path | None
 ) -> Outcome:
-    """Search for every objective alike, then report the best settings of each with seeds that the search did not use.
-
-    `jobs` are those of `tune_jobs`. The search is scored on rows that are held out of each task's training rows.
-    """
+    """Search for every objective alike, then report the best settings of each with seeds that were not searched."""
     searching, reporting = jobs
     base = reporting.base
     _ = searching.priced
@@ -121,7 +118,7 @@ def tune(
 
     def best_settings(_: Session, todo: list[str]) -> Iterator[tuple[Sequence[ResolvedSpec], dict[str, Any]]]:
         """Yield every seed of the best settings of each objective."""
-        chosen = []
+        chosen, seeds_reported = [], range(base.seed, base.seed + seeds)
         for name, arm in rounds.arms.items():
             able = [trial for trial in rounds.trials if trial.objective == name and trial.score is not None]
             if not able:
@@ -131,8 +128,8 @@ def tune(
             log.warning(
                 "%s: %s (%.2f on held-out rows, trial %d of %d)", name, values, best.score, best.trial, search.trials
             )
-            chosen.append(tried(arm, best.values))
-        specs = [spec.replace(seed=seed) for seed in range(base.seed, base.seed + seeds) for spec in chosen]
+            chosen.append(tried(arm, best.values, seeds_reported))
+        specs = [spec for of_seed in zip(*chosen, strict=True) for spec in of_seed]
         tuning = [asdict(trial) for trial in rounds.trials]
         yield specs, {"tuning": tuning, "match": [asdict(match) for match in rounds.matches]}
 
@@ -199,7 +196,7 @@ class Rounds:
             trials = [trial if trial.run_ids else _named(session, arms, trial) for trial in trials]
             pending = [trial for trial in trials if trial.score is None and not trial.failed]
             if pending:
-                specs = [spec for trial in pending for spec in _specs(arms[trial.objective], trial)]
+                specs = [spec for one in pending for spec in tried(arms[one.objective], one.values, one.seeds)]
                 yield specs, {"tuning": [asdict(trial) for trial in trials], "match": match}
             trials = [_scored(session, trial) if trial in pending else trial for trial in trials]
             tuning = [asdict(trial) for trial in trials]
@@ -223,30 +220,25 @@ def _known(session: Session, search: Search, arms: Mapping[str, ResolvedSpec]) -
 
 
 def _named(session: Session, arms: Mapping[str, ResolvedSpec], trial: Trial) -> Trial:
-    specs = _specs(arms[trial.objective], trial)
+    specs = tried(arms[trial.objective], trial.values, trial.seeds)
     return replace(trial, run_ids=tuple(BoundRun(bind(spec, session.prepared)).run_id for spec in specs))
 
 
-def _specs(arm: ResolvedSpec, trial: Trial) -> list[ResolvedSpec]:
-    """Return the specs of a trial's runs, one for each of its seeds."""
-    spec = tried(arm, trial.values)
-    return [spec.replace(seed=seed) for seed in trial.seeds]
-
-
-def tried(arm: ResolvedSpec, values: Mapping[str, Any]) -> ResolvedSpec:
-    """Return an arm with the values of a trial, each in the type of its field. Raises InputError."""
-    return objectives.with_options(changed(arm, values))
+def tried(arm: ResolvedSpec, values: Mapping[str, Any], seeds: Iterable[int]) -> list[ResolvedSpec]:
+    """Return an arm with the values of a trial, each in the type of its field, for each seed. Raises InputError."""
+    spec = objectives.with_options(changed(arm, values))
+    return [spec.replace(seed=seed) for seed in seeds]
 
 
 def _scored(session: Session, trial: Trial) -> Trial:
     scores = [study_runner.score(session, run_id) for run_id in trial.run_ids]
     present = [score for score in scores if score is not None]
-    complete = len(present) == len(scores)
-    return replace(trial, score=math.fsum(present) / len(present) if complete else None, failed=not complete)
+    if len(present) < len(scores):
+        return replace(trial, score=None, failed=True)
+    return replace(trial, score=math.fsum(present) / len(present), failed=False)
 
 
 def _arm(experiment: Experiment, spec: RunSpec) -> str:
-    """Return the name of an arm: its objective, and its values on all axes that vary."""
     keys = dict.fromkeys(key for key, values in experiment.axes.items() if len(values) > 1)
     keys |= dict.fromkeys(key for variant in experiment.variants for key in variant)
     return ", ".join([spec.objective, *(f"{key}={value_at(spec, key)}" for key in keys if key != "objective")])
@@ -298,10 +290,10 @@ class Mirror:
         self.space = {key: _distribution(value) for key, value in search.space.items()}
 
     def show(self, trials: Iterable[Trial], patience: float = 0.0) -> None:
-        """Add the trials that are missing.
+        """Add the trials that are missing; a journal that cannot be read is written again.
 
-        A journal that cannot be read, such as a truncated one, is written again. A database that does not answer, for
-        example because it is restarted, is asked again for `patience` seconds; a later call adds what is missing then.
+        A database that does not answer is asked again for `patience` seconds; a later call adds what is missing
+        then.
         """
         done = [trial for trial in trials if trial.score is not None or trial.failed]
         with disk_errors(self.path):
@@ -410,8 +402,7 @@ def _distribution(value: Range | Values) -> BaseDistribution:
 
 def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
     state = TrialState.FAIL if trial.failed else TrialState.RUNNING if trial.score is None else TrialState.COMPLETE
-    distributions_of_trial = {key: space[key] for key in trial.values}
     return create_trial(
-        params=dict(trial.values), distributions=distributions_of_trial, value=trial.score, state=state,
-        user_attrs={"runs": list(trial.run_ids), "trial": trial.trial},
+        params=dict(trial.values), distributions={key: space[key] for key in trial.values}, value=trial.score,
+        state=state, user_attrs={"runs": list(trial.run_ids), "trial": trial.trial},
     )  # fmt: skip

@@ -93,7 +93,7 @@ def whole(job: Job, limit: Limit, host: Host, workers: int) -> Job:
 def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
     """Carry out runs, seed by seed, until the plan ends, and write the report.
 
-    Raises InputError, before anything is spent, if no contrast is declared, or if its runs were trained beforehand.
+    Raises InputError before anything is spent.
     """
     _ = job.priced
     check(job)

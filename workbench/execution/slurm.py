@@ -128,7 +128,6 @@ def job_options(launcher: str, settings: Settings | None) -> Launch | None:
 
 
 def _toml(name: str) -> dict[str, Any]:
-    """Return the content of a TOML file. Raises InputError if it cannot be read."""
     path = user_path(name, "--set launch.profile")
     try:
         content = read_bytes(path.resolve(), LARGEST_PROFILE)
@@ -178,10 +177,9 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Work:
-    """What the jobs of an array do.
+    """What the jobs of an array do: at most `at_once` of the `jobs` at a time carry out the command, after `setup`.
 
-    `parts` name it, and two arrays of the same parts do the same. `command` is the shell command of each job, `setup`
-    the lines of shell before it. At most `at_once` of the `jobs` are carried out at a time.
+    `parts` name the work, and two arrays of the same parts do the same.
     """
 
     parts: tuple[str, ...]
@@ -318,11 +316,7 @@ def last_words(folder: Path, logs_of: str = "*.log") -> str:
 
 
 def share_runs(assignment: Assignment, todo: Sequence[str], jobs: int) -> None:
-    """Carry out an assignment, of which the runs `todo` are not done, by at most `jobs` jobs; wait until they end.
-
-    Jobs that an earlier command submitted for the same runs are waited for instead. An exception here, such as a
-    signal's, leaves the jobs in the queue. Raises InputError if SLURM refuses the jobs.
-    """
+    """Carry out an assignment, of which the runs `todo` are not done, by at most `jobs` jobs. Raises InputError."""
     if not todo:
         return
     array = in_queue(assignment.store / JOBS, assignment.runs, "carry out these runs")
@@ -340,7 +334,6 @@ def share_runs(assignment: Assignment, todo: Sequence[str], jobs: int) -> None:
 
 
 def _submit_runs(assignment: Assignment, jobs: int) -> Submitted:
-    """Submit an array of jobs. Raises InputError if SLURM refuses it."""
     launch = assignment.host.launch
     assert launch is not None
     folder = new_folder(assignment.store / JOBS, assignment.record)
@@ -360,10 +353,9 @@ LARGEST_SCORES = 1 << 30  # bytes of the scores of a model
 def measure_models(
     names: Sequence[str], options: Sequence[str], root: Path, launch: Launch, at_once: int | None
 ) -> list[dict[str, Any]]:
-    """Measure each model by a job, at most `at_once` at a time; return all scores, in the order of the models.
+    """Measure each model by a job with these options, at most `at_once` at a time; return all scores.
 
-    `options` are those of `workbench evaluate`, and `root` is the run store. Jobs in the queue that an earlier command
-    submitted for the same models and options are waited for instead. Raises InputError if SLURM refuses the jobs.
+    Raises InputError.
     """
     check()
     if len(names) > MOST:
@@ -388,7 +380,6 @@ def _work(folder: Path, names: Sequence[str], options: Sequence[str], parts: tup
 
 
 def _rows(array: Submitted, number: int, name: str) -> list[dict[str, Any]]:
-    """Return the scores that a job wrote; none, with a warning, if it did not end."""
     with contextlib.suppress(OSError, ValueError):
         if isinstance(rows := loads(read_bytes(array.folder / f"{number}.json", LARGEST_SCORES)), list):
             return rows
@@ -406,16 +397,17 @@ THREADS = 'if [ -n "$SLURM_CPUS_PER_TASK" ]; then export RAYON_NUM_THREADS="$SLU
 
 
 def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> None:
-    """Make the missing slices of a plan by at most `workers` jobs, and wait until they have ended.
-
-    Jobs in the queue that an earlier command submitted for the same text are waited for instead. Raises InputError if
-    SLURM refuses the jobs, or if slices are missing in the end.
-    """
+    """Make the missing slices of a plan by at most `workers` jobs. Raises InputError, also if some are missing then."""
     from workbench.data.sources import size_of
 
-    left = [number for number in range(len(plan.slices)) if not plan.folder(number).is_dir()]
-    for number in set(range(len(plan.slices))) - set(left):
-        advance(size_of(plan.slices[number]))
+    left = list(range(len(plan.slices)))
+
+    def look() -> None:
+        for number in [number for number in left if plan.folder(number).is_dir()]:
+            left.remove(number)
+            advance(size_of(plan.slices[number]))
+
+    look()
     if not left:
         return
     home, parts = plan.root / JOBS, (str(plan.path),)
@@ -424,12 +416,6 @@ def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> N
         command = shlex.join([sys.executable, "-m", "workbench", "encode-slices", str(plan.path)])
         work = Work(parts, command, min(workers, len(left), MOST), setup=THREADS)
         array = submit(new_folder(home, plan.key), launch, work)
-
-    def look() -> None:
-        for number in [number for number in left if plan.folder(number).is_dir()]:
-            left.remove(number)
-            advance(size_of(plan.slices[number]))
-
     wait(array, look)
     if left:
         raise InputError(

@@ -106,12 +106,11 @@ def job_of(
     """
     refuse_secrets_in([experiment.axes, *experiment.variants], f"experiment {experiment.name}:")
     experiment, base, of_families = _with_families(experiment, base)
-    found = [objectives.find(each) for each in words]
-    if len(dict(found)) < len(found):
-        raise InputError(f"--objective names {', '.join(name for name, _ in found)}: give each objective once")
-    variants = [each for each in experiment.variants if not found or each.get("objective") in (None, *dict(found))]
-    found = found or [objectives.find(str(each)) for each in experiment.axes.get("objective", (base.objective,))]
+    found = [objectives.find(str(each)) for each in words or experiment.axes.get("objective", (base.objective,))]
     names, sources = [name for name, _ in found], dict(found)
+    if words and len(sources) < len(found):
+        raise InputError(f"--objective names {', '.join(names)}: give each objective once")
+    variants = [each for each in experiment.variants if not words or each.get("objective") in (None, *names)]
     for variant in variants:
         if "objective" in variant:
             sources |= [objectives.find(str(variant["objective"]))]
@@ -135,38 +134,32 @@ def job_of(
 
 
 def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, RunSpec, dict[str, str]]:
-    """Return the experiment and the base spec with the names of families in place of files, and the files' hashes.
-
-    Raises InputError for a family that cannot be loaded, or two files of one name.
-    """
-    key = "encoder.family"
-    words = [*experiment.axes.get(key, ()), *(variant[key] for variant in experiment.variants if key in variant)]
+    """Return the experiment and the base spec with the names of families in place of files, and the files' hashes."""
+    key, axes, named, sources = "encoder.family", dict(experiment.axes), dict[str, str](), dict[str, str]()
+    words = [*axes.get(key, ()), *(variant[key] for variant in experiment.variants if key in variant)]
     words = list(dict.fromkeys(map(str, words if base.encoder.source else [*words, base.encoder.family])))
-    found = {word: families.resolved(EncoderSpec(family=word)) for word in words}
-    names = [encoder.family for encoder in found.values()]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(f"{key} names {repeated} twice, in {', '.join(words)}; rename one of the files")
-    named = {word: encoder.family for word, encoder in found.items()}
-    axes = {name: tuple(named[str(word)] for word in values) if name == key else values
-            for name, values in experiment.axes.items()}  # fmt: skip
-    variants = [{**each, key: named[str(each[key])]} if key in each else each for each in experiment.variants]
-    if key not in axes:
+    for word in words:
+        encoder = families.resolved(EncoderSpec(family=word))
+        if encoder.family in sources:
+            raise InputError(f"{key} names {encoder.family} twice, in {', '.join(words)}; rename one of the files")
+        named[word], sources[encoder.family] = encoder.family, encoder.source
+    if key in axes:
+        axes[key] = tuple(named[str(word)] for word in axes[key])
+    else:
         base = base.model_copy(update={"encoder": families.resolved(base.encoder)})
-    sources = {encoder.family: encoder.source for encoder in found.values()}
+    variants = [{**each, key: named[str(each[key])]} if key in each else each for each in experiment.variants]
     return replace(experiment, axes=axes, variants=variants), base, sources
 
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
     """Return the contrasts of an experiment, and those of typed objectives that its file does not have."""
-    declared, named = [], False
-    for each in experiment.contrasts:
-        declared.append(Contrast(_by_name(each.a), _by_name(each.b), each.label))
-        named = named or "objective" in each.a or "objective" in each.b
-    own = [_by_name({"objective": value})["objective"] for value in experiment.axes.get("objective", ())]
-    for place, name in enumerate(names if named else ()):
-        for other in names[:place]:
-            if name not in own or other not in own:
-                declared.append(Contrast({"objective": name}, {"objective": other}))
+    declared = [Contrast(_by_name(each.a), _by_name(each.b), each.label) for each in experiment.contrasts]
+    if any("objective" in {**each.a, **each.b} for each in declared):
+        own = {_by_name({"objective": value})["objective"] for value in experiment.axes.get("objective", ())}
+        for place, name in enumerate(names):
+            for other in names[:place]:
+                if not {name, other} <= own:
+                    declared.append(Contrast({"objective": name}, {"objective": other}))
     return tuple(declared)
 
 
@@ -178,11 +171,7 @@ def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
 
 
 def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
-    """Return the contrasts with their runs, and the contrasts without runs, since an arm of each is missing.
-
-    `runs` are in order of seeds, and for each seed in order of cells. Raises InputError if both arms of a contrast are
-    the same run.
-    """
+    """Return the contrasts with their runs, which are in order of seeds and then of cells, and those without runs."""
     cells, compared, missing = list(experiment.cells()), [], []
     varying = {key for key, values in experiment.axes.items() if len(values) > 1}
     for contrast in experiment.contrasts:
@@ -269,7 +258,6 @@ def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[R
         if level not in levels and spec.budget.steps != 0:
             levels[level] = _match(experiment, spec, experiment.match)
         arms.setdefault(level, set()).add(spec.arm)
-        # A budget that is in this unit already stays as it is.
         convert = level in levels and spec.budget.unit != experiment.match
         matched.append(_with_budget(spec, levels[level]) if convert else spec)
     # Of a scale with a budget of its own and one arm, there is nothing to tell.
@@ -282,11 +270,11 @@ def bound_runs(job: Job, specs: Sequence[ResolvedSpec], prepared: Prepared) -> t
     matched = {spec.name: with_budget for spec, (with_budget, _) in zip(job.specs, priced, strict=True)}
     if all(spec.name in matched and spec.encoder.vocab == prepared.vocab for spec in specs):
         return {spec.name: planned_run(job, bind(matched[spec.name], prepared)) for spec in specs}, matches
-    own = {spec.name: bind(spec, prepared) for spec in specs}  # sizes differ from those that were priced
-    apart = {spec.name: spec for spec in own.values()}
+    own = [bind(spec, prepared) for spec in specs]  # sizes differ from those that were priced
+    apart = {spec.name: spec for spec in own}
     equal_specs, matches = equal(job.experiment, list(apart.values()))
     runs = dict(zip(apart, equal_specs, strict=True))
-    return {name: planned_run(job, runs[spec.name]) for name, spec in own.items()}, matches
+    return {one.name: planned_run(job, runs[spec.name]) for one, spec in zip(specs, own, strict=True)}, matches
 
 
 def planned_run(job: Job, spec: ResolvedSpec) -> BoundRun:
@@ -297,11 +285,10 @@ def planned_run(job: Job, spec: ResolvedSpec) -> BoundRun:
 
 
 def _match(experiment: Experiment, spec: ResolvedSpec, unit: str) -> Match:
-    given, reference = spec.budget, []
+    given, reference, amount = spec.budget, [], spec.budget.amount
     for key in experiment.axis.split(","):
         value = value_at(spec, key)
         reference.append(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}")
-    amount = given.amount
     if unit != given.unit:
         if "seconds" in (unit, given.unit):
             raise InputError(
@@ -320,13 +307,11 @@ def _spent(spec: ResolvedSpec, unit: str) -> float:
     amount = float(amount_in(unit, spec, own.tokens, own.flops))
     # A float may have been rounded down. A larger amount does not help: a parent that gets its share of the budget in
     # another unit may leave fewer steps, however the amount is rounded.
-    converted = Match(unit, amount, spec.budget.convention, "", "")
-    same = spending(_with_budget(spec, converted)).steps >= own.steps
+    same = spending(_with_budget(spec, Match(unit, amount, spec.budget.convention, "", ""))).steps >= own.steps
     return amount if same else math.nextafter(amount, math.inf)
 
 
 def _with_budget(spec: ResolvedSpec, match: Match) -> ResolvedSpec:
-    """Return the spec with the amount that is matched as its budget."""
     amount = int(match.amount) if match.unit == "steps" else match.amount
     budget = {match.unit: amount, "convention": match.convention}
     if spec.start is not None:  # the budgets of a run and its parent are checked together
@@ -350,8 +335,7 @@ def plan_rows(priced: Sequence[Priced]) -> list[dict[str, Any]]:
 def stay_local(base: RunSpec, own_process: bool) -> None:
     """Forbid libraries to access the hub if corpus, tokenizer and tasks are all local; called before they are loaded.
 
-    This sets environment variables, which only a command in a process of its own may do. Raises InputError, before
-    anything slow begins, for a corpus that is neither local nor on the hub.
+    Only a command in its own process may set environment variables. Raises InputError for a corpus that is nowhere.
     """
     if not sources.local(base.data):
         named = tuple(name for name in base.data.corpus if name not in sources.BUILT_IN)  # always local

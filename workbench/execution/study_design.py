@@ -89,8 +89,8 @@ def measured(store: RunStore, word: str) -> list[Noise]:
 class Known:
     """What a measure could tell in a kept study of objectives, and how many seeds a comparison takes with its noise.
 
-    `sd` is the standard deviation of paired differences in points, with `df` degrees of freedom. `gap` is the smallest
-    difference that four seeds show, `seeds_for` the seeds that show differences of 4, 2 and 1 points; None above 1,000.
+    `sd` is the standard deviation of paired differences in points, with `df` degrees of freedom. `gap` is the
+    smallest difference that four seeds show, `seeds_for` the seeds that show 4, 2 and 1 points; None above 1,000.
     The two last fields name the objectives whose 95 % intervals are above the untrained encoder and a bag of words.
     """
 
@@ -125,10 +125,7 @@ class Known:
 
 
 def known(job: Job) -> list[Known]:
-    """Return what kept studies say of each measure, from the study whose FLOPs are nearest to the largest budget.
-
-    Studies that are further than a factor of ten away are left out. FLOPs are counted as matmul.
-    """
+    """Return what kept studies of similar FLOPs (matmul) say of each measure."""
     flops = max(plan.flops["matmul"] for _, plan in job.priced[0])
     arms, family = arms_and_family(job)
     nearest: dict[str, tuple[float, dict[str, str]]] = {}

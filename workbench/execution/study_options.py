@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from workbench.execution.study import Job
     from workbench.execution.study_runner import Outcome
     from workbench.spec.experiment import Experiment, Space
-    from workbench.spec.run_spec import RunSpec
 
 
 log = logging.getLogger("workbench")
 TUNE = "tune"  # the axis of a sweep that searches the settings of each objective
+SEARCHED = ("tpe", 1, None)  # --sampler, --tuning-seeds and --storage by default
 DEFAULT_TRIALS = 10  # trials of a search if their number is not given
 HELD_OUT = 0.02  # share of a corpus, unless it is set
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
@@ -58,19 +58,18 @@ def study_of(
     The function takes the store's folder, the host, the number of workers and the report's folder. For a search, the
     job is the one that is searched. `own_process` is true if environment variables may be set. Raises InputError.
     """
-    if isinstance(options, SweepOptions):
-        if options.trials is not None or options.axis == TUNE:
-            from workbench.execution import search
+    if isinstance(options, SweepOptions) and (options.trials is not None or options.axis == TUNE):
+        from workbench.execution import search
 
-            jobs, settings, count = search_jobs(options, own_process)
-            if len(jobs) == 2:
-                return jobs[0], None, partial(search.tune, jobs, settings, count)
-            return jobs[0], None, partial(search.execute, jobs[0], settings)
-        if (options.sampler, options.tuning_seeds, options.storage) != ("tpe", 1, None):
-            raise InputError(
-                "--sampler, --tuning-seeds and --storage belong to a search, and this sweep compares all values; give "
-                "--trials N, or leave them out"
-            )
+        jobs, settings, count = search_jobs(options, own_process)
+        if len(jobs) == 2:
+            return jobs[0], None, partial(search.tune, jobs, settings, count)
+        return jobs[0], None, partial(search.execute, jobs[0], settings)
+    if isinstance(options, SweepOptions) and (options.sampler, options.tuning_seeds, options.storage) != SEARCHED:
+        raise InputError(
+            "--sampler, --tuning-seeds and --storage belong to a search, and this sweep compares all values; give "
+            "--trials N, or leave them out"
+        )
     job, limit = study_job(options, own_process)
     if limit:
         from workbench.execution import sequential_seeds
@@ -104,12 +103,12 @@ def experiment_job(
 ) -> tuple[Job, Limit | None]:
     """Return the job and the limit of an experiment over a `space`, which may not vary objectives that `words` name."""
     base, given = checked_spec(options, own_process), overrides_of(spec_settings(options.set))
-    (count, limit), settings = seeds_of(options), dict(options.set or {})
+    count, limit = seeds_of(options)
     from workbench.execution.study import job_of
     from workbench.spec.experiment import grid
 
     def at_scale(scale: str) -> RunSpec:
-        settings.pop("scale", None)
+        settings = {key: value for key, value in (options.set or {}).items() if key != "scale"}
         return checked_spec(replace(options, scale=scale, set=settings), own_process)
 
     chosen = grid(experiment, space, options.match, base, words)
@@ -127,8 +126,7 @@ def experiment_job(
 def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple[Job, ...], Search, int]:
     """Return the jobs of a sweep that searches a space, how it is searched, and the number of seeds that are reported.
 
-    The axis is an experiment whose cells are searched each by itself; "tune" searches the settings of each objective,
-    and has a second job, which reports the best ones on other seeds. Raises InputError.
+    The axis "tune" has a second job, which reports the best settings on other seeds. Raises InputError.
     """
     from workbench.spec.experiment import grid, space_of, unit_of
 
@@ -286,8 +284,10 @@ def with_words(
     Budgets and matches in words need them, and so does text in BabyLM's files. With `always` they are counted anyway,
     for a limit of epochs. Raises InputError for a task whose files are absent, before a text is prepared.
     """
-    keys = [key for row in (experiment.axes, *experiment.variants) for key in row] if experiment else []
-    units = (base.budget.unit, unit, experiment and experiment.match, *(key.removeprefix("budget.") for key in keys))
+    units = {base.budget.unit, unit}
+    if experiment is not None:
+        keys = {key for row in (experiment.axes, *experiment.variants) for key in row}
+        units |= {experiment.match, "words" if "budget.words" in keys else None}
     from workbench.data.sources import is_babylm
 
     if base.data.words or not (always or "words" in units or is_babylm(base.data)):
@@ -344,10 +344,11 @@ def host_of(options: Any) -> Host:
 
     given = {each.name: getattr(options, each.name) for each in fields(Computation) if hasattr(options, each.name)}
     jobs = job_options(getattr(options, "launcher", "local"), getattr(options, "set", None))
-    devices = given.get("devices")
-    tracker = given.get("track")
-    given |= {"track": None if tracker is None else trackers.find(str(tracker))}
-    host = Host(**given | {"devices": launched() if devices is None else devices, "launch": jobs})
+    if (tracker := given.get("track")) is not None:
+        given["track"] = trackers.find(str(tracker))
+    if given.get("devices") is None:
+        given["devices"] = launched()
+    host = Host(**given, launch=jobs)
     if host.plain and host.compile:
         raise InputError("--plain and --compile contradict each other, since --plain uses no faster code; keep one")
     more = "" if host.threads is None else f" with {plural(host.threads, 'thread')}"
@@ -358,11 +359,7 @@ def host_of(options: Any) -> Host:
 
 
 def scores_of_encoders(options: EvaluateOptions, own_process: bool = False) -> tuple[list[dict[str, Any]], int]:
-    """Measure models on tasks, and return their scores and the number of those that failed.
-
-    The scores of a model that others trained are written into the store. With --launcher slurm, each model is measured
-    by a job of a cluster, at most --workers at a time. Raises InputError before anything is measured.
-    """
+    """Measure models on tasks, and return their scores and the number of those that failed. Raises InputError."""
     host, workers, names, root = host_of(options), options.workers, names_of(options.encoder), Path(options.runs)
     if workers is not None and host.launch is None:
         raise InputError(f"--workers {workers} is the number of jobs at a time; add --launcher slurm, or leave it out")

@@ -16,22 +16,20 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from workbench import objectives, tasks
 from workbench.data.corpus import corpus_of
-from workbench.data.prepare import Prepared, bind
-from workbench.data.prepare import prepare as prepare_data
-from workbench.data.preprocessing import encode_with
+from workbench.data.prepare import Prepared, bind, prepare
 from workbench.errors import DAMAGE, DamagedRun, remedy
 from workbench.execution import devices, one_run, slurm
 from workbench.execution.one_run import Wanted
 from workbench.execution.study import Job, bound_runs, distinct_runs, planned_run, stay_local
 from workbench.execution.workers import Assignment, share
 from workbench.progress import say
-from workbench.spec.host import Host, Launch
+from workbench.spec.host import Host
 from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
@@ -70,12 +68,9 @@ class Outcome:
         """Return the outcome as plain data."""
         rows = [{"run_id": run, "state": state, "note": note} for run, (state, note) in self.runs.items()]
         return {
-            "record": self.record,
-            "runs": rows,
-            "store": str(self.store),
-            "report": str(self.report) if self.report else None,
-            "verdict": dict(self.verdict),
-        }
+            "record": self.record, "runs": rows, "store": str(self.store),
+            "report": str(self.report) if self.report else None, "verdict": dict(self.verdict),
+        }  # fmt: skip
 
     def summary(self) -> str:
         """Return the outcome as lines for a terminal: counts, runs that are not done, and the report."""
@@ -84,22 +79,12 @@ class Outcome:
         left = {run: row for run, row in self.runs.items() if row[0] not in ("done", "trained")}
         lines = [f"{len(self.runs) - len(left)} of {len(self.runs)} runs are done in {self.store}"]
         lines += [f"  {state}: {run}" + (f": {note}" if note else "") for run, (state, note) in left.items()]
-        doubtful = sum(state == "done" and bool(note) for state, note in self.runs.values())
-        if doubtful:
+        if doubtful := sum(state == "done" and bool(note) for state, note in self.runs.values()):
             verb = "has a loss that is" if doubtful == 1 else "have losses that are"
             lines.append(f"{doubtful} of them {verb} no better than token frequencies alone give; workbench status "
                          f"--runs {self.store} names them")  # fmt: skip
         lines += [f"verdict: {verdict_line(self.verdict)}"] if self.verdict else []
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
-
-
-def prepare(
-    base: RunSpec, cache: Path | None = None, workers: int = 1, launch: Launch | None = None
-) -> tuple[RunSpec, Prepared]:
-    """Return the base spec with the facts of its text, and the text, prepared by `workers` processes or jobs."""
-    encode = encode_with if launch is None else partial(slurm.encode_text, launch=launch)
-    prepared = prepare_data(base, cache=cache, workers=workers, encode_slices=encode)
-    return bind(base, prepared), prepared
 
 
 def text_facts(prepared: Prepared) -> dict[str, Any]:
@@ -108,24 +93,9 @@ def text_facts(prepared: Prepared) -> dict[str, Any]:
             "sources": dict(prepared.sources)}  # fmt: skip
 
 
-def prepared_facts(base: RunSpec, workers: int = 1, launch: Launch | None = None) -> dict[str, Any]:
-    """Return what `workbench data prepare` prints: the counts of the text, and the folder of its shards."""
-    if launch is not None:
-        slurm.check()
-    spec, text = prepare(base, workers=workers, launch=launch)
-    removed = {name: dict(counts) for name, counts in text.removed.items()}
-    return {
-        "corpus": ", ".join(spec.data.corpus), "documents": text.documents, "tokens": text.tokens,
-        "words": text.words, "sources": dict(text.sources), **({"removed": removed} if removed else {}),
-        "bytes": text.bytes, "vocab": text.vocab, "fingerprint": text.fingerprint, "folder": str(text.folder),
-    }  # fmt: skip
-
-
 def untrained(run: BoundRun) -> BoundRun:
-    """Return the baseline of a run: the same encoder with its initial weights, which all objectives of a seed share.
-
-    Causal objectives share another one, because sentences are scored there by what comes next, and not by masks.
-    """
+    """Return the baseline of a run: the same encoder with its initial weights, which all objectives of a seed share."""
+    # Causal objectives share another one, because sentences are scored there by what comes next, and not by masks.
     settings = merge(run.spec.model_dump(include=INITIAL), dict.fromkeys(("data.pairs", "data.copies")))
     name = "causal-lm" if objectives.is_causal(run.spec) else "bert-mlm"
     return BoundRun(objectives.with_options(parse(settings | {"objective": name, "budget": {"steps": 0}})))
@@ -166,8 +136,7 @@ def execute(
 ) -> Outcome:  # fmt: skip
     """Carry out a job from its data to its report: its runs and their baselines, all at once or by `blocks`.
 
-    Finished runs are not repeated. Raises InputError before anything is spent, OSError if the disk fails, and
-    Interrupted on signals.
+    Raises InputError before anything is spent, OSError if the disk fails, and Interrupted on signals.
     """
     _ = job.priced  # a budget or warm-up that cannot be met fails before any data is read
     session = begin(job, root, host, workers)
@@ -187,7 +156,6 @@ def execute(
 
 
 def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]) -> None:
-    """Carry out runs by worker processes, or by jobs of a cluster."""
     todo, host = tuple(run.run_id for run in runs), session.host
     files: dict[tuple[str, str], None] = {}  # of objectives and encoders that are in no package
     for each in runs:
@@ -230,7 +198,8 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     code_version()
     RunStore.check(root)
     suite = load_suite(job.base)
-    base, prepared = prepare(job.base)
+    prepared = prepare(job.base)
+    base = bind(job.base, prepared)
     check_losses(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
@@ -331,18 +300,12 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
         facts |= {"measures": measures_of(session, runs, records), "first_score": first_score(folders)}
     experiment = session.job.experiment
     record = ExperimentRecord(
-        name=session.record,
-        experiment=experiment.name,
-        question=experiment.question,
-        axis=experiment.axis,
-        base=session.base.model_dump(mode="json"),
-        tasks=session.base.tasks.model_dump(mode="json"),
-        runs=[run.run_id for run in runs],
-        untrained=[run.run_id for run in baselines],
+        name=session.record, experiment=experiment.name, question=experiment.question, axis=experiment.axis,
+        base=session.base.model_dump(mode="json"), tasks=session.base.tasks.model_dump(mode="json"),
+        runs=[run.run_id for run in runs], untrained=[run.run_id for run in baselines],
         command=shlex.join(redact_words(session.host.command or ["workbench", *sys.argv[1:]])),
-        text=text_facts(session.prepared),
-        **facts,
-    )
+        text=text_facts(session.prepared), **facts,
+    )  # fmt: skip
     session.store.extend_experiment(record)
     session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
@@ -351,12 +314,11 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
 def measures_of(
     session: Session, runs: Sequence[BoundRun], records: Sequence[ExperimentRecord]
 ) -> list[dict[str, Any]]:
-    """Return the measures of a session, as rows of the record.
+    """Return the measures of a session, each a task under its settings, as rows of the record.
 
-    A measure is a task under its settings. `seen` counts the seeds for which two arms already have scores of any
-    measure. Runs of a record that declared this measure before it had scores are not counted. If `seen` is 0, the
-    measure is declared beforehand. Results of another record with a plan of looks decided how many seeds were trained,
-    so that what it declared does not count.
+    `seen` counts the seeds for which two arms already have scores of any measure; if it is 0, the measure is
+    declared beforehand. Runs of a record that declared this measure before it had scores are not counted, unless
+    results decided, by a plan of looks, how many seeds that record has.
     """
     spec, rows = session.base.tasks, []
     for measure in session.suite.tasks:
@@ -389,10 +351,7 @@ def first_score(runs: Sequence[RunDir]) -> str:
 
 
 def seeds_before(session: Session, records: Sequence[ExperimentRecord], named: Mapping[str, BoundRun]) -> list[int]:
-    """Return the trained seeds of the session's record that none of these runs has, if a contrast is new to it.
-
-    `records` are all of the store. The report compares arms over all seeds of its record.
-    """
+    """Return the trained seeds of the session's record that none of these runs has, if a contrast is new to it."""
     record = next((one for one in records if one.name == session.record), None)
     if record is None:
         return []
@@ -412,11 +371,10 @@ def contrasts_of(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return the declared contrasts of these runs, as rows of the record.
 
-    `named` are the runs by the names of their specs (`study.bound_runs`), and `seeds` are further seeds of their
-    arms. `seen` is the number of seeds for which both arms are trained by now, without the pairs of runs that another
-    of `records` declared before both were trained: if it is 0, a contrast is declared beforehand. A command with other
-    --tasks has such a record. Records with a plan of looks do not count, because results decided how many seeds they
-    have.
+    `named` are the runs by the names of their specs, and `seeds` are further seeds of their arms. `seen` is the
+    number of seeds for which both arms are trained by now, without the pairs that another of `records`, as of other
+    --tasks, declared before both were trained: if it is 0, a contrast is declared beforehand. Records with a plan
+    of looks do not count, because results decided how many seeds they have.
     """
     before, root = set[frozenset[str]](), session.store.root
     for record in records:
@@ -447,8 +405,7 @@ def contrasts_of(
 def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
     """Write the report on the record, and return it with the states of these runs.
 
-    All files of the runs in the report are compared with their hashes. A run that is damaged, be it one of these or
-    another of the record, is in no average there and has this state here.
+    A run of the record that is damaged is in no average there and has this state here.
     """
     folders = [session.store.get(run_id) for run_id in todo]
     states = {run.run_id: state_of(run, session.wanted) for run in folders}
@@ -485,7 +442,7 @@ def _record_reported(session: Session, run_ids: Sequence[str]) -> None:
 
 def load_suite(base: RunSpec) -> Suite:
     """Return the requested tasks, and log those that cannot be loaded."""
-    suite = tasks.load(base.tasks, text=lambda: (base.data, prepare(base)[1].folder))
+    suite = tasks.load(base.tasks, text=lambda: (base.data, prepare(base).folder))
     for name, why in suite.missing.items():
         log.warning("%s is left out: %s", name, why)
     return suite
@@ -499,7 +456,7 @@ def work(assignment: Assignment) -> bool:
     store = RunStore.existing(assignment.store)
     base = parse(assignment.base)
     stay_local(base, own_process=True)
-    wanted = Wanted(base.tasks, load_suite(base), prepare(base)[1])
+    wanted = Wanted(base.tasks, load_suite(base), prepare(base))
     plans = {run_id: plan_from_json(raw) for run_id, raw in assignment.plans.items()}
     one_run.carry_out_all(store, assignment.runs, wanted, assignment.host, assignment.since, plans)
     states = [state_of(store.get(run_id), wanted)[0] for run_id in assignment.runs]

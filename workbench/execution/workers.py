@@ -40,11 +40,10 @@ log = logging.getLogger("workbench")
 class Assignment:
     """The input of every worker of a command, which is passed as one JSON file.
 
-    `runs` are ids of runs in `store`, `record` is the name of the experiment's record there, `base` are the settings
-    that all runs share, with the places of text and tasks on this machine, and `files` are the files of objectives and
-    encoders that are in no package, each with its name in a run. `host` has the settings by which runs are carried
-    out. Runs that failed before the time `since` are tried again. A worker ends when the process `parent` ends, unless
-    that is 0. `plans` are the plans of runs by run id, as plan.json holds them.
+    `runs` are ids of runs in `store`, `record` is the experiment's record there, and `base` are the settings that all
+    runs share, with the places of text and tasks on this machine. `files` are the files of objectives and encoders that
+    are in no package, each with its name in a run. Runs that failed before the time `since` are tried again. A worker
+    ends when the process `parent` ends, unless that is 0. `plans` are plans by run id, as plan.json holds them.
     """
 
     store: Path
@@ -128,26 +127,22 @@ def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> 
                 if any(child.poll() == 0 for child in children) and (stopped := [*filter(_stopped, children)]):
                     count = plural(len(stopped), "worker")
                     log.warning("all runs are settled; continuing %s, stopped by a signal", count)
-                    _signal(stopped, signal.SIGCONT)
+                    for child in stopped:
+                        child.send_signal(signal.SIGCONT)
         return [child.wait() for child in children]
     except BaseException:
-        _signal(children, signal.SIGTERM, signal.SIGCONT)  # a process that was stopped gets no other signal
+        for child in children:
+            child.send_signal(signal.SIGTERM)
+            child.send_signal(signal.SIGCONT)  # a process that was stopped gets no other signal
         for child in children:
             child.wait()
         raise
 
 
 def _stopped(child: subprocess.Popen[str]) -> bool:
-    """Return whether a process was stopped by a signal, and not continued."""
     if child.poll() is not None:
         return False
     return os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _signal(children: Sequence[subprocess.Popen[str]], *numbers: signal.Signals) -> None:
-    for child in children:
-        for number in numbers:
-            child.send_signal(number)
 
 
 # ---- the progress of runs ----
@@ -247,10 +242,7 @@ class StudyProgress:
 
 
 def study_progress(record: ExperimentRecord, rows: Mapping[str, Mapping[str, Any]]) -> StudyProgress:
-    """Return how far a study is, by the rows of its runs; the time left is at the pace of the runs so far.
-
-    A row has `state` and, where they are known, `kind`, `spent.seconds`, and `seconds_left` of a run that trains.
-    """
+    """Return how far a study is, by the rows of its runs; the time left is at the pace of the runs so far."""
     own = [rows.get(run_id) for run_id in record.run_ids]
     states = Counter(str(row["state"]) if row else "missing" for row in own)
     pace = [row.get("spent.seconds") for row in own if row and row.get("kind") == "pre-training"]
@@ -265,10 +257,9 @@ def study_progress(record: ExperimentRecord, rows: Mapping[str, Mapping[str, Any
 
 @contextmanager
 def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterator[Callable[[], None]]:
-    """Yield a function that shows the progress of these runs whenever it is called.
+    """Yield a function that shows the progress of these runs: in a live table on a terminal, elsewhere by lines.
 
-    It shows a live table on a terminal, and elsewhere a line for each change. `error_streams` are what the workers
-    write as their standard error; the warnings in them are shown above the table.
+    `error_streams` are the standard errors of the workers; the warnings in them are shown above the table.
     """
     rows: dict[str, dict[str, Any]] = {}
 
@@ -316,28 +307,42 @@ def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterat
 
 
 def _table(rows: Sequence[dict[str, Any]], first: int, seconds: float) -> Any:
-    """Return the table of the runs' progress. `first` runs were done at the start, which was `seconds` ago."""
-    from rich.table import Table
-
     states = [row["state"] for row in rows]
     done = states.count("done") - first
     left = sum(state not in SETTLED for state in states)
     guess = f", about {clock(seconds / done * left)} left" if done and left else ""
-    table = Table(caption=f"{tally(states)}{guess}", caption_justify="left", box=None, pad_edge=False)
-    for name in ("run", "worker", "step", "loss", "tokens/s", "left", "state"):
-        table.add_column(name, justify="left" if name in ("run", "state") else "right", no_wrap=name != "state")
+    names = ("run", "worker", *NUMBERS, "state")
+    table = grid(names, caption=f"{tally(states)}{guess}", caption_justify="left")
     for row in rows:
         if row["state"] not in ("running", "failed", "diverged", "damaged"):
             continue
-        state, step, speed = row["note"], row["step"], row["tokens_per_second"]
-        if row["state"] == "running" and step is not None:
+        state = row["note"]
+        if row["state"] == "running" and row["step"] is not None:
             state = "training"
         elif row["state"] == "running":
             state = state.partition(", by")[0] if "measuring" in state else "starting"
-        table.add_row(
-            row["run_id"], str(row["worker"] or ""), "" if step is None else f"{step:,}/{row['steps']:,}",
-            "" if row["loss"] is None else f"{row['loss']:.3f}", "" if speed is None else f"{speed:,.0f}",
-            clock(row["seconds_left"]) if row["seconds_left"] else "", state,
-            style=None if row["state"] == "running" else "red",
-        )  # fmt: skip
+        style = None if row["state"] == "running" else "red"
+        table.add_row(row["run_id"], str(row["worker"] or ""), *cells(row), state, style=style)
     return table
+
+
+NUMBERS = ("step", "loss", "tokens/s", "left")  # columns
+
+
+def grid(names: Sequence[str], **options: Any) -> Any:
+    """Return an empty table of `rich` without lines, in whose last column text may be wrapped."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, **options)
+    for name in names:
+        right = name in ("worker", *NUMBERS)
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != names[-1])
+    return table
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """Return the columns NUMBERS of a run that trains, "" where a value is not known."""
+    steps = f"{row['step']:,}/{row['steps']:,}" if row.get("step") is not None and row.get("steps") else ""
+    loss, speed, left = row.get("loss"), row.get("tokens_per_second"), row.get("seconds_left")
+    numbers = ["" if loss is None else f"{loss:.3f}", "" if speed is None else f"{speed:,.0f}"]
+    return [steps, *numbers, "" if left is None else clock(left)]

@@ -15,9 +15,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from workbench.errors import InputError
+from workbench.errors import InputError, blaming
 from workbench.registry import Plugs, check_options, file_of, options_of
-from workbench.spec.experiment import blaming
 from workbench.spec.parts import EncoderSpec, Part, Special
 
 if TYPE_CHECKING:

@@ -12,12 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
-from workbench.errors import InputError
+from workbench.errors import InputError, blaming
 from workbench.models import families
 from workbench.models.flops import Flops
 from workbench.registry import Plugs, check_options, options_of
 from workbench.registry import file_of as file_of
-from workbench.spec.experiment import blaming
 from workbench.spec.parts import CONVENTIONS, Convention, PairKind
 from workbench.spec.run_spec import RunSpec, flat
 from workbench.spec.stages import ResolvedSpec

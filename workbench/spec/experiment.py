@@ -21,18 +21,14 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any, TypeVar
 
-from workbench.errors import InputError, Interrupted, encodable, one_line, suggest
+from workbench.errors import InputError, blaming, encodable, suggest
 from workbench.options import text_of
-from workbench.process import is_memory
 from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
 from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, TasksSpec
@@ -384,28 +380,3 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
         question = f"At {amount}, which {which} does best?"
         return Experiment(name, question_text(question, unit is not None), axes, match=unit)
     return replace(experiment, name=name if new else experiment.name, axes={**experiment.axes, **axes}, match=unit)
-
-
-# ----------------------------------------
-# Errors in code that a user wrote, reported as one sentence with file and line.
-
-
-@contextmanager
-def blaming(file: str, doing: str = "", kind: str = "") -> Iterator[None]:
-    """Turn exceptions of the user's code in `file` into an InputError: "KIND FILE, line N: DOING ValueError: TEXT".
-
-    SystemExit is turned into one as well. Ctrl-C, signals, out-of-memory errors and, if `doing` is given, InputErrors
-    are raised unchanged.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, Interrupted):
-        raise
-    except BaseException as error:
-        if is_memory(error) or (doing and isinstance(error, InputError)):
-            raise
-        number = error.lineno if isinstance(error, SyntaxError) else None
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == os.path.abspath(file)]
-        line = f", line {number or lines[-1]}" if number or lines else ""
-        message = " ".join(filter(None, [doing, one_line(error)]))
-        raise InputError(f"{kind} {file}{line}: {message}".strip()) from error

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from workbench.errors import Diverged, InputError, LeaseLost, RankLost, encodable, suggest
+from workbench.errors import Diverged, InputError, LeaseLost, RankLost, blaming, encodable, suggest
 from workbench.progress import warn_once
 from workbench.registry import Plugs, file_of
-from workbench.spec.experiment import blaming
 from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import place_of
 from workbench.store.atomic import user_path

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, blaming, suggest
 from workbench.registry import Plugs, file_of, is_path
-from workbench.spec.experiment import blaming
 from workbench.store.redact import redact
 
 Row = Mapping[str, float]

@@ -18,8 +18,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import DamagedRun, InputError, RankLost
-from workbench.process import is_memory
+from workbench.errors import DamagedRun, InputError, RankLost, is_memory
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint

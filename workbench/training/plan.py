@@ -10,9 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from workbench import objectives
-from workbench.errors import DamagedRun, InputError
+from workbench.errors import DamagedRun, InputError, blaming
 from workbench.models.flops import Flops, number
-from workbench.spec.experiment import blaming
 from workbench.spec.parts import CONVENTIONS, Convention, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import Plan as Plan

@@ -21,10 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from workbench.data.corpus import Corpus
-from workbench.errors import InputError
+from workbench.errors import InputError, is_memory
 from workbench.models.encoder import Encoder
 from workbench.models.heads import MlmHead
-from workbench.process import is_memory
 from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
