@@ -69,6 +69,10 @@ def test_files_named_in_the_text_exist() -> None:
         if named.startswith(folders) and named == named.lower() and not (ROOT / named).exists()
     ]
     assert not missing
+    table = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    modules = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", table)
+    assert len(modules) > 20
+    assert [name for name in modules if not any((top / name).exists() for top in (ROOT / "workbench", ROOT))] == []
 
 
 def test_every_decision_is_listed() -> None:
