@@ -43,11 +43,12 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def workbench_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Path]:
-    """A cache of the session's own. Only the built-in corpus is kept from one session to the next, in pytest's cache:
-    extracting it takes a while, and its key covers the code that makes it."""
+    """A cache of the session's own. Only the built-in corpus and compiled kernels are kept from one session to the
+    next, in pytest's cache: making them takes a while, and their keys cover the code that makes them."""
     cache = tmp_path_factory.mktemp("workbench-cache")
     if kept := getattr(pytestconfig, "cache", None):
-        (cache / "docs").symlink_to(kept.mkdir("workbench-docs"))
+        for name in ("docs", "kernels"):
+            (cache / name).symlink_to(kept.mkdir(f"workbench-{name}"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKBENCH_CACHE", str(cache))
         yield cache

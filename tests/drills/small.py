@@ -35,6 +35,12 @@ def limit(seconds: float) -> float:
 
 
 def environment(cache: Path) -> dict[str, str]:
+    """The variables of commands whose cache is `cache`; among tests, kernels and the built-in corpus are made once."""
+    for name in ("docs", "kernels"):
+        shared = Path(os.environ.get("WORKBENCH_CACHE", "")) / name
+        if shared.is_symlink() and not (cache / name).exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            (cache / name).symlink_to(shared.resolve())
     kept = {"WORKBENCH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     return {**os.environ, **kept}
 

@@ -88,10 +88,10 @@ def test_a_worker_that_dies_loses_its_cell_to_another(text: Path, cache: Path, t
     words = [sys.executable, "-m", "workbench", *cells(tmp_path, text, 1, 2, 2, steps=200)]
     env = environment(cache) | {"COUNT": str(tmp_path / "count")}
     process = subprocess.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "count").exists() and time.monotonic() < deadline:
+    count, deadline = tmp_path / "count", time.monotonic() + 120
+    while not (count.exists() and count.read_text().endswith("\n")) and time.monotonic() < deadline:
         time.sleep(0.01)
-    os.kill(int((tmp_path / "count").read_text().split()[1]), signal.SIGKILL)
+    os.kill(int(count.read_text().split()[1]), signal.SIGKILL)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert "signal 9" in said
