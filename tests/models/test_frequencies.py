@@ -100,6 +100,15 @@ def test_a_generator_without_weights_has_no_floor() -> None:
     assert known(nano(**{"generator.kind": "unigram"})).generator() == {}
 
 
+def test_the_observed_share_of_replaced_tokens_is_reproduced() -> None:
+    """The formulas reproduce the share of replaced tokens from which they are computed."""
+    words = known(nano(), mask_rate=0.3, replaced_rate=0.2)
+    for where, rate in (("picks", 0.2 / 0.3), ("all", 0.2 / (1 - words.special))):
+        kept = words._kept(where)  # type: ignore[arg-type]
+        table = joint(words.words, words.words, kept)
+        assert 1 - np.trace(table) == pytest.approx(rate)
+
+
 def test_detection_has_the_entropy_of_the_base_rate_if_all_tokens_are_equally_frequent() -> None:
     """If many tokens are equally frequent, the token shown carries no information beyond the base rate."""
     counts = np.array([0, 0, 0, 0, 0, *[1000] * 5000])

@@ -36,8 +36,12 @@ def scored(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
     scores = draw(st.lists(SCORES, min_size=size, max_size=size))
     labels = draw(st.lists(st.booleans(), min_size=size, max_size=size))
     weights = draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    given = [torch.tensor(each).view(rows, width) for each in (scores, labels, weights)]
-    return given[0].float(), given[1], given[2]
+    shape = (rows, width)
+    return (
+        torch.tensor(scores).float().view(shape),
+        torch.tensor(labels).view(shape),
+        torch.tensor(weights).view(shape),
+    )
 
 
 def value(ratio: tuple[Tensor, Tensor]) -> float | None:
@@ -102,8 +106,11 @@ def test_a_mean_without_weight_is_0_with_a_finite_gradient() -> None:
 @given(st.integers(0, 1000))
 def test_means_are_taken_over_positions_that_count(seed: int) -> None:
     numbers = np.random.default_rng(seed)
-    logits, labels = numbers.normal(size=(3, 4)) * 5, numbers.random((3, 4)) < 0.5
-    weights = numbers.random((3, 4)) < 0.6
+    logits, labels, weights = (
+        numbers.normal(size=(3, 4)) * 5,
+        numbers.random((3, 4)) < 0.5,
+        numbers.random((3, 4)) < 0.6,
+    )
     each = np.log1p(np.exp(np.where(labels, -logits, logits)))
     expected = each[weights].mean() if weights.any() else 0.0
     found = binary_loss(*(torch.tensor(x) for x in (logits, labels, weights)))
@@ -111,8 +118,10 @@ def test_means_are_taken_over_positions_that_count(seed: int) -> None:
 
 
 def test_cross_entropy_in_fp32_of_half_precision_logits() -> None:
-    logits = torch.randn(2, 3, 11, generator=torch.Generator().manual_seed(0))
-    targets = torch.tensor([[1, 2, 3], [0, 9, 10]])
+    logits, targets = (
+        torch.randn(2, 3, 11, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([[1, 2, 3], [0, 9, 10]]),
+    )
     half = cross_entropy(logits.bfloat16(), targets)
     expected = -logits.bfloat16().double().log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
     assert half.dtype == torch.float32 and half.shape == targets.shape
@@ -168,6 +177,14 @@ def test_extreme_gates_stay_finite(gate: float, likelihood: float, untouched: bo
     copying, writing = -max(0.0, -gate), -max(0.0, gate) + likelihood  # log D and log (1 - D) q, so far from 0
     expected = max(copying, writing) + (math.log(2) if copying == writing else 0.0) if untouched else writing
     assert loss.item() == pytest.approx(-expected, rel=1e-6, abs=1e-6)
+
+
+def test_the_mixture_trains_the_gate_as_a_detector() -> None:
+    """Its gradient raises the gate on original tokens and lowers it on replaced ones, as in a detector."""
+    gate = torch.zeros(1, 2, requires_grad=True)
+    copy_mixture_loss(gate, torch.full((1, 2), -3.0), torch.tensor([[True, False]])).sum().backward()
+    assert gate.grad is not None
+    assert gate.grad[0, 0] < 0 < gate.grad[0, 1]
 
 
 # The likelihood in pieces

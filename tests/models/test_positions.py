@@ -77,6 +77,12 @@ def test_as_many_sinusoids_as_a_head_has_room_for() -> None:
                 assert torch.equal(getattr(local, name).weight[rest], getattr(drawn, name).weight[rest])
 
 
+def test_without_it_heads_attend_to_no_position_in_particular() -> None:
+    for start in ("normal", "sinusoidal"):
+        attention = attention_of(build_encoder(spec_of(encoder__position_init=start, encoder__init=0.1, **EAGER)))
+        assert attention.max() < 0.4, start
+
+
 def test_all_other_initial_weights_are_the_same() -> None:
     """Only the position table and rows of the first layer's queries and keys differ between the three ways."""
     drawn = {start: dict(build_encoder(spec_of(encoder__position_init=start)).model.named_parameters())
@@ -94,6 +100,14 @@ def test_sines_are_those_of_older_runs_to_the_last_bit() -> None:
     expected = torch.zeros(128, 96)
     expected[:, 0::2], expected[:, 1::2] = angles.sin(), angles.cos()
     assert torch.equal(sines(128, 96), expected)
+
+
+def test_sines_depend_on_the_distance_alone() -> None:
+    table = sines(40, 32)
+    products = table @ table.T
+    for distance in (0, 1, 7):
+        diagonal = products.diagonal(distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-4, atol=1e-4)
 
 
 def test_a_family_that_tells_positions_by_distances_alone_is_left_as_it_is() -> None:

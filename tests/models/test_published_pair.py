@@ -144,6 +144,20 @@ def plain_loop(pair: Path, text: Path, steps: int) -> list[tuple[float, float]]:
     return losses
 
 
+def test_the_objective_computes_what_the_two_models_compute(pair: Path, text: Path) -> None:
+    from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+    spec, _ = spec_of(pair, text)
+    model: Any = build(spec, build_encoder(spec)).eval()
+    published_pair.load(model, spec)
+    ids = torch.randint(5, spec.encoder.vocab, (3, 20), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        detected = ElectraForPreTraining.from_pretrained(pair / "d").eval()(input_ids=ids).logits
+        predicted = ElectraForMaskedLM.from_pretrained(pair / "g").eval()(input_ids=ids).logits
+        assert torch.allclose(model.head(model.encoder(ids)), detected, atol=1e-5)
+        assert torch.allclose(model.generator.head(model.generator.body(ids)), predicted, atol=1e-4)
+
+
 def test_twenty_steps_have_the_losses_of_a_plain_loop(pair: Path, text: Path, tmp_path: Path) -> None:
     rows, expected = trained(pair, text, tmp_path / "runs"), plain_loop(pair, text, 20)
     got = [(row["generator_loss"], row["discriminator_loss"]) for row in rows]

@@ -215,6 +215,18 @@ def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], s
             assert together.shape == (len(rows),) and together.tolist() == pytest.approx(alone, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", REGISTRY)
+def test_fast_and_plain_computation_give_equal_scores(name: str) -> None:
+    """Compiled kernels, and a last layer that is computed at one position only, agree in fp32."""
+    spec = tiny(name)
+    fast, plain = shaken(spec).eval(), plainly(shaken(spec).eval())
+    rows = torch.stack([sentence(spec, seed) for seed in range(3)])
+    given = Sentences(rows, None, torch.arange(LENGTH).expand(3, -1))
+    with torch.no_grad():
+        for (label, one), other in zip(fast.scorers().items(), plain.scorers().values(), strict=True):
+            assert one(given).tolist() == pytest.approx(other(given).tolist(), rel=2e-5), label
+
+
 def test_special_tokens_and_padding_are_never_scored() -> None:
     spec = tiny("bert-mlm")
     s = spec.data.special

@@ -26,8 +26,11 @@ def made(family: dict[str, Any], lengths: tuple[int, ...] | None = LENGTHS) -> t
     spec = tiny("permutation-lm", family | STILL)
     batch = synthetic(spec, rows=4, lengths=lengths)
     positions, weights = pick_spans(batch, spec.data.special, 6, 5)
-    queries = Queries(visible_in_order(batch, spec.data.special, positions, weights), positions)
-    return shaken(spec).eval(), batch, queries
+    return (
+        shaken(spec).eval(),
+        batch,
+        Queries(visible_in_order(batch, spec.data.special, positions, weights), positions),
+    )
 
 
 def slow_states(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from objective_oracle import build, observe, shaken, synthetic, tiny
+from objective_oracle import NAMES, build, observe, shaken, synthetic, tiny
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -185,6 +185,19 @@ def test_the_result_of_a_step(name: str) -> None:
         assert hits >= 0 and (hits <= among or kind == "generator_entropy")  # an entropy is in nats
 
 
+@pytest.mark.parametrize("name", REGISTRY)
+def test_half_precision_agrees_roughly(name: str) -> None:
+    spec = tiny(name)
+    objective, batch = shaken(spec, size=0.1), synthetic(spec)
+    exact = objective(batch).values()["loss"]
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = objective(batch).values()["loss"]
+    assert rough.dtype == torch.float32
+    torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.0)
+    rough.backward()
+    assert all(torch.isfinite(p.grad).all() for p in objective.parameters())
+
+
 DETECTORS, WORDS = ("adversarial", "electra-15", "rtd"), ("all-tokens-mlm", "bert-mlm", "replace-mlm")
 
 
@@ -215,10 +228,12 @@ def test_initial_weights_depend_on_the_seed_and_the_name_of_their_part(name: str
 
 ALBERT = {"encoder.family": "albert"}
 GPT2, XLNET = ({"encoder.family": family, "encoder.embedding": 32} for family in ("gpt2", "xlnet"))
+SUCCESSORS = ("multi-word-selection", "cocolm-clm", "mc-bert")
 WAYS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {"tying": tying}) for name in ("rtd", "all-tokens-mlm", "mc-bert") for tying in ("none", "gdes")),
-    ("albert", ALBERT), ("causal-lm", GPT2), ("permutation-lm", {"data.pairs": "next"}),
-    ("permutation-lm", XLNET | {"encoder.dropout": 0.0}),
+    *((name, {"tying": tying}) for name in (*NAMES, *SUCCESSORS) for tying in ("none", "embeddings")),
+    *((name, {"tying": "gdes"}) for name in SUCCESSORS),
+    ("bert", {}), ("albert", {}), ("albert", ALBERT), ("causal-lm", {}), ("causal-lm", GPT2), ("permutation-lm", {}),
+    ("permutation-lm", {"data.pairs": "next"}), ("permutation-lm", XLNET | {"encoder.dropout": 0.0}),
     ("permutation-lm", XLNET | {"encoder.dropout": 0.0, "data.pairs": "next"}),
 ]  # fmt: skip
 
@@ -228,10 +243,7 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
 def test_the_fast_computation_agrees_with_the_plain_one(
     name: str, keys: dict[str, Any], lengths: tuple[int, ...] | None
 ) -> None:
-    """Without dropout, losses and metrics agree within 1e-5, and gradients within 1e-4 of their norm.
-
-    `test_same_on_every_device.py` tests every objective; here are other ways of tying, families and rows of pairs.
-    """
+    """Without dropout, losses and metrics agree within 1e-5, and gradients within 1e-4 of their norm."""
     spec = tiny(name, keys)
     batch = synthetic(spec, lengths=lengths)
     fast, plain = shaken(spec, size=0.15), plainly(shaken(spec, size=0.15))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from objective_oracle import (
+    PAD,
     ROWS,
     Seen,
     binary_logits,
@@ -33,6 +34,7 @@ from workbench.encoders.electra import hugging_face
 from workbench.errors import InputError
 from workbench.models import generators
 from workbench.tensors import Batch
+from workbench.training.loop import plainly
 
 SENTENCES = (24, 9, 17)  # lengths of the rows that are scored
 SPECIALS = (0, 2, 3, 4)  # tokens that do not count in a score
@@ -167,6 +169,33 @@ def test_the_lm_loss_of_cocolm_does_not_train_the_gate() -> None:
     parts = objective(synthetic(objective.spec)).values()
     grads = torch.autograd.grad(parts["mlm_loss"], list(objective.gate.parameters()), allow_unused=True)
     assert grads == (None, None)
+
+
+@EACH
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
+    """Along a random direction of the weights after the generator, whose samples stay the same, in float64."""
+    spec = tiny(name, {"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0, "tying": "none"})
+    objective = plainly(shaken(spec, size=0.1)).double()
+    batch = synthetic(spec, rows=4, lengths=(24, 9, 15, 24))
+    weights = {n: p for n, p in objective.named_parameters() if not n.startswith("generator.")}
+    numbers = torch.Generator().manual_seed(0)
+    ways = {n: torch.randn(p.shape, generator=numbers, dtype=torch.float64) for n, p in weights.items()}
+    ways["encoder.model.embeddings.word_embeddings.weight"][PAD] = 0  # padding, as an input, has no gradient
+    if name == "cocolm-clm":  # the LM loss stops at the gate, on which it depends, and so does what lies below
+        weights = {n: p for n, p in weights.items() if n.startswith("head.")}
+    objective(batch).total.backward()
+    expected = sum(float((p.grad * ways[n]).sum()) for n, p in weights.items())
+
+    def moved(step: float) -> float:
+        with torch.no_grad():
+            for n, p in weights.items():
+                p.add_(ways[n], alpha=step)
+            found = float(objective(batch).total)
+            for n, p in weights.items():
+                p.sub_(ways[n], alpha=step)
+        return found
+
+    assert (moved(1e-3) - moved(-1e-3)) / 2e-3 == pytest.approx(expected, rel=5e-3)
 
 
 @EACH
