@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from workbench import cpu
@@ -48,6 +50,21 @@ def test_rows_that_do_not_count_have_no_gradient() -> None:
     assert not gradient[::2].any() and gradient[1::2].any(1).all()
     nothing = functions.guess(features, table, bias, targets, weights * 0).loss.value
     assert nothing == 0 and not torch.autograd.grad(nothing, [table])[0].any()
+
+
+def test_samples_follow_a_skewed_distribution() -> None:
+    """A chi-square test of 60,000 samples from a softmax over 5,000 tokens, drawn in one pass with the loss."""
+    numbers = torch.Generator().manual_seed(0)
+    logits = torch.randn(5000, generator=numbers) * 3
+    rows, draws = torch.ones(60_000), torch.rand(60_000, generator=numbers)
+    found = functions.guess(torch.zeros(60_000, 1), torch.zeros(5000, 1), logits, rows.long(), rows, draws=draws)
+    order = np.argsort(-logits.numpy())
+    expected = logits.double().softmax(-1).numpy()[order]
+    observed = np.bincount(found.samples, minlength=5000)[order]
+    edges = np.searchsorted(expected.cumsum(), np.linspace(0, 1, 65)[1:-1])
+    pieces = [part.sum() for part in np.split(observed, edges)], [part.sum() for part in np.split(expected, edges)]
+    full = [(o, e) for o, e in zip(*pieces, strict=True) if e > 0]
+    assert stats.chisquare(*np.array([(o, e * 60_000) for o, e in full]).T, sum_check=False).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("rows", [64, 96, 100])

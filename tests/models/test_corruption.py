@@ -123,6 +123,17 @@ def test_micro_batches_draw_what_the_batch_draws(name: str, recipe: str) -> None
     torch.testing.assert_close(sum(objective(part).total.value for part in parts) / 3, loss, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_every_position_that_may_be_picked_is_equally_likely(recipe: str) -> None:
+    spec, batch = long_rows(recipe)
+    positions, weights = pick_positions(batch, spec)
+    assert bool((weights == 1).all())
+    counts = torch.bincount(positions.flatten(), minlength=128).numpy()
+    assert counts[0] == counts[127] == 0  # [CLS] and [SEP]
+    assert counts[3] > 0  # [UNK] may be picked
+    assert stats.chisquare(counts[1:127]).pvalue > SIGNIFICANT
+
+
 @pytest.mark.parametrize(
     ("length", "rate", "released", "distinct"),
     [(128, 0.15, 19, 20), (512, 0.15, 77, 77), (512, 0.25, 128, 128), (64, 0.15, 9, 10), (8, 0.01, 1, 1)],
@@ -132,6 +143,53 @@ def test_picks_in_a_full_row(length: int, rate: float, released: int, distinct: 
     for picks, expected in (("released", released), ("distinct", distinct)):
         spec = resolve("small", {"data.length": length, "corruption.rate": rate, "corruption.picks": picks})
         assert spec.picks == expected
+
+
+def test_released_picks_repeat_themselves() -> None:
+    """19 draws with replacement pick 17.7 of 126 positions, 13.8 % of a row; 7 % of these are picked more than once."""
+    spec, batch = long_rows("released")
+    positions, _ = pick_positions(batch, spec)
+    distinct = np.array([len(set(row)) for row in positions.tolist()])
+    expected = 126 * (1 - (1 - 1 / 126) ** 19)
+    assert abs(distinct.mean() - expected) < 4 * distinct.std() / math.sqrt(len(distinct))
+    assert round(expected, 1) == 17.7
+    hits, among = mask_tokens(batch, spec, 0.85).metrics["mask_rate"]
+    assert float(hits / among) == pytest.approx(0.138, abs=0.001)
+    again = sum((np.bincount(row) > 1).sum() for row in positions.numpy())
+    assert again / distinct.sum() == pytest.approx(0.070, abs=0.003)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_the_input_of_the_generator(recipe: str) -> None:
+    """The paper masks every pick; the released code leaves a pick unchanged with a probability of 15 %."""
+    spec, batch = long_rows(recipe)
+    masked = mask_tokens(batch, spec, spec.corruption.generator_mask)
+    shown = masked.ids.gather(1, masked.positions)
+    if recipe == "paper":
+        assert bool((shown == MASK).all())
+        return
+    once = torch.zeros_like(batch.ids).scatter_add(1, masked.positions, torch.ones_like(masked.positions)) == 1
+    hidden = int((masked.ids == MASK)[once].sum())
+    assert stats.binomtest(hidden, int(once.sum()), 0.85).pvalue > SIGNIFICANT
+    twice = torch.zeros_like(batch.ids).scatter_add(1, masked.positions, torch.ones_like(masked.positions)) == 2
+    hidden = int((masked.ids == MASK)[twice].sum())
+    assert stats.binomtest(hidden, int(twice.sum()), 1 - 0.15**2).pvalue > SIGNIFICANT
+
+
+@pytest.mark.parametrize(("mask", "random"), [(0.8, 0.1), (0.85, 0.0), (1.0, 0.0), (0.0, 0.5)])
+def test_bert_shares(mask: float, random: float) -> None:
+    """A random token is [MASK] or the original itself with a probability of 1 / V each."""
+    spec, batch = long_rows("paper")
+    masked = mask_tokens(batch, spec, mask, random)
+    shown, vocab = masked.ids.gather(1, masked.positions), spec.encoder.vocab
+    kinds = [shown == MASK, shown == masked.targets, (shown != MASK) & (shown != masked.targets)]
+    observed = np.array([int(kind.sum()) for kind in kinds])
+    keep = 1 - mask - random
+    expected = np.array([mask + random / vocab, keep + random / vocab, random * (1 - 2 / vocab)]) * observed.sum()
+    possible = expected > 1e-6
+    assert observed[~possible].sum() == 0
+    if possible.sum() > 1:
+        assert stats.chisquare(observed[possible], expected[possible]).pvalue > SIGNIFICANT
 
 
 def test_names_of_random_streams_stay_the_same() -> None:
@@ -192,6 +250,13 @@ def test_a_frozen_generator_has_nothing_to_train() -> None:
     assert all(weight.requires_grad for weight in free.generator.parameters())
 
 
+def test_random_words_come_from_the_whole_vocabulary() -> None:
+    spec, batch = long_rows("paper", encoder__vocab=50)
+    masked = mask_tokens(batch, spec, 0.0, 1.0)
+    words = masked.ids.gather(1, masked.positions).flatten()
+    assert stats.chisquare(torch.bincount(words, minlength=50).numpy()).pvalue > SIGNIFICANT
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_duplicates_are_averaged(data: st.DataObject) -> None:
@@ -247,6 +312,25 @@ def test_samples_follow_the_softmax(temperature: float) -> None:
     keep = expected > 0
     assert stats.chisquare(observed[keep], expected[keep] * observed.sum()).pvalue > SIGNIFICANT
     np.testing.assert_allclose(found.sample_nll, -np.log(expected[found.samples]), rtol=1e-5)
+
+
+def test_samples_follow_the_softmax_of_a_real_vocabulary() -> None:
+    """Cumulative sums over 30,522 tokens in fp32 are exact enough. Tokens are compared in 32 groups."""
+    numbers = torch.Generator().manual_seed(0)
+    logits = (torch.randn(30522, generator=numbers) * 2).expand(20, 200, -1)
+    samples = torch.cat([sample_tokens(logits[i : i + 1], row_keys(4, torch.tensor([i]))) for i in range(20)])
+    expected = logits[0, 0].double().softmax(-1).numpy()
+    groups = np.arange(30522) * 32 // 30522
+    observed = np.bincount(groups[samples.flatten().numpy()], minlength=32)
+    wanted = np.bincount(groups, weights=expected, minlength=32) * observed.sum()
+    assert stats.chisquare(observed, wanted / wanted.sum() * observed.sum()).pvalue > SIGNIFICANT
+
+
+def test_picks_are_sampled_independently() -> None:
+    logits = torch.zeros(4000, 2, 5)
+    samples = sample_tokens(logits, row_keys(5, torch.arange(4000)))
+    pairs = np.histogram2d(*samples.T.numpy(), bins=5)[0]
+    assert stats.chisquare(pairs.ravel()).pvalue > SIGNIFICANT
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -70,6 +70,15 @@ def test_the_roc_area_is_the_share_of_pairs_in_the_right_order() -> None:
     assert detecting(WORDS, WORDS, kept, special)[1] == pytest.approx(right / sum(positive) / sum(negative))
 
 
+def test_no_predictor_that_is_given_the_token_shown_is_better(trials: int = 200) -> None:
+    """Every other table of predicted probabilities has a larger cross-entropy than the floor."""
+    table = joint(WORDS, WORDS, 0.3)
+    draw = np.random.default_rng(0)
+    for _ in range(trials):
+        belief = draw.dirichlet(np.ones(5), size=5).T  # belief[original, seen]
+        assert -(table * np.log(belief)).sum() > restoring(WORDS, WORDS, 0.3)
+
+
 def nano(**changes: object) -> RunSpec:
     ids = {f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))}
     return resolve("nano", {"encoder.vocab": 60} | ids | changes)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from objective_oracle import CLS, MASK, PAD, SEP, UNK, ragged
+from objective_oracle import CLS, MASK, PAD, SEP, UNK, ragged, synthetic, tiny
 
 from workbench.models.corruption import pick_spans, slots, visible_before, visible_except, visible_in_order
-from workbench.rng import uniform
+from workbench.rng import row_keys, uniform
 from workbench.spec.parts import Special
 from workbench.tensors import Batch
 
@@ -59,6 +60,24 @@ def test_a_row_of_512_has_85_predictions_as_in_the_released_code() -> None:
     assert slots(512, 6) == 85
 
 
+def spans_of(positions: list[int]) -> list[int]:
+    """The lengths of runs of neighbouring positions."""
+    runs = np.split(np.sort(positions), np.flatnonzero(np.diff(np.sort(positions)) > 1) + 1)
+    return [len(run) for run in runs]
+
+
+def test_predictions_are_spread_over_the_row_and_come_in_spans() -> None:
+    ids = torch.full((4000, 128), 9)
+    positions, weights = pick_spans(Batch(ids, row_keys(0, torch.arange(4000))), SPECIAL, 6, 5)
+    assert bool(weights.all()) and int(weights.sum(1)[0]) == 21
+    share = np.bincount(positions.flatten().numpy(), minlength=128) / 4000
+    assert (share[:120] > 0.1).all() and (share < 0.25).all()
+    lengths = [length for row in positions[:300].tolist() for length in spans_of(row)]
+    assert 1.4 < np.mean(lengths) < 2.2  # of single tokens it would be 1.2
+    alone, _ = pick_spans(Batch(ids, row_keys(0, torch.arange(4000))), SPECIAL, 6, 1)
+    assert np.mean([length for row in alone[:300].tolist() for length in spans_of(row)]) < 1.3
+
+
 def slow_visible(batch: Batch, row: int, predicted: set[int]) -> np.ndarray:
     """The masks of the released code's `_local_perm`, written out over pairs; [i, j] says that i sees j."""
     length = batch.ids.shape[1]
@@ -86,6 +105,30 @@ def test_masks_agree_with_the_rule_of_the_released_code(batch: Batch) -> None:
         expected = slow_visible(batch, row, predicted)
         assert (found[row].numpy() == expected).all()
         assert not any(found[row, place, place] for place in predicted)
+
+
+def test_nothing_leads_from_a_predicted_token_to_its_own_prediction() -> None:
+    """What a position may see through the states of others, in any number of layers, never has its own token."""
+    spec = tiny("permutation-lm")
+    batch = synthetic(spec, rows=40)
+    positions, weights = pick_spans(batch, SPECIAL, 3, 5)
+    seen = visible_in_order(batch, SPECIAL, positions, weights)
+    content = seen | torch.eye(24, dtype=torch.bool)
+    reached = seen.float()
+    for _ in range(24):
+        reached = ((reached @ content.float()) > 0).float()
+    own = reached.diagonal(dim1=1, dim2=2).gather(1, positions)
+    assert not bool((own * weights).any())
+
+
+def test_orders_are_all_alike() -> None:
+    """Each of two predicted tokens comes first in half of the rows, and special tokens lie anywhere between them."""
+    ids = torch.tensor([[CLS, 9, 9, SEP]]).expand(4000, -1)
+    batch = Batch(ids, row_keys(1, torch.arange(4000)))
+    seen = visible_in_order(batch, SPECIAL, torch.tensor([[1, 2]]).expand(4000, -1), torch.ones(4000, 2))
+    for i, j in ((1, 2), (1, 0), (1, 3), (0, 3)):
+        assert seen[:, i, j].float().mean().item() == pytest.approx(0.5, abs=0.03)
+        assert bool((seen[:, i, j] != seen[:, j, i]).all())
 
 
 def test_masks_for_scores() -> None:

@@ -72,6 +72,18 @@ def test_pseudo_log_likelihood_agrees_with_a_slow_loop(words: list[int] | None) 
     assert found.dtype == torch.float64 and found.tolist() == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_toy_model_by_hand() -> None:
+    """A head that ignores its input has the same distribution everywhere; the score is a sum of three logarithms."""
+    spec, model = made("bert-mlm")
+    with torch.no_grad():
+        model.head.table.weight.zero_()
+        model.head.bias.copy_(torch.arange(spec.encoder.vocab) / 10)
+    special = spec.data.special
+    ids = torch.tensor([[special.cls, 9, 20, 9, special.sep]])
+    total = torch.arange(spec.encoder.vocab, dtype=torch.float64).div(10).exp().sum().log()
+    assert float(score(model, ids)) == pytest.approx(0.9 + 2.0 + 0.9 - 3 * float(total), rel=1e-6)
+
+
 def test_the_generator_s_own_score_is_its_pseudo_log_likelihood() -> None:
     for name in ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm"):
         spec, model = kept(name)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from objective_oracle import CLS, SEP, synthetic, tiny
 
 from workbench.data.tokenizer import save, train, word_starts
-from workbench.models.corruption import WordStarts, mark_words
+from workbench.models.corruption import UP_TO, WordStarts, mark_words
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
@@ -57,10 +58,22 @@ def test_picks_equal_a_loop_over_words(lengths: tuple[int, ...] | None, pairs: s
     draws, noise = uniform(batch.keys, "spans", 24), uniform(batch.keys, "picks", 24)
     assert positions.shape == weights.shape == (12, spec.picks)
     for row in range(12):
-        sizes = [1 + int(draw >= 6 / 11) + int(draw >= 9 / 11) for draw in draws[row].tolist()]  # as in the paper
+        sizes = [1 + int(draw >= UP_TO[0]) + int(draw >= UP_TO[1]) for draw in draws[row].tolist()]
         expected = slow_picks(batch, spec, row, sizes, noise[row].tolist())
         assert positions[row][weights[row] > 0].tolist() == expected
         assert weights[row].tolist() == [1.0] * len(expected) + [0.0] * (spec.picks - len(expected))
+
+
+def test_spans_of_one_two_and_three_words_are_as_frequent_as_in_the_paper() -> None:
+    """Of long rows with few picks, so that no span is cut; a span's tokens follow each other."""
+    spec = tiny("bert-mlm", {"encoder.positions": 512, "data.length": 512, "corruption.rate": 0.02})
+    batch = synthetic(spec, rows=3000)
+    positions, weights = WordStarts(spec)(batch)  # every token is a word
+    assert weights.all()
+    longer = (positions[:, 1:4] == positions[:, :1] + torch.arange(1, 4)).long().cumprod(1)  # of the first span
+    sizes = 1 + longer.sum(1)
+    shares = [(sizes == size).float().mean().item() for size in (1, 2, 3)]
+    assert shares == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.03) and pytest.approx([6 / 11, 9 / 11, 1]) == UP_TO
 
 
 def test_without_marks_every_token_is_a_word() -> None:

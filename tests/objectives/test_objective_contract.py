@@ -27,6 +27,7 @@ from workbench.training.loop import plainly
 
 REGISTRY = objectives.names()
 UNCORRUPTED = ("causal-lm", "permutation-lm")
+CLOSED = {"options.copy_loss": 1.0, "options.stop_gradient": True}
 
 
 @pytest.fixture
@@ -196,6 +197,21 @@ def test_half_precision_agrees_roughly(name: str) -> None:
     torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.0)
     rough.backward()
     assert all(torch.isfinite(p.grad).all() for p in objective.parameters())
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_step_of_training_lowers_the_loss_of_its_batch(name: str) -> None:
+    spec = tiny(name, CLOSED if name == "all-tokens-mlm" else None)
+    objective, batch = build(spec), synthetic(spec)
+    optimizer = torch.optim.AdamW(objective.parameters(), lr=3e-3)
+    totals = []
+    for _ in range(15):
+        loss = objective(batch).total
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        totals.append(loss.item())
+    assert totals[-1] < totals[0]
 
 
 DETECTORS, WORDS = ("adversarial", "electra-15", "rtd"), ("all-tokens-mlm", "bert-mlm", "replace-mlm")

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from objective_oracle import build, observe, score, shaken, slow_bce, synthetic, tiny
+from torch.nn import functional as F  # noqa: N812
 from transformers import AlbertConfig, AlbertForPreTraining, BertConfig, BertForPreTraining
 
 from workbench import objectives
@@ -71,6 +74,22 @@ def test_both_losses_are_those_of_hugging_face(
     assert tuple(map(int, found.metrics[f"{second}_accuracy"])) == (right, 6)
     assert tuple(map(int, found.metrics[f"{second}_broken_rate"])) == (2, 6)
     assert tuple(map(int, found.metrics[f"{second}_positive_rate"])) == (int((margins > 0).sum()), 6)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.integers(0, 99))
+def test_the_loss_of_a_head_is_the_cross_entropy_of_its_two_outputs(broken: list[bool], seed: int) -> None:
+    head, answers = PAIR_HEAD, torch.tensor(broken)
+    states = torch.randn(len(broken), 32, generator=torch.Generator().manual_seed(seed)) * 3
+    with torch.no_grad():
+        logits = torch.tanh(states @ head.dense.weight.T + head.dense.bias) @ head.out.weight.T + head.out.bias
+        loss, metrics = head.loss(states, answers, "nsp")
+    assert float(loss) == pytest.approx(float(F.cross_entropy(logits, answers.long())), rel=1e-4, abs=1e-6)
+    right = (logits.argmax(1) == answers.long()).sum()
+    assert [int(n) for n in metrics["nsp_accuracy"]] == [int(right), len(broken)]
+    assert [int(n) for n in metrics["nsp_broken_rate"]] == [sum(broken), len(broken)]
+
+
+PAIR_HEAD = shaken(tiny("bert")).pair_head
 
 
 def test_a_batch_without_pairs_is_a_fault_of_the_program() -> None:
