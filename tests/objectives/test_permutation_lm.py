@@ -134,8 +134,8 @@ def test_a_score_does_not_change_by_the_tokens_of_the_one_that_is_predicted_or_l
     objective = shaken(spec).eval()
     ids = torch.tensor([[2, 9, 8, 7, 3], [2, 9, 8, 11, 3], [2, 9, 8, 7, 3]])
     attention = torch.tensor([[1, 1, 1, 1, 1]] * 2 + [[1, 1, 1, 0, 0]]).bool()
-    one, other, short = objective.score(ids, attention).tolist()
-    assert one != other and short == pytest.approx(float(objective.score(ids[:1, :3], None)), rel=1e-5)
+    one, other, short = score(objective, ids, attention).tolist()
+    assert one != other and short == pytest.approx(float(score(objective, ids[:1, :3], None)), rel=1e-5)
 
 
 def test_pll_is_the_likelihood_of_each_token_from_all_others() -> None:
