@@ -272,3 +272,22 @@ def test_a_log_with_a_hole_or_a_line_of_megabytes_is_read_in_little_memory(path:
     assert tracemalloc.get_traced_memory()[1] < 64 << 20
     tracemalloc.stop()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_rows_are_there_when_append_returns(path: Path) -> None:
+    metrics = Metrics(path)
+    assert metrics.rewind(0) == 0 and path.read_text() == ""
+    metrics.append([row(1), row(2)])
+    metrics.append([])
+    metrics.append([row(3)])
+    assert steps(path) == [1, 2, 3]
+    metrics.sync()
+    assert sorted(os.listdir(path.parent)) == ["metrics.jsonl"]
+
+
+def test_a_torn_end_is_repaired_when_rows_are_added(path: Path) -> None:
+    Metrics(path).append([row(1)])
+    with path.open("ab") as file:
+        file.write(b'{"step": 2, "lo')
+    Metrics(path).append([row(2)])
+    assert steps(path) == [1, 2]

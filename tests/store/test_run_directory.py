@@ -255,3 +255,44 @@ def test_an_encoder_s_folder_belongs_to_a_run_or_to_one_of_its_points(tmp_path: 
         assert (run.path, found) == (tmp_path / "run", place)
     elsewhere = tmp_path / "points" / "mine"  # a folder of this name is no point
     assert home_of(elsewhere / "encoder")[0].path == elsewhere
+
+
+def test_sigkill_while_writing_leaves_old_or_new(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from workbench.store.run_store import RunStore
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun
+run = RunStore(sys.argv[1]).open(BoundRun(RunSpec()))
+def again():
+    n = 0
+    while True:
+        n += 1
+        run.write_json("plan.json", {"n": n, "again": [n] * 2000, "steps": 1, "tokens": 1, "flops": {}})
+        os.write(out, n.to_bytes(4, "little"))
+import random, signal, time
+draw = random.Random(1)
+bad = 0
+for number in range(30):
+    source, out = os.pipe()
+    child = os.fork()
+    if not child:
+        with run.lease():
+            again()
+    os.close(out)
+    said = os.read(source, 4) if number % 3 else b""  # a busy machine may take longer than any sleep to begin
+    time.sleep(draw.uniform(0, 0.06))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    last = int.from_bytes((said + os.fdopen(source, "rb").read())[-4:], "little")
+    assert run.state in ("new", "interrupted"), run.note
+    if last:
+        found = run.read_json("plan.json")
+        assert found["again"] == [found["n"]] * 2000 and found["n"] in (last, last + 1)
+with run.lease():
+    pass
+print(*sorted(os.listdir(run.path)))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["plan.json", "spec.json"]
