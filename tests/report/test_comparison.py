@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import random
 import shutil
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pandas as pd
 import parsed
 import pytest
-from boards import ELECTRA, board_with_points, contrast, declare, declared_study
+from boards import ELECTRA, PAPER, board_with_points, contrast, declare, declared_study
 from made import SHARES, overtaking, store_of
 
 from workbench.report import data_files, recommendation, write
@@ -25,8 +26,8 @@ from workbench.report.load.study_tables import Frames, PublishedRun
 from workbench.report.page import warnings
 from workbench.report.page.facts import covers
 from workbench.report.results import Leaderboard
-from workbench.report.statistics.intervals import t_quantile
-from workbench.report.statistics.paired_comparison import pairwise
+from workbench.report.statistics.intervals import ALPHA, t_quantile
+from workbench.report.statistics.paired_comparison import adjusted, pair_noise, pairwise, reach_of
 from workbench.report.statistics.power import family_of, smallest_gap, unit_gap
 from workbench.report.verdict import verdict_of
 from workbench.spec.parts import Budget
@@ -299,3 +300,48 @@ def test_a_report_without_points_is_as_before(tmp_path: Path) -> None:
     assert "means and intervals" in html.partition("</figure>")[0]
     with open(tmp_path / "report" / "points.csv", encoding="utf-8") as file:
         assert len(list(csv.reader(file))) == 1
+
+
+def test_the_score_of_a_run_is_the_mean_over_tasks_of_means_over_fine_tunings() -> None:
+    found = made_board(made.in_memory(levels, ("bert-mlm", "rtd"), 3, 3, (60, 120)))
+    for arm, steps in (("rtd", 60), ("bert-mlm", 120)):
+        wanted = {
+            seed: statistics.fmean(levels(arm, steps, task, seed, n) for task in made.PROBES for n in range(3))
+            for seed in range(3)
+        }
+        (cell,) = [cell for cell in found.cells if (cell.arm, cell.budget) == (arm, f"{steps} steps")]
+        assert cell.scores == pytest.approx(wanted) and cell.spent["tokens"] == 4096 * steps
+        assert cell.estimate.mean == pytest.approx(statistics.fmean(wanted.values()))
+    assert found.budgets == ("60 steps", "120 steps") and found.budget == "120 steps"  # by compute, the largest last
+    assert [cell.arm for cell in found.at("60 steps")] == ["rtd", "bert-mlm"] and found.arms == ("bert-mlm", "rtd")
+    assert found.finetunings == (3,) and found.convention() == "paper" and not found.missing
+
+
+@pytest.mark.parametrize(("seeds", "family"), [(5, PAPER), (4, PAPER), (5, ((0, 1), (2, 3)))])
+def test_a_gap_is_shown_four_times_in_five_for_declared_comparisons(
+    seeds: int, family: tuple[tuple[int, int], ...]
+) -> None:
+    """The gap is shown in other draws with other noise, judged by the same rule.
+
+    The arm in the fewest comparisons is ahead.
+    """
+    from scipy import stats
+
+    gap = unit_gap(5, seeds, family)
+    assert gap is not None
+    counts = [sum(arm in pair for pair in family) for arm in range(5)]
+    arm = min((a for a in range(5) if counts[a]), key=lambda a: counts[a])
+    scores = np.random.default_rng(5).normal(0, 3 / np.sqrt(2), (3000, 5, seeds))
+    scores[:, arm] += 3 * gap
+    first, second = np.triu_indices(5, 1)
+    gaps = scores[:, first] - scores[:, second]
+    means, variances = gaps.mean(axis=2), gaps.var(axis=2, ddof=1)
+    noise = pair_noise(variances, np.full(10, float(seeds)), 5, 4 * (seeds - 1))
+    place = {frozenset(pair): i for i, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
+    mine = [place[frozenset(pair)] for pair in family]
+    error = np.sqrt(np.maximum(noise.own, 1e-12) / seeds)
+    own = (2 * stats.t.sf(np.abs(means) / error, noise.own_df))[:, mine]
+    shared = 2 * stats.t.sf(np.abs(means) / np.sqrt(noise.shared / seeds), 4 * (seeds - 1))[:, mine]
+    p = adjusted(shared, own, reach_of([(str(a), str(b)) for a, b in family]))
+    shown = [float((p[:, i] < ALPHA).mean()) for i, pair in enumerate(family) if arm in pair]
+    assert min(shown) == pytest.approx(0.8, abs=0.03)

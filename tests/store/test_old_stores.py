@@ -12,6 +12,7 @@ import pytest
 from drills.small import environment, write_table, write_text
 from make_old_store import words
 
+from workbench.errors import InputError
 from workbench.report import write
 from workbench.report.load.runs_table import find_record
 from workbench.store.atomic import sealed

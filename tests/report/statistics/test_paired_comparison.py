@@ -31,6 +31,7 @@ from workbench.report.statistics.paired_comparison import (
     wider,
 )
 
+T2 = 0.95 * math.sqrt(2 / (1 - 0.95**2))  # the 97.5 % point of Student's t with 2 degrees of freedom, in closed form
 T3 = 3.182446305284263  # the 97.5 % point of Student's t with 3 degrees of freedom, from a table
 SCORE = st.floats(0, 100).map(lambda v: round(v, 3))
 SCORES = st.lists(SCORE, min_size=2, max_size=10)
@@ -412,3 +413,18 @@ def test_examples_scatter_as_shares_do() -> None:
     assert example_sd(70.0, 100) == pytest.approx(right.std(), rel=0.02)
     assert example_sd(0.0, 1) == example_sd(100.0, 1) == 0.0 and example_sd(101.0, 100) is None
     assert example_sd(70.0, 0) is None and example_sd(-3.0, 100) is None and example_sd(math.nan, 100) is None
+
+
+def test_interval_of_three_values_by_hand() -> None:
+    found = t_interval([67.0, 68.0, 69.0])
+    assert (found.mean, found.sd, found.n, found.df) == (68.0, 1.0, 3, 2)
+    assert found.half == pytest.approx(T2 / math.sqrt(3), rel=1e-9)
+    assert found.low == pytest.approx(68 - 2.4841377, abs=1e-6)
+    assert found.high == pytest.approx(68 + 2.4841377, abs=1e-6)
+
+
+def test_what_varies_with_the_seed_alone_cancels() -> None:
+    seeds = {0: 40.0, 1: 70.0, 2: 90.0, 3: 10.0}
+    a = {s: level + gap for (s, level), gap in zip(seeds.items(), (1.0, 1.1, 0.9, 1.0), strict=True)}
+    [found] = pairwise({"a": a, "b": seeds}).values()
+    assert found.claimed and found.estimate.half == pytest.approx(T3 * math.sqrt(0.02 / 3) / 2)

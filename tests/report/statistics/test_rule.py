@@ -297,3 +297,9 @@ def test_many_seeds_are_the_z_test_of_a_textbook() -> None:
     n = needed_seeds(0.5, 1.0, 2)
     assert n is not None and 32 <= n <= 37
     assert needed_seeds(0.25, 1.0, 2) == pytest.approx(4 * n, abs=6)
+
+
+def test_more_comparisons_need_larger_gaps() -> None:
+    families = (((0, 1),), tuple((0, other) for other in range(1, 8)), None)
+    one, some, every = (unit_gap(8, 5, family) for family in families)
+    assert one is not None and some is not None and every is not None and one < some < every
