@@ -464,3 +464,13 @@ def test_real_text_of_babylms_sources(real_data: Path, tmp_path: Path) -> None:
         (tmp_path / f"{name}.train.xz").write_bytes(raw)
     counts = [sum(len(each.split()) for each in read(file)) for file in sorted(tmp_path.iterdir())]
     assert [round(count / 1e6, 1) for count in counts] == [2.3, 1.3, 1.0]
+
+
+def test_real_files_are_read_as_the_readme_says(real_data: Path):
+    path = real_data / "corpus" / "gutenberg-prose.txt.xz"
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        start = file.read(6_000_000).split("\n\n")
+    found = sources.documents(DataSpec(corpus=(str(path),)))
+    for expected in start[:-1]:
+        assert next(found) == expected
+    assert len(start) > 5 and sys.getsizeof(expected) > 1000

@@ -350,3 +350,14 @@ def test_fine_tuning_adds_it_to_the_loss_of_the_task(
 def test_what_a_bag_of_words_solves_it_learns_too(kind: str, make: Callable[[str], Path], keyword: Task) -> None:
     spec = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0)
     assert take(keyword, Model(make(kind), spec, 0), Host(device="cpu")).value > 85
+
+
+def test_equal_seeds_agree_to_the_last_bit(encoder: Path, keyword: Task, answers: list[Any]) -> None:
+    short = replace(keyword, epochs=1.0)
+    torch.manual_seed(11)
+    before = torch.random.get_rng_state()
+    scores = [take(short, Model(encoder, SPEC, seed), CPU) for seed in (0, 0, 1)]
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert replace(scores[0], seconds=0) == replace(scores[1], seconds=0)
+    assert (answers[0][0] == answers[2][0]).all() and (answers[1][0] == answers[3][0]).all()
+    assert (answers[0][0] != answers[4][0]).any() or (answers[1][0] != answers[5][0]).any()

@@ -194,3 +194,17 @@ def test_without_datasketch_the_command_says_what_to_install(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(InputError, match=r"data.near_duplicates=0.8 needs .* pip install 'encoder-workbench\[dedup\]'"):
         near_duplicates.bands_of(0.8)
+
+
+def test_a_document_that_is_left_out_for_its_length_does_not_stand_for_others(tmp_path: Path) -> None:
+    one = " ".join(text(1))
+    assert repeated(tmp_path / "a", [None, one, one]) == [False, False, True]
+
+
+def test_a_long_document_is_hashed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasketch import MinHash
+
+    blank = MinHash(num_perm=near_duplicates.PERMUTATIONS, seed=1, scheme="affine32")
+    whole = near_duplicates._values(" ".join(text(1)), blank)
+    monkeypatch.setattr(near_duplicates, "AT_ONCE", 7)
+    assert near_duplicates._values(" ".join(text(1)), blank) == whole
