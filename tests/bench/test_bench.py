@@ -53,6 +53,7 @@ def test_the_page_stands_alone_and_escapes_names(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "bench.json").read_text())) == 3
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     sets = [word for key, value in SMALL.items() if key != "budget.steps" for word in ("--set", f"{key}={value}")]
     done = subprocess.run(

@@ -277,6 +277,7 @@ def test_a_library_in_use_survives_damage_to_its_file(kernels_made: Path, tmp_pa
     assert done.stdout.split() == ["compiled", "True", "True"]
 
 
+@pytest.mark.slow
 def test_without_a_writable_cache_each_process_compiles_its_own(kernels_made: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert ask(tmp_path / "file") == ("compiled True", "")

@@ -94,7 +94,10 @@ def test_a_tokenizer_that_was_saved_is_the_one_that_was_trained(
     assert done.returncode == 0 and written(tmp_path / "runs") == before, done.stderr
 
 
-@pytest.mark.parametrize("processes", [("--workers", 1), ("--workers", 2), ("--devices", 2)])
+@pytest.mark.parametrize(
+    "processes",
+    [("--workers", 1), *(pytest.param(each, marks=pytest.mark.slow) for each in (("--workers", 2), ("--devices", 2)))],
+)
 def test_a_run_goes_on_and_a_report_joins_what_two_places_made(
     processes: tuple[object, ...], study: Path, table: Path, workbench: Command, tmp_path: Path
 ) -> None:

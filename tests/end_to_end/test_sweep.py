@@ -385,6 +385,7 @@ def test_measures_named_together_before_any_score_are_declared(workbench: Comman
 LIMIT = 300.0  # seconds until both runs train, on a machine with ten times as many processes as cores
 
 
+@pytest.mark.slow
 def test_a_live_table_and_status_from_elsewhere_and_a_clean_stop(
     text: Path, cache: Path, workbench: Command, tmp_path: Path
 ) -> None:

@@ -231,6 +231,7 @@ def test_a_kill_while_a_study_is_moved_leaves_each_run_whole_in_a_store(whole: P
     assert all("moved to" in last.removal(run_id) for run_id in expected)
 
 
+@pytest.mark.slow
 def test_commands_killed_at_random_instants_lose_nothing(whole: Path, tmp_path: Path) -> None:
     """With the real calls of the system, at instants that no test chose."""
     expected = {run.run_id: content(run.path) for run in RunStore(whole).runs()}

@@ -220,7 +220,7 @@ def same(found: Read, run: RunDir, told: dict[str, Any]) -> None:
             assert found.config[key] in (value, str(value), str(value)[:5000]), key
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES[:-1], pytest.param("mlflow", marks=pytest.mark.slow)])
 def test_what_was_copied_twice_is_one_run_with_every_row_score_tag_and_key(
     name: str, store: RunStore, recorder: Path
 ) -> None:
