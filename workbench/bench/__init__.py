@@ -59,9 +59,9 @@ class Settings:
 
 
 def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
-    """Return a row for each spec, in order and in the precision of a run here; some only say why none fits.
+    """Return one row for each spec, in their order; a spec that needs too much memory has a row with the reason.
 
-    Raises InputError.
+    The precision is that of a run here. Raises InputError if an objective or the device is not available.
     """
     host, by_precision = replace(host, device=host.resolved_device()), dict[Any, list[ResolvedSpec]]()
     for spec in specs:

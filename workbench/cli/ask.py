@@ -1,4 +1,4 @@
-"""Commands that start no run and read no store: plan-study, flops, bench, doctor, list, new, check."""
+"""Commands that start no run of a study: plan-study, flops, bench, doctor, list, new, check."""
 
 from __future__ import annotations
 

@@ -242,13 +242,13 @@ def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
 def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str], loss: str) -> str:
     """Return how the processes ended, and the last line they wrote that is not about the `loss` of another."""
     _wait_until_over(children)
-    told = []
+    ends = []
     for index, child in enumerate(children, start=1):
         if code := child.poll():
-            told.append(f"; process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+            ends.append(f"; process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
     errors.seek(0)
     lines = [f"; {line.strip()}" for line in errors if line.strip() and loss not in line]
-    return "".join([*told, *lines[-1:]])
+    return "".join([*ends, *lines[-1:]])
 
 
 def dismiss() -> None:

@@ -368,7 +368,7 @@ def _best_of_arm(store: RunStore, experiment: study_tables.Frames, arm: str | No
 def scores_by_task(run: RunDir, wanted: SeedChoice) -> Scores:
     """Return for each GLUE task the scores of one setting that are fine-tuned again, and how they were chosen."""
     groups: dict[str, dict[str, list[Score]]] = {}
-    for score in run.scores().values():
+    for score in run.scores().values():  # scores on held-out training rows, by which a search chooses, do not count
         if score["task"] in ROWS and score["value"] is not None and "held-out" not in score["values"]:
             groups.setdefault(score["task"], {}).setdefault(score["digest"], []).append(score)
     chosen = {}

@@ -78,7 +78,7 @@ def way_of(text: str | None) -> Way | None:
     """Return how a person is told, by --notify or the environment variable; None without both. Raises InputError."""
     given = os.environ.get(VARIABLE, "") if text is None else text
     where = OPTION if text is not None else VARIABLE
-    kind, _, place = given.partition("=")
+    kind, _, place = given.partition("=")  # messages name the kind alone, since the place may be secret
     if not given and text is None:
         return None
     if kind == "webhook":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import os
 import random
 import sys
 import time
@@ -78,7 +79,8 @@ def carry_out_all(
         leased = []
         for run_id in left:
             run = store.get(run_id)
-            if not looked and ((has_lease := (run.path / "lease").exists()) or complete(run, wanted)):
+            has_lease = not looked and os.path.lexists(run.path / "lease")
+            if not looked and (has_lease or complete(run, wanted)):
                 leased += [run_id] if has_lease else []
                 continue
             try:

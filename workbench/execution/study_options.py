@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("workbench")
 TUNE = "tune"  # the axis of a sweep that searches the settings of each objective
-SEARCHED = ("tpe", 1, None)  # --sampler, --tuning-seeds and --storage by default
+SEARCH_DEFAULTS = ("tpe", 1, None)  # --sampler, --tuning-seeds and --storage by default
 DEFAULT_TRIALS = 10  # trials of a search if their number is not given
 HELD_OUT = 0.02  # share of a corpus, unless it is set
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
@@ -65,7 +65,10 @@ def study_of(
         if len(jobs) == 2:
             return jobs[0], None, partial(search.tune, jobs, settings, count)
         return jobs[0], None, partial(search.execute, jobs[0], settings)
-    if isinstance(options, SweepOptions) and (options.sampler, options.tuning_seeds, options.storage) != SEARCHED:
+    if (
+        isinstance(options, SweepOptions)
+        and (options.sampler, options.tuning_seeds, options.storage) != SEARCH_DEFAULTS
+    ):
         raise InputError(
             "--sampler, --tuning-seeds and --storage belong to a search, and this sweep compares all values; give "
             "--trials N, or leave them out"

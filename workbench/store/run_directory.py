@@ -147,12 +147,12 @@ class RunDir:
     def lease(self, patience: float | None = None) -> Iterator[Lease]:
         """Hold the run's lease inside the block. Raises LeaseHeld if another process holds it (see `lease.acquire`)."""
         self.file("lease")
-        try:
-            with acquire(self.path, patience) as lease:
-                self.owner = lease
+        with acquire(self.path, patience) as lease:
+            self.owner = lease
+            try:
                 yield lease
-        finally:
-            self.owner = None
+            finally:
+                self.owner = None
 
     def check(self) -> None:
         """Raise LeaseLost if this process acquired the run's lease and no longer holds it."""
