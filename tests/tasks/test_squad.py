@@ -19,7 +19,7 @@ from squad_files import facts, load
 from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common import table_files
+from workbench.tasks import squad
 from workbench.tasks.squad import read_questions
 
 
@@ -229,7 +229,7 @@ def test_without_a_training_file_the_devsplit_is_named(tmp_path: Path) -> None:
 
 def test_without_the_hub_a_sentence_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(table_files, "fetch", lambda *words: asked.append(words) or "its download failed")
+    monkeypatch.setattr(squad, "fetch", lambda *words: asked.append(words) or "its download failed")
     for name, where in (("squad1", "rajpurkar/squad"), ("squad2-devsplit", "rajpurkar/squad_v2")):
         with pytest.raises(InputError, match=f"^task {name} is not available: its download failed"):
             load(name, None)

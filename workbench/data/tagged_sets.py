@@ -154,7 +154,8 @@ def labels_of(path: Path, parts: Sentences) -> tuple[str, ...]:
 def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict[str, Path]:
     """Return the file to read of each part, of the files of a set and of those `beside` them. Raises InputError.
 
-    Beside them annotated files count, and files of parts that the set lacks. A warning names what is not read.
+    Beside them annotated files count, and files of parts that the set lacks. Unless `path` is a
+    folder, a warning names what is not read.
     """
     stems = {_set(file)[0] for file in files}
     annotated = [file for file in beside if file not in files and ANNOTATED.search(file.name)]

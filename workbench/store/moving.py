@@ -187,10 +187,9 @@ def _content(folder: Path) -> tuple[list[str], list[str]]:
     """Return a run's folders and files, done.json last, without lease and drafts; links count as files."""
     folders, files = [], []
     for path, inner, leaves in os.walk(folder):
-        inner[:], leaves = (
-            [name for name in names if not name.startswith((atomic.STAGE, atomic.TRASH)) and name != "lease"]
-            for names in (inner, leaves)
-        )
+        passing = (atomic.STAGE, atomic.TRASH)
+        inner[:] = [name for name in inner if not name.startswith(passing)]
+        leaves = [name for name in leaves if not name.startswith(passing) and name != "lease"]
         links = [name for name in inner if os.path.islink(os.path.join(path, name))]
         inner[:] = [name for name in inner if name not in links]
         folders.append(path)

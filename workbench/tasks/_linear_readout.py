@@ -83,9 +83,8 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     """
     if isinstance(rows, Tagged):
         return picked_states(reader, *word_pieces(reader.splitter, rows.words))
-    place = {
-        text: number for number, text in enumerate(dict.fromkeys(rows.texts()))
-    }  # each different text is read once
+    different = dict.fromkeys(rows.texts())  # each is read once
+    place = {text: number for number, text in enumerate(different)}
     state_means = mean_states(reader, text_pieces(reader.splitter, list(place)))
     first, *seconds = (
         state_means[:, [place[text] for text in texts]] for texts in (rows.first, rows.second) if texts is not None

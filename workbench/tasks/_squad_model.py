@@ -115,7 +115,8 @@ class Windows:
         impossible = self.impossible[rows].astype(np.float32)
         made = Encoded(ids, types if self.frame.types is not None else None, impossible, self.frame.pad)
         inputs, targets = made.batch(np.arange(len(made)), device)
-        columns, none = np.arange(made.lengths.max()), made.lengths - 1 if self.frame.last else 0 * made.lengths
+        columns = np.arange(made.lengths.max())
+        none = made.lengths - 1 if self.frame.last else np.zeros_like(made.lengths)
         first, counts = self.first[rows], self.rows[rows, 3]
         allowed = (columns >= first[:, None]) & (columns < (first + counts)[:, None]) | (columns == none[:, None])
         held = self.spans[rows, 0] >= 0

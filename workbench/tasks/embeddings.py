@@ -128,10 +128,12 @@ class Embedding(Measure):
     def baselines(self, cache: Path | None = None) -> Mapping[str, float]:
         """Return what chance gives, and tf-idf vectors of words."""
 
-        from workbench.tasks._embedding_vectors import word_baselines
+        def compute() -> dict[str, float]:
+            from workbench.tasks._embedding_vectors import word_baselines
 
-        part = next(iter(self.tests.values()))
-        return cached(f"{self.fingerprint}-tf-idf-{VERSION}", lambda: word_baselines(part), cache)
+            return word_baselines(next(iter(self.tests.values())))
+
+        return cached(f"{self.fingerprint}-tf-idf-{VERSION}", compute, cache)
 
     def cost(self, spec: RunSpec, options: TasksSpec, tokenizer: Path) -> Cost:
         """Return the cost of reading every text, or of one fine-tuning with a test before and after it."""
@@ -280,7 +282,7 @@ def _similar(path: Path, part: str, rows: Sequence[Line]) -> Examples:
     for line in rows:
         if len(line.texts) != 2:
             raise InputError(
-                f"{path} has one column of texts, and similarity needs two; name the other with tasks.pair="
+                f"{path} has one column of texts, and similarity needs two; name the other: --set tasks.pair="
             )
         number = table_files.number_of(line.label)
         if number is None or not math.isfinite(number):
@@ -381,7 +383,7 @@ def _grades(
     place: dict[str, str] = {}
     for where, columns in _rows(path):
         if lacking := [name for name in RELEVANCE if name not in columns]:
-            raise InputError(f"{where}: there is no column {lacking[0]!r}; the header has {', '.join(RELEVANCE)}")
+            raise InputError(f"{where}: there is no column {lacking[0]!r}; the header needs {', '.join(RELEVANCE)}")
         query, document, score = str(columns["query-id"]), str(columns["corpus-id"]), columns["score"]
         grade = table_files.number_of(score)
         if grade is None or not math.isfinite(grade):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import whole_split
+from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
 from workbench.errors import InputError
 from workbench.rng import seed_of
@@ -387,7 +388,10 @@ def _files(name: str, spec: TasksSpec) -> tuple[Path, dict[str, list[Path]]]:
     official = {part: f"{part}-{VERSIONS[unanswerable]}.json" for part in SPLITS}
     patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
     holding = f"the folder that holds {' and '.join(official[part] for part in parts)}"
-    folder = here_or_fetched(spec.squad or HUB[unanswerable], patterns, KEY, holding)
+    if spec.squad:
+        folder = here_or_fetched(spec.squad, patterns, KEY, holding)
+    else:
+        folder = fetch(HUB[unanswerable], patterns, KEY, holding)
     if isinstance(folder, str):
         raise InputError(f"task {name} is not available: {folder}")
     files: dict[str, list[Path]] = {}

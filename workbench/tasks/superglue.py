@@ -62,7 +62,7 @@ class JsonSuite:
         selected = {name for word in words for name in self.members(word)}
         loaded: list[Task] = []
         missing: dict[str, str] = {}
-        for name in filter(selected.__contains__, self.tasks):
+        for name in (name for name in self.tasks if name in selected):
             found = {part: packed_or_not(place / file) for part, file in self.files(name).items()}
             lacking = [file for part, file in self.files(name).items() if found[part] is None]
             if not lacking:

@@ -285,7 +285,9 @@ def load_own(name: str, spec: TasksSpec) -> Task:
 
 def _choices(name: str, path: Path, spec: TasksSpec) -> Task:
     if spec.folds:
-        raise InputError(f"--tasks {name}: tasks.folds={spec.folds} divides tables with a label, not choices")
+        raise InputError(
+            f"--tasks {name}: tasks.folds={spec.folds} divides tables with a label, not choices; leave it out"
+        )
     sides = parts_of(_read(path, _choice, spec), "choice", path, None)
     parts = {part: [line.row for line in each] for part, each in sides.items()}
     made = {part: examples(rows, grouped=True) for part, rows in parts.items()}
@@ -359,7 +361,9 @@ def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
     usual = [next((lower[name] for name in names if name in lower), "") for names in (CONTEXTS, QUESTIONS)]
     if not any(usual):
         there = listed(list(columns))
-        raise InputError(f"{path} has no column 'premise' or 'question' but {there}; give --set tasks.text=")
+        raise InputError(
+            f"{path} has no column 'premise' or 'question'; its columns are {there}; give --set tasks.text="
+        )
     return [name for name in usual if name]
 
 

@@ -267,8 +267,9 @@ def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
     import numpy as np
 
     gold, guess = gold_and_predicted(task.labels, rows, predicted)
-    names, words = ("accuracy",) if task.scheme else ("accuracy", "macro_f1"), itertools.chain.from_iterable
-    of_words = {name: metric(name, np.array([*words(guess)]), np.array([*words(gold)])) for name in names}
+    names = ("accuracy",) if task.scheme else ("accuracy", "macro_f1")
+    guessed, true = (np.array([*itertools.chain.from_iterable(tags)]) for tags in (guess, gold))
+    of_words = {name: metric(name, guessed, true) for name in names}
     of_spans = {f"entity_{name}": value for name, value in span_scores(gold, guess).items()} if task.scheme else {}
     return {name: 100 * value for name, value in (of_spans | of_words).items()}
 

@@ -179,9 +179,11 @@ class MaskedLM:
     model: Any
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
+        """Return the logits (B, V) at one position of each row of ids (B, L), places (B,)."""
         return torch.cat([logits[range(len(part)), places[part]] for part, logits in _logits(self.model, ids)])
 
     def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Return log p of the targets (N,) under `hidden` (N, V), which are logits."""
         return -F.cross_entropy(hidden.float(), targets, reduction="none")
 
 
