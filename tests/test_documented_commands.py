@@ -248,6 +248,10 @@ def test_a_documented_command_works_as_typed(
     if store and words[0] == "diff" and not (folder / store).exists():  # the page's command before makes it
         before = [each for each in COMMANDS[: COMMANDS.index(given)] if each.page == given.page and store in each.words]
         assert workbench(*filled_in(before[-1].words, folder, real_data), cwd=folder).returncode == 0
+    for name in re.findall(r"\./(\w+)\.py", " ".join(given.words)):  # another process may have carried out `new`
+        made_by = [each for each in COMMANDS if each.page == given.page and each.words[::2] == ("new", name)]
+        if made_by and not (folder / f"{name}.py").exists():
+            workbench(*made_by[0].words, cwd=folder, ends=0)
     # Its smallest budget is a 16th of a run, which four steps cannot give; the plan of the whole takes half a minute.
     whole = {"WORKBENCH_REHEARSAL": ""} if "efficiency" in words and is_planned else {}
     done = workbench(*words, cwd=folder, **cluster, **whole)
