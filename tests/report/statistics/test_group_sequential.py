@@ -193,3 +193,10 @@ def test_looks_count_in_the_order_of_the_plan() -> None:
     assert plan_of({"design": design, "looks": [{"seeds": 6}, {"seeds": 4}]}) == Plan((4, 6, 9), 7, 2)
     assert plan_of({"design": design, "looks": [{"seeds": n} for n in (4, 6, 9)]}) == Plan((4, 6, 9), 7, 3)
     assert plan_of({"design": {"seeds": [1, 4], "first": 0}}) == Plan((1, 4))
+
+
+def test_no_pair_of_an_exploratory_measure_is_declared() -> None:
+    arms = experiment(5, 6)
+    family = Family((("a", "b"),), exploratory=True)
+    assert [found.declared for found in compare(arms, family).values()] == [False]
+    assert [found.declared for found in compare(arms, replace(family, exploratory=False)).values()] == [True]
