@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,14 +145,19 @@ def permuted(places: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64
     """
     left = (size - 1).bit_length() // 2
     right = (size - 1).bit_length() - left
-    keys = [np.uint64(seed_of(key, "round", number)) for number in range(ROUNDS)]
+    keys = _round_keys(key)
     images = _feistel(places.astype(np.uint64), left, right, keys)
     while len(outside := np.flatnonzero(images >= size)):
         images[outside] = _feistel(images[outside], left, right, keys)
     return images.astype(np.int64)
 
 
-def _feistel(value: Words, left: int, right: int, keys: Sequence[np.uint64]) -> Words:
+@lru_cache(maxsize=16)  # a step permutes rows with the key of its epoch
+def _round_keys(key: int) -> tuple[np.uint64, ...]:
+    return tuple(np.uint64(seed_of(key, "round", number)) for number in range(ROUNDS))
+
+
+def _feistel(value: Words, left: int, right: int, keys: tuple[np.uint64, ...]) -> Words:
     """Permute numbers of `left + right` bits. After an even number of ROUNDS the two halves have their widths again."""
     high, low = value >> np.uint64(right), value & np.uint64((1 << right) - 1)
     for key in keys:

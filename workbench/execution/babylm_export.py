@@ -336,7 +336,10 @@ FAST = (
     "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "global_piqa_parallel", "global_piqa_nonparallel",
     "reading",
 )  # fmt: skip
-FULL = (*FAST[:4], "comps", *FAST[4:], "aoa_surprisals", "aoa")
+FULL = (
+    "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "comps", "global_piqa_parallel",
+    "global_piqa_nonparallel", "reading", "aoa_surprisals", "aoa",
+)  # fmt: skip
 
 
 def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str]) -> dict[str, Any]:

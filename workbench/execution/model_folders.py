@@ -163,7 +163,7 @@ logits = model(**tokenizer("Some text.", return_tensors="pt")).logits
 
 ## Limits
 
-{_limits(spec, terms or Terms(), run.read_json("done.json").get("warnings", ()))}
+{_limits(spec, terms or Terms(), run.warnings())}
 """
     base = None if spec.pair is None else spec.pair.names[name == GENERATOR]
     model = f"{run.run_id}-{name}" if place == "." else place.rpartition("/")[2]

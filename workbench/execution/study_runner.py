@@ -485,7 +485,7 @@ def state_of(run: RunDir, wanted: Wanted) -> tuple[str, str]:
     state = run.state
     if state in ("done", "trained"):
         if one_run.complete(run, wanted):
-            return "done", "; ".join(run.read_json("done.json").get("warnings", ()))
+            return "done", "; ".join(run.warnings())
         return "unfinished", "; ".join(run.failures().values()) or "some scores are missing"
     return state, run.note
 

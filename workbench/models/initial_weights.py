@@ -81,9 +81,14 @@ def initialise_positions(
             _attend_to_neighbours(config, width, query, key, project, causal or bool(config.causal))
 
 
+def periods(width: int) -> Tensor:
+    """Return the tokens (width / 2,) in which each sinusoid of a table of this width advances by one radian."""
+    return BASE ** (torch.arange(0, width, 2) / width)
+
+
 def sines(places: int, width: int) -> Tensor:
     """Return sines and cosines (places, width) in turn, the highest frequency first."""
-    angles = torch.arange(places)[:, None] / BASE ** (torch.arange(0, width, 2) / width)
+    angles = torch.arange(places)[:, None] / periods(width)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
 
 
@@ -105,9 +110,9 @@ def _attend_to_neighbours(
     size = config.hidden // config.head_count
     pairs = min(PAIRS, size // 2, width // 2)
     scale = math.sqrt(FACTOR * math.sqrt(size))
-    copied, periods = torch.eye(2 * pairs), BASE ** (torch.arange(0, width, 2) / width)
+    copied = torch.eye(2 * pairs)
     for head, offset in enumerate(offsets(config.head_count, causal)):
-        angles = offset / periods[:pairs]
+        angles = offset / periods(width)[:pairs]
         turns = torch.stack([angles.cos(), angles.sin(), -angles.sin(), angles.cos()], dim=-1).view(pairs, 2, 2)
         rows = slice(head * size, head * size + 2 * pairs)
         for matrix, part in ((query, torch.block_diag(*turns)), (key, copied)):

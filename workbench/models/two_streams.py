@@ -88,6 +88,11 @@ class Stream:
     places: Tensor | None = None
     apart: Tensor | None = None
 
+    @property
+    def total(self) -> int:
+        """B * Q, the number of states."""
+        return self.states.shape[0] * self.states.shape[1]
+
 
 def content_stream(states: Tensor, visible: Tensor, segments: Tensor | None = None) -> Stream:
     """Return the stream of states (B, L, D), of which each sees itself and visible (B or 1, L or 1, L) positions.
@@ -124,7 +129,7 @@ def last_states(
     for number, layer in enumerate(layers):
         asking = streams if number + 1 < len(layers) else streams[-1:]
         drops = [Drop(key + 8 * number + part, rate) for part, rate in enumerate((*rates, rates[0], layer.inner_rate))]
-        states = _layer(states, streams[0].states[..., 0].numel(), asking, layer, heads, drops, fast)
+        states = _layer(states, streams[0].total, asking, layer, heads, drops, fast)
     return states.view_as(streams[-1].states)
 
 
@@ -135,7 +140,7 @@ def _layer(
 
     The first `tokens` rows of states are those of the content stream.
     """
-    sizes, rows = [stream.states[..., 0].numel() for stream in streams], len(streams[0].states)
+    sizes, rows = [stream.total for stream in streams], len(streams[0].states)
     asking = states[-sum(sizes) :]
     keys, values = (_divided(F.linear(states[:tokens], *part), rows, heads) for part in (layer.key, layer.value))
     queries = F.linear(asking, *layer.query).split(sizes)

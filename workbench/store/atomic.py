@@ -186,14 +186,17 @@ def sealed(value: Mapping[str, Any]) -> bytes:
 
 
 def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
-    """Return the JSON object in a file as `read_sealed` does, also if the file has no hash."""
+    """Return the JSON object in a file, without its hash, which is checked if there is one.
+
+    `format` is checked if it is given. Raises ValueError with what is wrong, or OSError.
+    """
     return read_hashed(path, format, needs_seal=False)[0]
 
 
 def read_sealed(path: Path, *, format: int | None = None, largest: int = LARGEST) -> dict[str, Any]:
-    """Return the object that `sealed` wrote to a file, without its hash, which is checked, as is its `format` if given.
+    """Return the object that `sealed` wrote to a file, without its hash, which is checked.
 
-    Raises ValueError with what is wrong, or OSError.
+    `format` is checked if it is given. Raises ValueError with what is wrong, or OSError.
     """
     return read_hashed(path, format, largest)[0]
 

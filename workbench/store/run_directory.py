@@ -368,9 +368,13 @@ class RunDir:
                     return None
         return f"metrics.jsonl has changed in the rows before {newest.path.name}"
 
+    def _weights_record(self, place: str) -> dict[str, Any]:
+        """Return the record with the hashes of the weights, of the end of training or of the point at `place`."""
+        return self.read_json(f"{place}point.json" if place else "done.json")
+
     def check_weights(self, part: str, place: str = "") -> None:
         """Raise InputError if a file of "encoder" or "heads" (of a point with `place`) differs from its hash."""
-        stated = self.read_json(f"{place}point.json" if place else "done.json").get(part, {})
+        stated = self._weights_record(place).get(part, {})
         present = validation.hashes(self.path / place / part)
         for name in sorted(stated.keys() | present.keys()):
             if stated.get(name) != present.get(name):
@@ -382,7 +386,7 @@ class RunDir:
 
     def weight_digests(self, place: str = "") -> dict[str, str]:
         """Return the hashes that scores record: one over the encoder's files, and one over the heads'."""
-        done = self.read_json(f"{place}point.json" if place else "done.json")
+        done = self._weights_record(place)
         return {part: validation.weights_digest(done, part) for part in ("encoder", "heads")}
 
     # -- state, determined from the files each time
@@ -446,6 +450,10 @@ class RunDir:
             raise damaged(self.path, damage)
         if not self.trained:
             raise InputError(f"{self.run_id} is not trained ({self.state}), so there is {lacking}")
+
+    def warnings(self) -> list[str]:
+        """Return the warnings about a trained run's results, as they were written when training ended."""
+        return list(self.read_json("done.json").get("warnings", ()))
 
     def _has(self, name: str) -> bool:
         return os.path.lexists(self.path / name)

@@ -149,13 +149,17 @@ def read(options: TasksSpec, text: HeldOut | None = None) -> Suite:
 
 def fine_tuned_only(options: TasksSpec) -> TasksSpec:
     """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
-    names = tuple(word for word, (kind, _) in _of(options).items() if kind.call("trains", False, options))
-    return options.model_copy(update={"names": names or (NONE,)})
+    return _only(options, lambda kind: kind.call("trains", False, options))
 
 
 def apart_from_text(options: TasksSpec) -> TasksSpec:
     """Return the settings without the names of tasks that are made from the text of the corpus. Raises InputError."""
-    names = tuple(word for word, (kind, _) in _of(options).items() if not kind.call("uses_text", False))
+    return _only(options, lambda kind: not kind.call("uses_text", False))
+
+
+def _only(options: TasksSpec, keeps: Callable[[Plug], bool]) -> TasksSpec:
+    """Return the settings with the names of the kinds that `keeps` accepts."""
+    names = tuple(word for word, (kind, _) in _of(options).items() if keeps(kind))
     return options.model_copy(update={"names": names or (NONE,)})
 
 

@@ -8,11 +8,12 @@ released code `finetune/qa/squad_official_eval_v1.py` and `squad_official_eval.p
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,12 +217,12 @@ def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, flo
     counts = Counter(word for words in words_of.values() for word in words)
     rarity = {word: math.log(len(numbers) / count) for word, count in counts.items()}  # log of 1 / share of paragraphs
     answers, odds = {}, {}
+    sentences = functools.cache(lambda number: list(_sentences(questions.paragraphs[number])))
     for row in questions.rows:
         asked = {word.lower() for word in WORD.findall(row.text)}
         text = questions.paragraphs[row.paragraph]
         best, most = (0, len(text)), -1.0
-        ends = [end for match in SENTENCE_END.finditer(text) for end in match.span()]
-        for start, end in zip([0, *ends[1::2]], [*ends[::2], len(text)], strict=True):
+        for start, end in sentences(row.paragraph):
             both = asked & {w.lower() for w in WORD.findall(text, start, end)}
             shared = math.fsum(rarity.get(word, 0.0) for word in both)  # the same in every order of a set
             if shared > most:
@@ -230,6 +231,15 @@ def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, flo
         answers[row.id] = text[start:end]
         odds[row.id] = -max(0.0, most) / (math.fsum(rarity.get(word, 0.0) for word in asked) or 1.0)
     return answers, odds
+
+
+def _sentences(text: str) -> Iterator[Span]:
+    """Yield the first character and the end of each sentence."""
+    start = 0
+    for match in SENTENCE_END.finditer(text):
+        yield start, match.start()
+        start = match.end()
+    yield start, len(text)
 
 
 def _answer(text: str, sentence: Span, asked: set[str], rarity: Mapping[str, float]) -> Span:

@@ -149,14 +149,18 @@ def place(name: str) -> list[str] | None:
         return [rest.lower()]
     if row := glue.row_of(rest):
         return [row.name]
-    a_path = rest and (is_tagged(rest) or rest.lower().endswith(FORMATS) or minimal_pairs.holds_pairs(rest))
-    if a_path or (rest and user_path(rest, "--tasks").is_dir()):
+    if rest and (is_tagged(rest) or _is_pairs(rest) or rest.lower().endswith(FORMATS)):
         return [rest]
     known_names = [*PROBES, *glue.ROWS, *minimal_pairs.NAMED]
     raise InputError(
         f"--tasks {name}: no linear probe {rest!r}{suggest(rest, known_names)}; or give a path: a table, "
         f"tagged sentences (.conllu, .iob2), minimal pairs (.jsonl), or a folder of tagged sentences or minimal pairs"
     )
+
+
+def _is_pairs(rest: str) -> bool:
+    """Return whether a path is a file that begins with a minimal pair, or any folder; test for tagged words before."""
+    return minimal_pairs.holds_pairs(rest) or user_path(rest, "--tasks").is_dir()
 
 
 def accepts(word: str) -> bool:
@@ -190,13 +194,13 @@ def _probe(name: str, spec: TasksSpec) -> LinearProbe:
         return of_pairs(minimal_pairs.load_named(name, spec.blimp))
     if name in PROBES:
         return of_task(probes.read([name])[0])
-    if glue.row_of(name) is not None and not name.lower().endswith(FORMATS):
-        return of_task(glue.read_one(name, spec.glue, PREFIX + name))
-    if glue.row_of(name) is None and is_tagged(name):
-        return of_tagged(name)
-    if glue.row_of(name) is None and (minimal_pairs.holds_pairs(name) or user_path(name, "--tasks").is_dir()):
-        return of_pairs(minimal_pairs.load_path(name))
-    return of_task(table.read(name, spec))
+    if glue.row_of(name) is None:
+        if is_tagged(name):
+            return of_tagged(name)
+        if _is_pairs(name):
+            return of_pairs(minimal_pairs.load_path(name))
+    table_given = name.lower().endswith(FORMATS)
+    return of_task(table.read(name, spec) if table_given else glue.read_one(name, spec.glue, PREFIX + name))
 
 
 # ---- data sets ----

@@ -37,7 +37,6 @@ FLOPS = tuple(f"flops_{convention}" for convention in CONVENTIONS)
 AMOUNTS = ("steps", "tokens", "seconds", *FLOPS)  # what pre-training spends
 
 log = logging.getLogger("workbench")
-LEFT_OUT = "%s is damaged and is left out: %s; %s"
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "words", "epochs", "seconds",
     *FLOPS, "convention", "finetune_seconds", "spec", "data", "code", "arithmetic",
@@ -209,12 +208,16 @@ def read_and_warn(store: RunStore, name: str, verify: bool = True) -> Frames:
     experiment = read_study(store, name, verify)
     for run in experiment.rows("runs"):
         if run["state"] == "damaged":
-            path = store.root / run["run_id"]
-            DAMAGE.warning(LEFT_OUT, path, run["reason"], remedy(path, "the command that trained it"))
+            warn_of_damaged_run(store.root / run["run_id"], run["reason"], "the command that trained it")
         elif run["state"] == "missing":
             how = "there is no such folder" if run["reason"] == "not started" else f"it was {run['reason']}"
             log.warning("%s is missing and is left out: %s", run["run_id"], how)
     return experiment
+
+
+def warn_of_damaged_run(path: Path, reason: str, command: str) -> None:
+    """Log a warning about a run that is left out, and how to repair it: restore its files, or give `command` again."""
+    DAMAGE.warning("%s is damaged and is left out: %s; %s", path, reason, remedy(path, command))
 
 
 def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
@@ -393,7 +396,7 @@ def read_published(
         spec = run_files.part(run_files.optional(path / "spec.json", files.records), "spec")
         if files.state == "damaged":
             notes.append(f"{_name(files.run_id, spec)} is damaged and is left out: {files.note}")
-            DAMAGE.warning(LEFT_OUT, path, files.note, remedy(path, "the command that measured it"))
+            warn_of_damaged_run(path, files.note, "the command that measured it")
         elif kind_of(spec) == PUBLISHED:
             model, left_out = _model(files, spec, path, same)
             models += [model] if model.scores else []

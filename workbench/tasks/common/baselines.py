@@ -33,9 +33,7 @@ def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
     def compute() -> dict[str, float]:
         import numpy as np
 
-        right = {
-            "all-right": headline(task, lambda part: np.tile([0.0, 1.0], (len(next(iter(part.tests.values()))), 1)))
-        }
+        right = {"all-right": headline(task, lambda part: np.tile([0.0, 1.0], (len(_tested(part)), 1)))}
         constant = right if task.metric == "f1a_em" else {}
         return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
 
@@ -63,11 +61,15 @@ def majority(task: Task) -> float:
     return 0.0 if task.regression else headline(task, _frequencies)  # a constant correlates with nothing
 
 
+def _tested(task: Task) -> Examples:
+    return next(iter(task.tests.values()))
+
+
 def _frequencies(task: Task) -> Any:
     """Return outputs (N, labels) for the test rows that are the same for each: log-odds, or shares, of the labels."""
     import numpy as np
 
-    targets, test = task.array(task.train), next(iter(task.tests.values()))
+    targets, test = task.array(task.train), _tested(task)
     if task.choice:
         counts = Counter(place for rows in task.units(task.train) for place, row in enumerate(rows) if targets[row])
         return np.array([[counts[place]] for rows in task.units(test) for place in range(len(rows))], np.float64)
@@ -89,7 +91,7 @@ def bag_of_words(task: Task) -> float:
 def _linear(task: Task) -> Any:
     import numpy as np
 
-    train, test = task.train, next(iter(task.tests.values()))
+    train, test = task.train, _tested(task)
     if len(train) > ROWS:
         units = task.units(train)
         kept = ROWS * len(units) // len(train)  # questions, or rows, evenly spread

@@ -166,8 +166,9 @@ def pieces(examples: Examples, folder: Path) -> Iterator[tuple[Examples, int]]:
 
 def doubled(task: Task) -> Task:
     """Return the task with each training pair in both orders, as the released code trains MRPC and STS-B."""
-    rows, second = task.train, task.train.second or []
-    both = Examples(rows.first + second, second + rows.first, rows.targets * 2)
+    rows = task.train
+    assert rows.second is not None
+    both = Examples(rows.first + rows.second, rows.second + rows.first, [*rows.targets, *rows.targets])
     return fingerprinted(replace(task, train=both))
 
 
