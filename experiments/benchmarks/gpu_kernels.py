@@ -130,7 +130,7 @@ def pretend() -> list[Any]:
 
 
 class Counts:
-    """The launches and bytes of compiled code, in the place of the compiler's last step, which would load the code."""
+    """Counts launches and bytes of compiled code. It replaces the compiler's last step, which would load the code."""
 
     def __init__(self, mode: Any) -> None:
         self.mode = mode

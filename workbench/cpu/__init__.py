@@ -38,7 +38,8 @@ def prepare(threads: int | None, plain: bool, device: str = "cpu") -> None:
         torch.set_num_threads(threads)
     torch.set_flush_denormal(not plain)  # in this thread, and in threads that it starts
     if device == "cpu" and (not plain or compiled.is_loaded()) and compiled.available(torch.float32):
-        compiled.call("flush", torch.float32, int(not plain))  # in the threads that torch has already started
+        # Compute with tiny numbers as zeros, or stop doing so, in the threads that torch has already started.
+        compiled.call("flush", torch.float32, int(not plain))
     if not plain:
         _keep_memory()
     if not plain and device == "cpu":

@@ -279,7 +279,7 @@ def spread(bias: Tensor | None, many: int) -> tuple[int, int]:
     return (1, 1) if bias is None else (many // len(bias), bias.shape[1])
 
 
-# ---- the functions of `portable.py`, whose docstrings define them, in one pass over memory each ----
+# ---- each function of `portable.py` in one pass over memory; `portable.py` has the docstrings ----
 
 
 def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> Tensor:

@@ -60,7 +60,10 @@ class Corpus:
         self.rows = self.windows if self._pairs is None else len(self._pairs)
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
-        """Return `rows` rows from `position` on: ids (rows, length), keys (rows,); for pairs segments and labels."""
+        """Return `rows` training rows from `position` on: ids (rows, length), keys (rows,).
+
+        Rows of pairs also have segments, labels and padding.
+        """
         import torch
 
         from workbench.tensors import Batch, to_device

@@ -362,7 +362,7 @@ def complete(run: RunDir, wanted: Wanted) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command requests; only those of a run's end if `prepared`, the text, is None."""
+    """The scores that a command requests; without the `prepared` text, only scores at the end of runs."""
 
     tasks: TasksSpec
     suite: Suite

@@ -397,7 +397,7 @@ THREADS = 'if [ -n "$SLURM_CPUS_PER_TASK" ]; then export RAYON_NUM_THREADS="$SLU
 
 
 def encode_text(plan: Plan, workers: int, advance: Advance, launch: Launch) -> None:
-    """Make the missing slices of a plan by at most `workers` jobs. Raises InputError, also if some are missing then."""
+    """Make the missing slices of a plan by at most `workers` jobs. Raises InputError if slices are still missing."""
     from workbench.data.sources import size_of
 
     left = list(range(len(plan.slices)))

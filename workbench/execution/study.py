@@ -171,7 +171,7 @@ def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
 
 
 def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
-    """Return the contrasts with their runs, which are in order of seeds and then of cells, and those without runs."""
+    """Return the contrasts with runs, and the contrasts without; `runs` are ordered by seed, then by cell."""
     cells, compared, missing = list(experiment.cells()), [], []
     varying = {key for key, values in experiment.axes.items() if len(values) > 1}
     for contrast in experiment.contrasts:

@@ -28,7 +28,7 @@ available = partial(missing, "mlflow", "mlflow-skinny (or mlflow, with its pages
 
 
 class Copy:
-    """The open copy of one run. It continues a former one whose rows are all rows of the run."""
+    """The open copy of one run. It continues an earlier copy if all rows of that copy are rows of the run."""
 
     def __init__(self, run: TrackedRun) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

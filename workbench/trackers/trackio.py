@@ -20,7 +20,7 @@ available = partial(missing, "trackio")
 
 
 class Copy:
-    """The open copy of one run. A former one is deleted from the database."""
+    """The open copy of one run. An earlier copy is deleted from the database."""
 
     def __init__(self, run: TrackedRun) -> None:
         from trackio.sqlite_storage import SQLiteStorage

@@ -111,7 +111,7 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
         )
     run = home_of(folder)[0]
     if (run.path / "encoder.py").is_file() and (run.path / "spec.json").is_file():
-        PLUGS.keep(run.spec().encoder.source, run.path / "encoder.py")  # of the family
+        PLUGS.keep(run.spec().encoder.source, run.path / "encoder.py")  # the file of a family that is in no package
     model = own_layout.read(folder, files.config, dropout)
     with contextlib.nullcontext() if model is not None else hugging_face.refusing(folder, REFUSED):
         model = model if model is not None else load_hugging_face(files, dropout)
