@@ -84,6 +84,7 @@ def test_override_takes_the_type_of_its_field() -> None:
     [
         ("encoder.hiden=3", "unknown key 'encoder.hiden' in --set; did you mean 'encoder.hidden'?"),
         ("lr=3", "unknown key 'lr' in --set; did you mean 'optim.lr'?"),
+        ("optim.learning_rate=3", "unknown key 'optim.learning_rate' in --set; did you mean 'optim.lr'?"),
         ("frobnicate=3", "unknown key 'frobnicate' in --set; there are batch.size"),
         ("encoder.hidden", "is not of the form key=value"),
         ("=3", "is not of the form key=value"),

@@ -446,7 +446,7 @@ def other_name(word: str) -> str:
 
 def unknown_key(key: str, where: str, known: Iterable[str]) -> InputError:
     """Return the error about a key that no spec has, with the key that its name in other programs stands for."""
-    other = other_name(key)
+    other = other_name(key) or other_name(key.rpartition(".")[2])  # as in optim.learning_rate
     meant = f"; did you mean {other!r}?" if other else suggest(key, known)
     advice = f"; give {other}" if other.startswith("--") else meant
     return InputError(f"unknown key {key!r} in {where}{advice}")
