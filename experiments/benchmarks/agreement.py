@@ -1,9 +1,11 @@
 """Which cheap measures stand for which expensive ones: rank correlations over the encoders of one or more reports.
 
-    python experiments/benchmarks/agreement.py OUT REPORT [REPORT ...] --expensive SST-2,STS-B,CoLA,MRPC,RTE
+    python experiments/benchmarks/agreement.py OUT REPORT [REPORT ...] --expensive mean=SST-2,STS-B,CoLA,MRPC,RTE
 
-A report is a folder that `workbench report` wrote. OUT gets encoders.csv, a row for each encoder with all its measures;
-agreement.csv, a row for each pair of a measure and an expensive one; and agreement.svg. Three questions are asked:
+A report is a folder that `workbench report` wrote, or the encoders.csv of an earlier table, whose rows are taken over.
+OUT gets encoders.csv, a row for each encoder with all its measures; agreement.csv, a row for each pair of a measure and
+an expensive one; and agreement.svg. --expensive names the mean of some tasks, and may be given several times, as for
+texts in two languages. Three questions are asked:
 
 - `pooled`: do all encoders have the same order by both? With the interval of Bonett and Wright (2000), for independent
   encoders.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +36,21 @@ FEWEST = {"pooled": 5, "within": 3, "across": 3}  # encoders for one correlation
 LABELS = {"pooled": "all encoders", "within": "within an arm", "across": "across arms, equal compute"}
 
 
-def encoders_of(folder: Path, expensive: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each finished encoder of a report: its keys and the mean of each measure over its seeds.
+def encoders_of(folder: Path, expensive: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """Return a row for each finished encoder of a report or a table: its keys, and each measure's mean over its seeds.
 
-    `mean` is the mean of the expensive measures, where an encoder has all of them.
+    `expensive` are tasks by the name of their mean, which an encoder has that has all of them.
     """
+    if folder.suffix == ".csv":
+        return pd.read_csv(folder)
     runs, scores = pd.read_csv(folder / "runs.csv"), pd.read_csv(folder / "scores.csv")
     runs = runs[runs["state"].eq("done") | runs["kind"].eq("untrained")]
     scale = runs["run_id"].str.extract(SCALE, expand=False)
     keys = runs.assign(text=runs["data_fingerprint"], scale=scale, flops=runs["flops_matmul"])[KEYS]
     measures = scores.pivot_table(index="run_id", columns="task", values="value", aggfunc="mean")
-    there = [name for name in expensive if name in measures]
-    if len(there) > 1:
-        measures["mean"] = measures[there].mean(axis=1, skipna=False)
+    for name, tasks in expensive.items():
+        if set(tasks) <= set(measures):
+            measures[name] = measures[list(tasks)].mean(axis=1, skipna=False)
     return keys.merge(measures, left_on="run_id", right_index=True)
 
 
@@ -81,13 +85,17 @@ def with_interval(name: str, values: Sequence[float], question: str, encoders: i
     return {name: mean.mean, f"{name}_low": low, f"{name}_high": high}
 
 
-def agreement(encoders: pd.DataFrame, measures: Iterable[str], expensive: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each measure, expensive measure and question, over the trained encoders that have both."""
+def agreement(encoders: pd.DataFrame, expensive: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """Return a row for each measure, expensive measure and question, over the trained encoders that have both.
+
+    `expensive` are tasks by the name of their mean.
+    """
     trained = encoders[encoders["kind"] == "pre-training"]
-    rows = []
-    for target in expensive:
+    measures, rows = [name for name in encoders.columns if name not in KEYS], []
+    targets = [(name, each) for name, tasks in expensive.items() for each in (name, *tasks) if each in measures]
+    for mean, target in targets:
         for measure in measures:
-            if measure == target or ("mean" in (measure, target) and {measure, target} <= {"mean", *expensive}):
+            if measure == target or (mean in (measure, target) and {measure, target} <= {mean, *expensive[mean]}):
                 continue  # a mean agrees with its own parts
             both = trained[[*KEYS, measure, target]].dropna(subset=[measure, target])
             if len(both) < FEWEST["pooled"]:
@@ -137,18 +145,16 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("reports", type=Path, nargs="+")
-    parser.add_argument("--expensive", required=True, help="tasks, separated by commas")
+    parser.add_argument("--expensive", required=True, action="append", metavar="NAME=TASK,TASK", help="tasks of a mean")
     given = parser.parse_args(words)
-    named = given.expensive.split(",")
-    encoders = pd.concat([encoders_of(folder, named) for folder in given.reports], ignore_index=True)
+    expensive = {name: tasks.split(",") for name, _, tasks in (each.partition("=") for each in given.expensive)}
+    encoders = pd.concat([encoders_of(folder, expensive) for folder in given.reports], ignore_index=True)
     encoders = encoders.round(4)  # as the table has them: what differs by rounding alone is a tie
-    measures = [name for name in encoders.columns if name not in KEYS]
-    targets = [name for name in ("mean", *named) if name in measures]
-    table = agreement(encoders, measures, targets)
+    table = agreement(encoders, expensive)
     given.out.mkdir(parents=True, exist_ok=True)
     for name, sheet in (("encoders", encoders.sort_values([*KEYS])), ("agreement", table)):
         sheet.round(4).to_csv(given.out / f"{name}.csv", index=False, lineterminator="\n")
-    draw(table, targets[0], given.out / "agreement.svg")
+    draw(table, next(iter(expensive)), given.out / "agreement.svg")
 
 
 if __name__ == "__main__":

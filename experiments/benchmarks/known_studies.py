@@ -27,7 +27,7 @@ def rows_of(folder: Path) -> pd.DataFrame:
     noise, baselines = pd.read_csv(folder / "noise.csv"), pd.read_csv(folder / "baselines.csv")
     trained = runs[(runs["kind"] == "pre-training") & (runs["state"] == "done")]
     most = trained.sort_values("flops_matmul").to_dict("records")[-1]
-    words = baselines[baselines["baseline"] == "bag-of-words"].set_index("task")["value"]
+    words = baselines[baselines["baseline"].isin(("bag-of-words", "word-lookup"))].set_index("task")["value"]
     scale = SCALE.search(str(most["run_id"]))
     rows = []
     for task, scores in tasks[tasks["budget"].eq(most["budget"])].groupby("task", sort=False):
