@@ -66,9 +66,9 @@ HOMES = {
     "sklearn": ("tasks",),
     "pytorch_optimizer": ("training.optimizer",),
     "zstandard": ("data",),
-    "sentencepiece": ("data.subwords",),
+    "sentencepiece": ("data.tokenizer",),
     "datasketch": ("data.near_duplicates",),
-    "fsspec": ("data.remote",),
+    "fsspec": ("data.streams",),
 }
 SLOW_TO_LOAD = (
     "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn "

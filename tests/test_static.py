@@ -35,7 +35,7 @@ def wrong_calls(call: ast.Call, name: str) -> Iterator[str]:
     called = ast.unparse(call.func)
     flags = {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
     pickles = called.endswith(".load") and flags.get("allow_pickle") == "False"
-    tensors = called == "torch.load" and flags.get("weights_only") == "True" and name == "weights.py"
+    tensors = called == "torch.load" and flags.get("weights_only") == "True" and name == "model_files.py"
     if called in CALLS and not pickles and not tensors:
         yield called
     yield from (word for word in ("trust_remote_code", "shell") if flags.get(word) == "True")

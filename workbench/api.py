@@ -205,7 +205,7 @@ class Study:
         It is the verdict of the measure that decides, or of another one of `measures`. Raises InputError for a measure
         that the study does not have.
         """
-        from workbench.report.page.facts import no_scores
+        from workbench.report.page.rendering import no_scores
 
         if measure is not None:
             _known(measure, self.measures(), f"{self.name} has no measure")

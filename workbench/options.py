@@ -112,9 +112,10 @@ class Measures:
     TITLE: ClassVar[str] = "What is measured"
 
     tasks: Names | None = option(
-        None, "Tasks, separated by commas: probes (default), linear, pairs, blimp, glue, superglue, squad1, none, "
-        "names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, a folder of pairs, or "
-        "a file ./my_task.py (workbench list tasks).", "NAMES", names="tasks", separated=True, common=True,
+        None, "Tasks, separated by commas (default pairs:replace,linear:next): pairs, linear, probes, blimp, glue, "
+        "superglue, squad1, none, names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, a "
+        "folder of pairs, or a file ./my_task.py (workbench list tasks).", "NAMES",
+        names="tasks", separated=True, common=True,
     )  # fmt: skip
     evaluate_at: str | None = option(
         None, "Points of training at which zero-shot and linear tasks are scored as well: auto (default: up to 6 on a "
@@ -137,6 +138,9 @@ class Computation:
         False, "Let each of several --devices hold a part of the weights, gradients and optimizer state (FSDP2), for "
         "models that do not fit on one.",
     )  # fmt: skip
+    streams: int = option(
+        1, "Number of runs that each process trains at the same time, on a GPU in CUDA streams.", "N", least=1, most=16
+    )
     precision: Literal["auto", "fp32", "bf16"] = option(
         "auto", "Precision: auto (bf16 on CUDA and, from a width of 64, on CPUs that have it), fp32 or bf16.",
         "NAME",
@@ -267,7 +271,11 @@ class EvaluateOptions:
         MISSING, "Folders of encoders in Hugging Face format, or names of models on the hub.", "FOLDER|NAME",
         positional=True, repeated=True,
     )  # fmt: skip
-    tasks: Names | None = like(Measures, "tasks")
+    tasks: Names | None = like(
+        Measures, "tasks", help="Tasks, separated by commas: probes (default), linear, pairs, blimp, glue, superglue, "
+        "squad1, none, names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, a folder of "
+        "pairs, or a file ./my_task.py (workbench list tasks).",
+    )  # fmt: skip
     scale: str | None = like(
         What, "scale", help="Scale whose settings of fine-tuning are used (default: its run's, or nearest in size).",
     )  # fmt: skip
@@ -326,18 +334,22 @@ def checked(group: type[G], values: Mapping[str, Any], spelled: Callable[[str], 
     Names become tuples of texts, and numpy's numbers plain ones. `spelled` writes an option in messages. Raises
     InputError.
     """
-    known, types = options_of(group), get_type_hints(group)
-    for name in values:
+    known, types, given = options_of(group), get_type_hints(group), dict[str, Any]()
+    for name, value in values.items():
         if name not in known:
             raise InputError(f"unknown argument {name!r}{suggest(name, known)}")
-    given = {name: value for name, value in values.items() if value is not None}
-    return group(**{name: _value(spelled(name), given[name], known[name], types[name]) for name in given})
+        if value is not None:
+            given[name] = _value(spelled(name), value, known[name], types[name])
+    return group(**given)
 
 
 def kinds_of(kind: Any) -> list[Any]:
     """Return the types that a field accepts besides None, without what they hold: `list` for `list[str] | None`."""
-    places = [get_origin(each) or each for each in (get_args(kind) if get_origin(kind) in UNIONS else (kind,))]
-    return [str if each is Literal else each for each in places]
+    kinds: list[Any] = []
+    for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
+        place = get_origin(each) or each
+        kinds.append(str if place is Literal else place)
+    return kinds
 
 
 def choices_of(kind: Any) -> tuple[str, ...]:

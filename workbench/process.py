@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,9 @@ T = TypeVar("T")
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 M_ARENA_MAX = -8  # see mallopt(3)
 REPEATS = 10.0  # seconds in which another SIGTERM means the same request to stop
+NOTED: ContextVar[list[int] | None] = ContextVar(
+    "noted", default=None
+)  # signals that another thread notes for this one
 _raised: list[tuple[int, float]] = []  # the signals that stop `interrupting`'s block, and their monotonic times in s
 _inside: list[None] = []  # one element for each block of `interrupting` that is being carried out
 
@@ -55,7 +59,7 @@ def interrupting() -> Iterator[None]:
             report(lost)
 
     try:
-        with _handled(stop, *_kinds()):
+        with _handled(stop):
             try:
                 sys.unraisablehook = hook
                 _inside.append(None)
@@ -91,10 +95,16 @@ def stop_signals() -> Iterator[list[int]]:
     """Yield a list that contains the signal after one has arrived, for code that stops at a suitable place.
 
     A second Ctrl-C stops at once. A second SIGTERM does not, since a worker gets it from the terminal and from its
-    parent. In a command, the signal stays noted after the block, so that `heed` raises its exception.
+    parent. In a command, the signal stays noted after the block, so that `heed` raises its exception. A thread for
+    which another one notes signals gets the same list, and Interrupted if one has arrived before.
     """
     received: list[int] = []
     heed()
+    if (noted := NOTED.get()) is not None:
+        if noted:
+            raise Interrupted(noted[0])
+        yield noted
+        return
 
     def note(number: int, frame: object) -> None:
         if received and number == signal.SIGINT:
@@ -103,7 +113,7 @@ def stop_signals() -> Iterator[list[int]]:
             received.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             log.warning("stopping after this step; a checkpoint will be written")
 
-    with _handled(note, *_kinds()):
+    with _handled(note):
         try:
             yield received
         finally:  # before the former handlers are back
@@ -111,16 +121,14 @@ def stop_signals() -> Iterator[list[int]]:
                 _raised.append((received[0], time.monotonic()))
 
 
-def _kinds() -> list[signal.Signals]:
-    """Return the signals that stop a command in good order; SIGHUP is not one where it is ignored."""
-    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
-    return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hung_up]
-
-
 @contextmanager
-def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Iterator[None]:
+def _handled(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Handle the signals that stop a command in good order inside the block; SIGHUP only if it is not ignored."""
+    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    before: dict[signal.Signals, Any] = {}
     try:
-        before = {kind: signal.signal(kind, handler) for kind in kinds}
+        for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hung_up):
+            before[kind] = signal.signal(kind, handler)
     except ValueError:  # not in the main thread, whose code handles the signals
         yield
         return
@@ -160,11 +168,13 @@ def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]
     After an error or a signal, no further item is begun, and those in progress are waited for. Raises the error of
     the first item that failed, or the exception of the signal.
     """
+    if len(items := list(items)) <= 1:
+        return list(map(work, items))
     with ThreadPoolExecutor(most) as pool:
         try:
             with _held_back():
-                results = [pool.submit(work, item) for item in items]
-            return [each.result() for each in results]
+                results = pool.map(work, items)
+            return list(results)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -178,7 +188,7 @@ def _held_back() -> Iterator[None]:
     """
     arrived: list[int] = []
     try:
-        with _handled(lambda number, frame: arrived.append(number), *_kinds()):
+        with _handled(lambda number, frame: arrived.append(number)):
             yield
     finally:
         if arrived:

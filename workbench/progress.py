@@ -10,6 +10,7 @@ import functools
 import logging
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -101,6 +102,9 @@ def counted(items: Sequence[T], what: str) -> Iterator[T]:
 def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
     """Yield a callback (step, steps, row of metrics) that shows loss, throughput and the time left."""
     if terminal():
+        if threading.current_thread() is not threading.main_thread():  # which shows a table of all runs
+            yield lambda *_: None
+            return
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (

@@ -130,7 +130,7 @@ class Plugs:
         else:
             self.find(name)
             module = importlib.import_module(f"{self.package}.{name.replace('-', '_')}")
-        if missing := [part for part in self.parts if not hasattr(module, part)]:
+        if source and (missing := [part for part in self.parts if not hasattr(module, part)]):
             article = "an" if self.kind[0] in "aeiou" else "a"
             raise InputError(
                 f"{file_of(module)} has no {' and no '.join(missing)}; {article} {self.kind} needs "

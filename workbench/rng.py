@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def seed_of(seed: int, *names: str | int) -> int:
     """Return a 63-bit seed for a named stream, by SHA-256, so that no two streams share a sequence of numbers."""
-    text = "/".join(str(part) for part in (seed, *names))
+    text = "/".join(map(str, (seed, *names)))
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "big") >> 1
 
 

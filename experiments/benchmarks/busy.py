@@ -3,7 +3,7 @@
     python experiments/benchmarks/busy.py OUT.json [--loops 4] [--seconds 8] [--repeats 3] [--precision fp32]
 
 Contenders are the same run (BERT MLM, 4 layers of 128, 64 rows of 64 tokens) in processes of their own: `ours`,
-`spinning` threads, which is the same without `workbench/cpu/sharing.py`, `sleeping` ones (OMP_WAIT_POLICY=passive), and
+`spinning` threads, which is the same without `cpu.share_cores`, `sleeping` ones (OMP_WAIT_POLICY=passive), and
 `one` thread. They take turns, on the quiet machine first and then beside processes that do nothing but compute. Beside
 l such loops each of t threads is due 1 / (t + l) of the cores, and the fair share of the speed is that part of what
 `spinning`, or `one`, reached on the quiet machine; `share` is the median speed over it.

@@ -6,7 +6,8 @@
 OUT gets job.json (command, machine, versions), study.tar.xz (the run store without weights) and encoders in bf16, in
 parts of at most 16 MiB each; the store itself is in build/gpu-job/NAME, from where the same command goes on. `--unpack`
 makes folders of models of what came back, OUT/encoders/RUN, which `workbench evaluate` fine-tunes on a CPU. `--tiny`
-rehearses a job: the same command at scale nano, for a few steps.
+rehearses a job: the same command at scale nano, for a few steps. The job `streams` is several commands, and brings
+their speeds back (`streams.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tarfile
 import time
 from pathlib import Path
 
+import streams
 from record import here
 
 LARGEST = 16 << 20  # bytes of one file that comes back
@@ -117,7 +119,7 @@ def unpack(out: Path) -> list[Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=JOBS, nargs="?")
+    parser.add_argument("name", choices=[*JOBS, "streams"], nargs="?")
     parser.add_argument("out", type=Path)
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--glue", type=Path, help="folder of GLUE, for jobs that are scored on the device")
@@ -132,6 +134,9 @@ def main() -> None:
         print(*unpack(chosen.out), sep="\n")
         return
     chosen.out.mkdir(parents=True, exist_ok=True)
+    if chosen.name == "streams":
+        work = Path("build/gpu-job/streams") / ("rehearsal" if chosen.tiny else "runs")
+        sys.exit(streams.measure(chosen.out, work, chosen.device, chosen.tiny, chosen.corpus))
     words, begun = words_of(chosen.name, chosen), time.monotonic()
     code = subprocess.run([sys.executable, "-m", "workbench", *words], check=False, env=os.environ).returncode
     facts = here(chosen.device) | {"job": chosen.name, "words": words, "code": code}

@@ -29,7 +29,7 @@ from workbench.process import peak_memory
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import plan

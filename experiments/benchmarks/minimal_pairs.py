@@ -27,7 +27,7 @@ from record import here
 
 from workbench import cpu, objectives
 from workbench.bench.machine import Quiet
-from workbench.data import formats, subwords, tokenizer
+from workbench.data import formats, tokenizer
 from workbench.models.export import export, export_heads
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
@@ -124,7 +124,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         words = Path(place, "words")
         words.mkdir()
-        tokenizer.save(subwords.train(text, 8192), words, True)
+        tokenizer.save(tokenizer.train(text, 8192), words, True)
         work: dict[str, Callable[[], Any]] = {}
         spec = TasksSpec(scorers=("default",))
         for name, objective in SIDES.items():

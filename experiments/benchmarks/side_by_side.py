@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from workbench.bench.machine import Quiet
-from workbench.data import subwords, tokenizer
+from workbench.data import tokenizer
 from workbench.models.encoder import build_encoder
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
@@ -112,7 +112,7 @@ def _error(one: list[float], other: list[float]) -> float | None:
 
 def untrained(folder: Path, texts: list[str], positions: int, size: str) -> Path:
     """Write an encoder of a size with its initial weights and a vocabulary of these texts, and return its folder."""
-    trained = subwords.train(texts, 4096)
+    trained = tokenizer.train(texts, 4096)
     tokenizer.save(trained, folder, True)
     sizes = SIZES[size] | {"encoder.positions": positions, "encoder.vocab": tokenizer.size(trained)}
     build_encoder(resolve("small", sizes)).save(folder)

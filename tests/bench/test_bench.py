@@ -12,7 +12,7 @@ import pytest
 from tiny_runs import CPU, SMALL
 
 from workbench import bench, objectives
-from workbench.bench.step_parts import NAMES
+from workbench.bench.turns import NAMES
 from workbench.report.page.rendering import write_bench
 from workbench.spec.presets import resolve
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import squad_files
 
-from workbench.data import subwords, tokenizer
+from workbench.data import tokenizer
 from workbench.tasks._squad_answers import answerable_metrics
 
 BENCHMARKS = Path(__file__).parents[2] / "experiments" / "benchmarks"
@@ -24,7 +24,7 @@ def test_the_labels_of_windows_are_the_answers(tmp_path: Path, monkeypatch: pyte
 
     task, spec = squad_files.task_of(tmp_path / "squad", longest=60, squad_length=48, squad_stride=10)
     (tmp_path / "words").mkdir()
-    tokenizer.save(subwords.train(task.train.paragraphs, 200), tmp_path / "words", True)
+    tokenizer.save(tokenizer.train(task.train.paragraphs, 200), tmp_path / "words", True)
     windows, places = squad.encoded(AutoTokenizer.from_pretrained(tmp_path / "words"), task.train, spec, dynamic)
     assert len(windows) > len(task.train)
     assert {len(window["input_ids"]) for window in windows} == {48} or dynamic

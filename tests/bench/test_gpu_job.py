@@ -38,6 +38,19 @@ def test_encoders_of_a_job_come_back_in_small_files(tmp_path: Path, monkeypatch:
         assert (folder / "tokenizer.json").read_bytes() == (run / "encoder/tokenizer.json").read_bytes()
 
 
+@pytest.mark.slow
+def test_runs_together_are_timed_beside_runs_alone(tmp_path: Path) -> None:
+    out = tmp_path / "back"
+    script = [sys.executable, str(BENCHMARKS / "gpu_job.py"), "streams", str(out), "--device", "cpu", "--tiny"]
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((out / "streams.json").read_text())
+    assert found["machine"]["cores"] > 0 and found["versions"]["torch"] and "--tiny" in found["command"]
+    assert [row["together"] for row in found["rows"]] == [1, 2, 3]
+    assert all(row["tokens_per_second"] > 0 and row["seconds"] > 0 for row in found["rows"])
+    assert all(row["same_bits"] and row["gain"] > 0 for row in found["rows"][1:])
+
+
 @pytest.mark.parametrize("name", ["generator-width", "five-objectives", "small-rtd"])
 def test_a_job_is_a_command_that_can_be_planned(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))

@@ -14,7 +14,7 @@ from tiny_runs import CPU, small
 import workbench.models.corruption
 from workbench import objectives
 from workbench.bench import turns
-from workbench.bench.step_parts import NAMES, Parts, Watched
+from workbench.bench.turns import NAMES, Parts, Watched
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
 from workbench.spec.run_spec import RunSpec
@@ -75,7 +75,7 @@ def test_a_slow_corpus_is_charged_to_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "part"),
     [("workbench.models.corruption.mask_tokens", "sampling"), ("workbench.models.heads.BinaryHead.forward", "heads"),
-     ("torch.nn.utils.get_total_norm", "optimizer"), ("workbench.store.metrics_file.Metrics.append", "logging")],
+     ("torch.nn.utils.get_total_norm", "optimizer"), ("workbench.store.checkpoint.Metrics.append", "logging")],
 )  # fmt: skip
 def test_what_is_slowed_down_is_found(place: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holder, _, name = place.rpartition(".")

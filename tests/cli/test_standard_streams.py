@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from drills.small import SETS, environment, write_text
 
-from workbench.cli.standard_streams import StandardStream
+from workbench.cli import StandardStream
 from workbench.progress import console, visible
 
 WORKBENCH = f"{shlex.quote(sys.executable)} -m workbench"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from workbench.cpu import sharing
+from workbench import cpu
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells how long threads wait for a core")
 TEAM, WATCH = "workbench-team", "workbench-cores"
@@ -21,11 +21,11 @@ TEAM, WATCH = "workbench-team", "workbench-cores"
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
     with monkeypatch.context() as context:  # an earlier test of this process may have left a watch, which ends so
-        context.setattr(sharing, "waited", lambda: None)
+        context.setattr(cpu, "waited", lambda: None)
         assert within_seconds(lambda: not running(WATCH) and not running(TEAM))
     torch.set_num_threads(2)
-    monkeypatch.setattr(sharing, "_watched", None)
-    monkeypatch.setattr(sharing, "INTERVAL", 0.01)
+    monkeypatch.setattr(cpu, "_watched", None)
+    monkeypatch.setattr(cpu, "INTERVAL", 0.01)
     yield
     torch.set_num_threads(threads)
 
@@ -52,9 +52,9 @@ def test_a_second_team_stands_by_while_threads_wait_for_cores(
         clock[0], clock[1] = clock[0] + 1 - share[0], clock[1] + share[0]
         return clock[0], clock[1]
 
-    monkeypatch.setattr(sharing, "waited", scripted)
-    sharing.share_cores()
-    sharing.share_cores()
+    monkeypatch.setattr(cpu, "waited", scripted)
+    cpu.share_cores()
+    cpu.share_cores()
     assert [thread.name for thread in threading.enumerate()].count(WATCH) == 1
     time.sleep(0.2)
     assert not running(TEAM)
@@ -70,7 +70,7 @@ def test_a_second_team_stands_by_while_threads_wait_for_cores(
 
 def test_a_single_thread_is_not_watched(two_threads: None) -> None:
     torch.set_num_threads(1)
-    sharing.share_cores()
+    cpu.share_cores()
     assert not running(WATCH)
 
 
@@ -82,31 +82,31 @@ def test_the_time_of_all_threads_is_counted() -> None:
         done.wait(30)
 
     done = threading.Event()
-    before = sharing.waited()
+    before = cpu.waited()
     workers = [threading.Thread(target=compute) for _ in range(2)]
     for worker in workers:
         worker.start()
     assert before is not None
     start = before[0]
-    assert within_seconds(lambda: (sharing.waited() or before)[0] - start >= 0.2)
+    assert within_seconds(lambda: (cpu.waited() or before)[0] - start >= 0.2)
     done.set()
 
 
 def test_two_threads_on_one_core_wait_for_it() -> None:
     """Two threads that compute at the same time, bound to one core, wait about half of the time."""
     cores = os.sched_getaffinity(0)
-    before = sharing.waited()
+    before = cpu.waited()
     os.sched_setaffinity(0, {min(cores)})
     try:
         large = torch.ones(400, 400)
         workers = [threading.Thread(target=lambda: [large @ large for _ in range(200)]) for _ in range(2)]
         for worker in workers:
             worker.start()
-        now = sharing.waited()
+        now = cpu.waited()
         while any(worker.is_alive() for worker in workers):
             time.sleep(0.01)
-            now = sharing.waited() if all(worker.is_alive() for worker in workers) else now
+            now = cpu.waited() if all(worker.is_alive() for worker in workers) else now
     finally:
         os.sched_setaffinity(0, cores)
     assert before is not None and now is not None
-    assert now[1] - before[1] > sharing.MOST_WAITING * (sum(now) - sum(before))
+    assert now[1] - before[1] > cpu.MOST_WAITING * (sum(now) - sum(before))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 import json
 import tracemalloc
@@ -15,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.data import corpus as corpus_module
 from workbench.data.corpus import Corpus, permuted
 from workbench.data.prepare import Prepared, bind
 from workbench.errors import InputError
@@ -123,6 +125,39 @@ def test_epochs_hold_the_same_rows_in_another_order(tmp_path: Path):
 def test_large_ids_survive(tmp_path: Path):
     made = corpus(tmp_path, [np.array([70_000, 4_000_000_000, 1, 2, 3, 4])], length=8, dtype="<u4")
     assert made.batch(0, 1).ids.tolist() == [[2, 70_000, 4_000_000_000, 1, 2, 3, 4, 3]]
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.filterwarnings("error")])]
+)
+@pytest.mark.parametrize(("dtype", "largest"), [("<u2", 1 << 16), ("<u4", 1 << 32)])
+def test_tokens_held_on_a_device_give_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, largest: int, device: str
+) -> None:
+    """In any order of positions, over ends of shards and of epochs, also if a batch is larger than what is gathered."""
+    monkeypatch.setattr("workbench.data.corpus.AHEAD", 50)
+    monkeypatch.setattr("workbench.data.corpus.BLOCK", 300)
+    stream = np.random.default_rng(0).integers(0, largest, 2005)
+    mapped = corpus(tmp_path, np.split(stream, [7, 1000]), length=12, seed=3, dtype=dtype)
+    mapped.copies = 2
+    held = Corpus(mapped.prepared, 12, 3, copies=2)
+    assert held.hold(torch.device(device), 10 * stream.nbytes)
+    for position, rows in ((0, 8), (8, 8), (45, 8), (16, 4), (190, 20), (3 * mapped.rows - 3, 9), (5, 120), (0, 8)):
+        batch, same = held.batch(position, rows, device), mapped.batch(position, rows)
+        assert batch.ids.device.type == batch.keys.device.type == device
+        assert torch.equal(batch.ids.cpu(), same.ids) and batch.ids.dtype == torch.int64
+        assert torch.equal(batch.keys.cpu(), same.keys) and batch.attention is batch.segments is None
+        batch.ids.zero_(), batch.keys.zero_()  # an objective may change its batch
+
+
+def test_tokens_are_held_once_for_all_runs_on_a_text_and_only_where_they_fit(tmp_path: Path) -> None:
+    first = corpus(tmp_path, [np.arange(5, 1005)], length=12, seed=0)
+    second, device = Corpus(first.prepared, 20, 1), torch.device("cpu")
+    assert not first.hold(device, 19_999) and first._tokens is None, "2,000 bytes are more than a tenth"
+    assert first.hold(device, 20_000) and second.hold(device, 1) and first._tokens is second._tokens
+    del first, second
+    gc.collect()
+    assert not corpus_module._held, "the memory is free once no run uses it"
 
 
 def test_too_few_tokens_for_a_row(tmp_path: Path):

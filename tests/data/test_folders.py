@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from text_files import DOCUMENTS, PACK, WRITE, as_csv, as_parquet, read, refused
 
-from workbench.data import formats, prepare, preprocessing, remote, sources, streams
+from workbench.data import formats, prepare, preprocessing, sources, streams
 from workbench.errors import InputError
 from workbench.progress import silent
 from workbench.spec.parts import DataSpec
@@ -399,7 +399,7 @@ def test_no_permission_is_told_by_the_system(tmp_path: Path, monkeypatch: pytest
     def deny(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(remote, "open", deny, raising=False)
+    monkeypatch.setattr(streams, "open", deny, raising=False)
     assert str(path) in (message := refused(path)) and "no permission" in message
 
 

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_files import DOCUMENTS, PACK, WRITE, as_parquet, read, refused, unbroken
 
-from workbench.data import formats, streams, subwords, tokenizer
+from workbench.data import formats, streams, tokenizer
 from workbench.errors import InputError
 from workbench.tasks.common.table_files import rows_of
 
@@ -319,7 +319,7 @@ def test_long_runs_without_blanks_that_are_many_words_are_trained_on() -> None:
 
     parts = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     for text in ("\u4e2d\u6587" * 5000, "{'a':1}," * 1000, "Short Words \u00c9 only"):
-        assert subwords._learnable(text, *parts) == text
+        assert tokenizer._learnable(text, *parts) == text
 
 
 def test_a_text_of_a_parquet_dictionary_is_not_copied_for_every_row(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from workbench.data import built_in_text, prepare, shards, sources, tokenizer
+from workbench.data import built_in_text, prepare, preprocessing, sources, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.errors import InputError
@@ -80,7 +80,7 @@ def test_the_stream_is_the_documents_joined(
     book: Path, tmp_path: Path, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ):
     for name, value in limits.items():
-        monkeypatch.setattr(shards, name, value)
+        monkeypatch.setattr(preprocessing, name, value)
     spec = spec_of(book)
     prepared = make(spec, tmp_path / "cache")
     documents = list(sources.documents(spec.data))
@@ -96,8 +96,8 @@ def test_the_stream_is_the_documents_joined(
 
 def test_a_document_without_tokens_at_its_end_has_one_separator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Also where a batch ends inside it."""
-    monkeypatch.setattr(shards, "BATCH", 1)
-    monkeypatch.setattr(shards, "PIECE", 5)
+    monkeypatch.setattr(preprocessing, "BATCH", 1)
+    monkeypatch.setattr(preprocessing, "PIECE", 5)
     documents = ["some words of text " * 20 + "\x07 " * 30, "\x07 " * 30, "and more text"] * 9
     (tmp_path / "t.txt").write_text("\n\n".join(documents))
     prepared = make(spec_of(tmp_path / "t.txt", data__length=8), tmp_path / "cache")
@@ -105,7 +105,7 @@ def test_a_document_without_tokens_at_its_end_has_one_separator(tmp_path: Path, 
 
 
 def test_the_manifest_is_true(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shards, "SHARD", 5000)
+    monkeypatch.setattr(preprocessing, "SHARD", 5000)
     prepared = make(spec_of(book), tmp_path / "cache")
     manifest = json.loads((prepared.folder / "manifest.json").read_text())
     assert len(manifest["shards"]) > 3 and {shard["tokens"] for shard in manifest["shards"][:-1]} == {5000}
@@ -279,7 +279,7 @@ def test_a_full_disk_leaves_nothing(book: Path, tmp_path: Path, fault: int, monk
         raise OSError(fault, os.strerror(fault))
 
     with monkeypatch.context() as patch:
-        patch.setattr(shards.Shards, "write", fail)
+        patch.setattr(preprocessing.Shards, "write", fail)
         with pytest.raises(OSError, match=os.strerror(fault)) as caught:
             make(spec_of(book), tmp_path / "cache")
     assert fault != errno.ENOSPC or Path(caught.value.filename).parent == tmp_path / "cache" / "data"
@@ -289,17 +289,17 @@ def test_a_full_disk_leaves_nothing(book: Path, tmp_path: Path, fault: int, monk
 
 CHILD = """
 import signal, sys, time
-from workbench.data import shards, tokenizer
+from workbench.data import preprocessing, tokenizer
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 from workbench.data.prepare import prepare
 from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
 tokenizer.SAMPLE = 200_000
-write = shards.Shards.write
+write = preprocessing.Shards.write
 def slowly(self, ids):
     write(self, ids)
     time.sleep(float(sys.argv[2]))
-shards.Shards.write = slowly
+preprocessing.Shards.write = slowly
 spec = resolve("nano", {"data.corpus": (sys.argv[1],), "encoder.vocab": 1000, "batch.size": 4, "data.length": 32})
 print(prepare(spec).fingerprint)
 """
@@ -399,17 +399,17 @@ def test_docs_are_prepared_from_their_training_side_only() -> None:
 
 
 def test_the_shard_type_follows_the_vocabulary():
-    assert shards.token_type(65536) == np.uint16 and shards.token_type(65537) == np.uint32
-    assert shards.token_type(2**32) == np.uint32
+    assert preprocessing.token_type(65536) == np.uint16 and preprocessing.token_type(65537) == np.uint32
+    assert preprocessing.token_type(2**32) == np.uint32
     with pytest.raises(InputError, match="4294967297 tokens is larger than a token shard can hold"):
-        shards.token_type(2**32 + 1)
+        preprocessing.token_type(2**32 + 1)
 
 
 def test_the_hash_of_a_text_follows_from_its_parts() -> None:
     documents = [f"document {number % 7}" for number in range(50)]
 
     def of(part: list[str]) -> tuple[int, int]:
-        text = shards.Text()
+        text = preprocessing.Text()
         assert list(text.counted(part)) == part
         return text.documents, text.joined
 
@@ -417,11 +417,11 @@ def test_the_hash_of_a_text_follows_from_its_parts() -> None:
     expected = 0  # as it is defined
     for place, document in enumerate(documents):
         number = int.from_bytes(hashlib.sha256(document.encode()).digest())
-        expected += number * shards.BASE ** (len(documents) - 1 - place)
-    assert whole == expected % shards.PRIME
+        expected += number * preprocessing.BASE ** (len(documents) - 1 - place)
+    assert whole == expected % preprocessing.PRIME
     for cuts in ([0, 0, 50], [0, 1, 2, 30, 50], list(range(51))):
         parts = [of(documents[start:end]) for start, end in itertools.pairwise(cuts)]
-        assert shards.joined(parts) == whole
+        assert preprocessing.joined(parts) == whole
     documents[3], documents[4] = documents[4], documents[3]
     assert of(documents)[1] != whole
 
@@ -430,8 +430,8 @@ def test_the_hash_of_a_text_follows_from_its_parts() -> None:
 @settings(max_examples=30)
 def test_files_hold_the_stream_in_equal_parts(blocks: list[list[int]], size: int) -> None:
     whole = np.array([token for block in blocks for token in block], dtype="<u2")
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(shards, "SHARD", size):
-        writer = shards.Shards(Path(folder), np.dtype("<u2"))
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(preprocessing, "SHARD", size):
+        writer = preprocessing.Shards(Path(folder), np.dtype("<u2"))
         for block in blocks:
             writer.write(np.array(block, dtype=np.int64))
         rows = writer.finish()

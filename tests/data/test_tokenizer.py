@@ -19,11 +19,11 @@ from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from workbench import process
-from workbench.data import built_in_text, prepare, shards, subwords, tokenizer
+from workbench.data import built_in_text, prepare, preprocessing, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.data.tokenizer import contradiction
 from workbench.errors import InputError
-from workbench.spec.parts import DataSpec, Special
+from workbench.spec.parts import TRAINED, DataSpec, Special
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import digest
 
@@ -196,7 +196,7 @@ def test_a_vocabulary_is_not_trained_in_too_few_addresses(monkeypatch: pytest.Mo
     assert tokenizer.train_or_load(DataSpec(), 200, texts, cache=tmp_path).is_dir()
 
 
-EACH = pytest.mark.parametrize("kind", subwords.TRAINED)
+EACH = pytest.mark.parametrize("kind", TRAINED)
 SIZE = 800
 # Letters that are rare and equally so, where the order of a hash table would show.
 RARE = " ".join(chr(code) for code in range(0x391, 0x3C9)) + " Ærø Øst Łódź 東京 ½ → ™"
@@ -213,7 +213,7 @@ def texts(workbench_cache: Path) -> list[str]:
 def folders(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     cache = tmp_path_factory.mktemp("subwords")
     found = {}
-    for kind in subwords.TRAINED:
+    for kind in TRAINED:
         found[kind] = tokenizer.train_or_load(DataSpec(tokenizer=kind), SIZE, texts, cache=cache)
     return found
 
@@ -221,7 +221,7 @@ def folders(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[
 @EACH
 def test_ids_are_dense_and_special_tokens_come_first(kind: str, folders: dict[str, Path]) -> None:
     fast = tokenizer.fast(folders[kind])
-    assert [fast.id_to_token(i) for i in range(5)] == subwords.SPECIALS
+    assert [fast.id_to_token(i) for i in range(5)] == tokenizer.SPECIALS
     assert sorted(fast.get_vocab().values()) == list(range(SIZE)) and tokenizer.size(fast) == SIZE
     assert tokenizer.special(folders[kind]) == Special(pad=0, unk=1, cls=2, sep=3, mask=4)
     assert (folders[kind] / "vocab.txt").exists() == (kind == "wordpiece")
@@ -242,8 +242,8 @@ def test_transformers_loads_them(kind: str, folders: dict[str, Path]) -> None:
 def test_training_does_not_depend_on_process_or_threads(kind: str, texts: list[str]) -> None:
     """`tokenizers` alone gives another WordPiece or unigram vocabulary in every process."""
     code = (
-        "import hashlib, json, sys; from workbench.data import subwords; texts = json.load(sys.stdin);"
-        f"print(hashlib.sha256(subwords.train(texts, 700, True, {kind!r}).to_str().encode()).hexdigest())"
+        "import hashlib, json, sys; from workbench.data import tokenizer; texts = json.load(sys.stdin);"
+        f"print(hashlib.sha256(tokenizer.train(texts, 700, True, {kind!r}).to_str().encode()).hexdigest())"
     )
     found = set()
     for threads, seed in (("1", "1"), ("2", "2"), ("2", "3")):
@@ -267,7 +267,7 @@ def test_unigram_finds_the_pieces_of_sentencepiece(texts: list[str]) -> None:
         normalization_rule_name="identity", bos_id=-1, eos_id=-1, minloglevel=2, max_sentence_length=1 << 30,
     )  # fmt: skip
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    ours = subwords.train(lines, 600, True, "unigram", strip_accents=False)
+    ours = tokenizer.train(lines, 600, True, "unigram", strip_accents=False)
     assert ours.get_vocab_size() == 600
     for text in (*words, " ".join(words)):
         assert ours.encode(text, add_special_tokens=False).tokens == theirs.encode(text, out_type=str), text
@@ -276,21 +276,21 @@ def test_unigram_finds_the_pieces_of_sentencepiece(texts: list[str]) -> None:
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_no_text_is_read_as_a_special_token_of_unigram(lowercase: bool) -> None:
     """Not even where the text for training has none of the letters of such a token."""
-    trained = subwords.train(["a b c. "] * 20, 800, lowercase, "unigram")
+    trained = tokenizer.train(["a b c. "] * 20, 800, lowercase, "unigram")
     trained.encode_special_tokens = True
     found = trained.encode("a [MASK] c[SEP] [PAD]", add_special_tokens=False)
     assert not {0, 2, 3, 4} & set(found.ids) and (1 in found.ids) == lowercase
 
 
 def test_without_its_package_unigram_is_refused(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subwords.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tokenizer.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"sentencepiece, .* installed: pip install 'encoder-workbench\[unigram\]'"):
-        subwords.train(texts, SIZE, True, "unigram")
+        tokenizer.train(texts, SIZE, True, "unigram")
 
 
 def test_a_text_without_words_gives_no_unigram_vocabulary() -> None:
     with pytest.raises(InputError, match=r"data\.tokenizer=unigram: this text gives no vocabulary"):
-        subwords.train([" \n"], SIZE, True, "unigram")
+        tokenizer.train([" \n"], SIZE, True, "unigram")
 
 
 @EACH
@@ -300,7 +300,7 @@ def test_a_text_cut_after_a_blank_has_the_same_tokens(kind: str, words: list[str
     whole = fast.encode(" ".join(words), add_special_tokens=False).ids
     parts = [fast.encode(f"{word} ", add_special_tokens=False).ids for word in words]
     assert [token for part in parts for token in part] == whole
-    assert shards._cuttable(fast)
+    assert preprocessing._cuttable(fast)
 
 
 def test_only_splitting_at_blanks_allows_cuts(folders: dict[str, Path]) -> None:
@@ -308,12 +308,12 @@ def test_only_splitting_at_blanks_allows_cuts(folders: dict[str, Path]) -> None:
 
     fast = tokenizer.fast(folders["bpe"])
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    assert not shards._cuttable(fast)
+    assert not preprocessing._cuttable(fast)
     fast = tokenizer.fast(folders["bpe"])
     fast.normalizer = normalizers.Sequence([normalizers.Replace("a b", "c")])
-    assert not shards._cuttable(fast)
+    assert not preprocessing._cuttable(fast)
     fast.normalizer = normalizers.Lowercase()
-    assert not shards._cuttable(fast)  # a single one of another tokenizer is not looked into
+    assert not preprocessing._cuttable(fast)  # a single one of another tokenizer is not looked into
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_only_splitting_at_blanks_allows_cuts(folders: dict[str, Path]) -> None:
 )  # fmt: skip
 @EACH
 def test_case_and_accents(kind: str, lowercase: bool, strip: bool | None, expected: str, texts: list[str]) -> None:
-    trained = subwords.train(texts[-2:], SIZE, lowercase, kind, strip)
+    trained = tokenizer.train(texts[-2:], SIZE, lowercase, kind, strip)
     assert trained.normalizer.normalize_str("På Ødegård") == expected.replace("odegard", "ødegard")
 
 
@@ -343,7 +343,7 @@ def test_words_are_told_apart(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize(("kind", "vocab"), [("bpe", 260), ("wordpiece", 20), ("unigram", 20)])
 def test_a_vocabulary_without_room_is_refused(kind: str, vocab: int, texts: list[str]) -> None:
     with pytest.raises(InputError, match=rf"encoder\.vocab={vocab} is too small"):
-        subwords.train(texts, vocab, True, kind)
+        tokenizer.train(texts, vocab, True, kind)
 
 
 def test_earlier_specs_and_vocabularies_keep_their_names(texts: list[str], tmp_path: Path) -> None:

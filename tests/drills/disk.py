@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from workbench.store import checkpoint
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.validation import rows
 
 from .small import limit

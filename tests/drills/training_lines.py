@@ -51,6 +51,7 @@ NEAR = {  # values that an option nearly takes, or takes and has to work with, b
     "evaluate_at": "auto log:1 log:2 log:0 log:-1 log:1e9 log: log:nan words none",
     "device": "cpu cuda cuda:7 mps meta cpu:1 xla cuda:-1",
     "devices": "1 0 1025 2.0",
+    "streams": "1 0 17 2",
     "precision": "fp32 bf16 fp16 float64",
     "micro_batch": "1 3 8 9 2147483648 2147483649",
     "threads": "1 4096 4097 2",

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from drills.small import NOISY
 
 from .conftest import SETS, Command, environment
 
@@ -33,6 +34,33 @@ def test_a_budget_of_seconds_becomes_steps_once(text: Path, workbench: Command, 
     os.unlink(next((tmp_path / "runs").glob("*/done.json")))
     assert (done := workbench(*given, cwd=tmp_path)).returncode == 0, done.stderr
     assert plan.read_bytes() == before
+
+
+def test_killed_together_and_resumed_with_another_number_runs_have_the_bits_of_runs_alone(
+    text: Path, cache: Path, workbench: Command, tmp_path: Path
+) -> None:
+    alone, killed = ([*words(text, "rtd", tmp_path / name), "--seeds", "3"] for name in ("alone", "killed"))
+    workbench(*alone, cwd=tmp_path, ends=0)
+    command = [sys.executable, "-m", "workbench", *killed, "--streams", "2"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(cache), stderr=subprocess.DEVNULL) as process:
+        while len(list(tmp_path.glob("killed/*/checkpoints/step-*"))) < 4 and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+    assert len(list(tmp_path.glob("killed/*/lease"))) == 2 and not list(tmp_path.glob("killed/*/done.json"))
+    workbench(*killed, "--streams", "3", cwd=tmp_path, ends=0)
+    for run in (tmp_path / "alone").glob("rtd-*"):
+        same = tmp_path / "killed" / run.name
+        rows, others = (
+            [
+                {key: value for key, value in json.loads(line).items() if key not in NOISY}
+                for line in (each / "metrics.jsonl").read_text().splitlines()
+            ]
+            for each in (run, same)
+        )
+        assert rows == others and len(rows) == 60
+        for name in ("encoder/model.safetensors", "heads/model.safetensors"):
+            assert (run / name).read_bytes() == (same / name).read_bytes()
+        assert json.loads((same / "env.json").read_text())["streams"] == 3
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data.hugging_face.hub import PUBLISHED
+from workbench.data.hugging_face import PUBLISHED
 from workbench.errors import InputError
 from workbench.execution import published_runs
 from workbench.execution.published_runs import Model

@@ -16,7 +16,7 @@ from workbench.execution import study_options
 from workbench.execution.sequential_seeds import Limit
 from workbench.execution.study import stay_local
 from workbench.execution.study_options import seeds_of
-from workbench.options import Computation, Output, RunOptions, SpecOptions, SweepOptions
+from workbench.options import Computation, EvaluateOptions, Output, RunOptions, SpecOptions, SweepOptions, checked
 from workbench.spec.experiment import Experiment
 from workbench.spec.parts import Budget
 from workbench.spec.presets import resolve
@@ -249,3 +249,48 @@ def test_text_that_is_neither_here_nor_on_the_hub_is_named(monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="someone/texts"):
         stay_local(spec("docs", "someone/texts", tasks__names="none"), own_process=True)
+
+
+MUTE = """
+import torch
+from torch import nn
+from workbench.objectives import bert_mlm
+from workbench.objectives.bert_mlm import Options
+
+class Objective(nn.Module):
+    def __init__(self, encoder, spec, options):
+        super().__init__()
+        self.inner = bert_mlm.Objective(encoder, spec, options)
+        self.encoder = encoder
+    def forward(self, batch):
+        return self.inner(batch)
+
+cost = bert_mlm.cost
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "tasks", "said"),
+    [
+        ({"objective": ["bert-mlm"]}, ("pairs:replace", "linear:next"), False),
+        ({"objective": ["bert-mlm", "mute.py"]}, ("linear:next",), True),
+        ({"objective": ["mute.py"], "tasks": "pairs:replace"}, ("pairs:replace",), False),
+        ({"objective": ["mute.py"], "set": {"tasks.names": "pairs:replace"}}, ("pairs:replace",), False),
+    ],
+)
+def test_a_study_measures_pairs_and_one_probe_unless_an_objective_scores_no_sentences(
+    more: dict[str, Any], tasks: tuple[str, ...], said: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mute.py").write_text(MUTE)
+    named = [str(tmp_path / each) if each.endswith(".py") else each for each in more["objective"]]
+    options = checked(RunOptions, {**more, "experiment": "ablation", "objective": named})
+    with caplog.at_level(logging.WARNING):
+        job, _ = study_options.study_job(options)
+    assert job.base.tasks.names == tasks and {spec.tasks.names for spec in job.specs} == {tasks}
+    assert ("mute has no score(ids, attention) for pairs, so the tasks are linear:next alone" in caplog.text) is said
+
+
+@pytest.mark.parametrize(("tasks", "names"), [(None, ("probes",)), (("pairs",), ("pairs",))])
+def test_models_are_measured_on_probes_by_default(tasks: tuple[str, ...] | None, names: tuple[str, ...]) -> None:
+    given = study_options._fine_tuning_options(Path("encoder"), EvaluateOptions("encoder", tasks, "nano"))
+    assert study_options.base_spec(given).tasks.names == names

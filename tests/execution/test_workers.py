@@ -36,7 +36,7 @@ from workbench.store.validation import weights_digest
 
 HOST = Host(
     device="cuda:1", precision="bf16", plain=True, compile=True, threads=3, micro_batch=7, log_every=11,
-    save_seconds=2.5, save_every=13, track="wandb", devices=2, shard=True,
+    save_seconds=2.5, save_every=13, track="wandb", devices=2, shard=True, streams=4,
     command=("workbench", "run", "my ablation.py"), launch=Launch(time="04:00:00", gpus=2),
 )  # fmt: skip
 WHOLE = Assignment(

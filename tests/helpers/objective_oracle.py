@@ -26,8 +26,7 @@ from workbench import objectives
 from workbench.encoders.electra import hugging_face
 from workbench.models import corruption, generators
 from workbench.models.encoder import Encoder, build_encoder
-from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.sentence_scores import Sentences
+from workbench.models.heads import BinaryHead, MlmHead, Sentences
 from workbench.rng import row_keys
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec

@@ -13,7 +13,7 @@ from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import checkpoint
 from workbench.store.atomic import dumps
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir, RunStore
 
 SPEC = RunSpec.model_validate({"budget": {"steps": 4}})

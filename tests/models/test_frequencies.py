@@ -15,9 +15,9 @@ from torch import Tensor
 from workbench import objectives
 from workbench.models.corruption import mask_tokens
 from workbench.models.encoder import build_encoder
-from workbench.models.frequencies import Frequencies, detecting, entropy, frequencies, restoring
 from workbench.models.generators import Generator, count_words
 from workbench.rng import row_keys
+from workbench.spec.loss_floors import Frequencies, detecting, entropy, frequencies, restoring
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch

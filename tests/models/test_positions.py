@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from workbench.encoders.electra import hugging_face
-from workbench.models.encoder import Encoder, build_encoder
-from workbench.models.initial_weights import offsets, sines
+from workbench.models.encoder import Encoder, build_encoder, offsets, sines
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import objectives
-from workbench.models.sentence_scores import Scorer, Sentences, pseudo_log_likelihood
+from workbench.models.heads import Scorer, Sentences, pseudo_log_likelihood
 from workbench.objectives import rtd
 from workbench.spec.parts import Special
 from workbench.tensors import ordinary

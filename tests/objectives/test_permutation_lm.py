@@ -19,7 +19,7 @@ from workbench.execution.babylm_export import masked_lm
 from workbench.models.corruption import pick_spans, visible_in_order
 from workbench.models.encoder import build_encoder
 from workbench.models.families import PLUGS
-from workbench.models.sentence_scores import Sentences
+from workbench.models.heads import Sentences
 from workbench.models.two_streams import Queries
 from workbench.rng import row_keys
 from workbench.tensors import Batch

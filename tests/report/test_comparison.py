@@ -24,7 +24,7 @@ from workbench.report.comparison import leaderboard, leaderboards, points_by_bud
 from workbench.report.load import study_tables
 from workbench.report.load.study_tables import Frames, PublishedRun
 from workbench.report.page import warnings
-from workbench.report.page.facts import covers
+from workbench.report.page.rendering import covers
 from workbench.report.results import Leaderboard
 from workbench.report.statistics.intervals import ALPHA, t_quantile
 from workbench.report.statistics.paired_comparison import adjusted, pair_noise, pairwise, reach_of

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from workbench.report import charts, data_files, drawing, results, write, write_again, write_paper, write_plan
 from workbench.report.results import Results
-from workbench.spec.published import POINTS
+from workbench.spec.scoring import POINTS
 from workbench.store.run_store import RunStore
 
 KEPT = Path(__file__).parents[2] / "reports/kept"

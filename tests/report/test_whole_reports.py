@@ -21,7 +21,7 @@ from workbench.report import data_files, recommendation, write
 from workbench.report.comparison import leaderboard, leaderboards
 from workbench.report.load import study_tables
 from workbench.report.load.study_tables import Frames
-from workbench.report.page import facts
+from workbench.report.page import rendering
 from workbench.report.results import Verdict
 from workbench.report.statistics.group_sequential import schedule
 from workbench.report.statistics.power import family_of, unit_gap
@@ -243,5 +243,5 @@ def test_records_of_older_versions_name_the_text_alone(tmp_path: Path) -> None:
     spec = spec_of("rtd", 0, {"steps": 60})
     trained(store, spec)
     found = study_tables.read_study(store, recorded(store, [spec]))
-    told = dict(facts.facts(found, []))
+    told = dict(rendering.facts(found, []))
     assert told["Text"] == "docs" and "Words seen by a run" not in told

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, blaming
 from workbench.execution.study import Job, job_of
 from workbench.spec import experiment, presets
-from workbench.spec.contrasts import Contrast
-from workbench.spec.experiment import Experiment, Range, changed, check_key, grid, space_of, unit_of
+from workbench.spec.experiment import Contrast, Experiment, Range, changed, check_key, grid, space_of, unit_of
 from workbench.spec.parts import Budget
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec, flat, split_settings, value_at

@@ -6,8 +6,19 @@ import itertools
 
 import pytest
 
-from workbench.spec.published import BABYLM, POINTS, SQUAD_F1, beside, finding, points_of
-from workbench.spec.scoring import GLUE, PROBES, counted, mean_score, score_label
+from workbench.spec.scoring import (
+    BABYLM,
+    GLUE,
+    POINTS,
+    PROBES,
+    SQUAD_F1,
+    beside,
+    counted,
+    finding,
+    mean_score,
+    points_of,
+    score_label,
+)
 
 
 def test_the_eight_are_the_papers() -> None:

@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workbench.report.load import runs_table
-from workbench.store import index
-from workbench.store.index import Index
+from workbench.report.load.runs_table import Index
 from workbench.store.run_store import RunDir, RunStore
 
 
 @pytest.fixture
 def store(four_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setattr(index, "RECENT", -1.0)
+    monkeypatch.setattr(runs_table, "RECENT", -1.0)
     return RunStore(shutil.copytree(four_runs, tmp_path / "runs"))
 
 
@@ -108,7 +107,7 @@ def test_two_indexes_that_were_exchanged_are_both_made_anew(store: RunStore) -> 
 
 def test_an_index_of_another_version_is_not_used(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reads(store)) == 4
-    monkeypatch.setattr(index, "FORMAT", index.FORMAT + 1)
+    monkeypatch.setattr(runs_table, "FORMAT", runs_table.FORMAT + 1)
     assert len(reads(store)) == 4
 
 
@@ -121,7 +120,7 @@ def test_a_run_with_a_lease_is_read_each_time(store: RunStore) -> None:
 
 
 def test_a_file_that_changed_a_moment_ago_is_not_relied_on(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "RECENT", 3600.0)
+    monkeypatch.setattr(runs_table, "RECENT", 3600.0)
     assert len(reads(store)) == len(reads(store)) == 4
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from workbench.errors import DamagedRun, LeaseLost
 from workbench.report.load import run_files
 from workbench.store import validation
+from workbench.store.checkpoint import Metrics
 from workbench.store.lease import acquire
-from workbench.store.metrics_file import Metrics
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)  # JSON in UTF-8 has no half surrogates
 APPENDED = st.tuples(st.just("append"), st.lists(WORDS, max_size=3))

@@ -18,7 +18,7 @@ from workbench.execution.workers import last_row
 from workbench.report.load import run_files
 from workbench.spec.stages import BoundRun
 from workbench.store import validation
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir, RunStore
 
 

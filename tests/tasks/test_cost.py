@@ -17,7 +17,7 @@ from transformers import AutoConfig
 from workbench import tasks
 from workbench.data import tokenizer
 from workbench.models import flops
-from workbench.models.sentence_scores import Sentences
+from workbench.models.heads import Sentences
 from workbench.spec import presets
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec

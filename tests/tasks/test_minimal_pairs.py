@@ -364,6 +364,15 @@ def test_one_kind_alone_begins_with_the_same_pairs_and_has_more(kind: str) -> No
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.parametrize("name", ["pairs", "pairs:replace"])
+def test_a_rehearsal_scores_the_first_hundred_pairs_of_a_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = held_out_pairs.of_text(name, DataSpec(corpus="docs"), Path(), tuning=True)
+    monkeypatch.setenv("WORKBENCH_REHEARSAL", "1")
+    found = held_out_pairs.of_text(name, DataSpec(corpus="docs"), Path(), tuning=True)
+    kinds = list(found.groups["kind"])
+    assert all(kinds.count(kind) == 100 for kind in set(whole.groups["kind"])) and set(found.good) < set(whole.good)
+
+
 def test_the_halves_for_choosing_settings_and_for_reports_share_nothing(tmp_path: Path) -> None:
     parts = [f"Part {n}. The cat number {n} sat on the mat." for n in range(60)]
     (tmp_path / "held-out.jsonl").write_text("".join(json.dumps(part) + "\n" for part in parts))

@@ -28,7 +28,7 @@ from torch.nn import functional
 from written_runs import finished
 
 from workbench import tasks
-from workbench.data import tokenizer
+from workbench.data import hugging_face, tokenizer
 from workbench.errors import Diverged, InputError
 from workbench.execution import published_runs as evaluation
 from workbench.spec.host import Host
@@ -487,7 +487,7 @@ def test_the_windows_of_a_long_paragraph_take_memory_in_proportion_to_its_tokens
 
 
 def test_short_rows_have_short_limits(encoder: Path) -> None:
-    config = configured(squad_model.hugging_face.check_encoder_folder(encoder))
+    config = configured(hugging_face.check_encoder_folder(encoder))
     assert limits(encoder, config, TasksSpec()) == Limits(48, 12, 24)  # the toy encoder has 48 positions
     assert limits(encoder, config, TasksSpec(squad_length=32, squad_stride=5)) == Limits(32, 8, 5)
     config.max_position_embeddings = 512
@@ -600,7 +600,7 @@ def test_blanks_are_no_part_of_an_answer_and_a_tokenizer_without_special_tokens_
 
 def test_a_causal_encoder_has_no_answer_at_its_last_token(electra: Callable[..., Path], toy: Questions) -> None:
     folder = electra(is_decoder=True)
-    config = configured(squad_model.hugging_face.check_encoder_folder(folder))
+    config = configured(hugging_face.check_encoder_folder(folder))
     part = windows(folder, config, {"train": toy}, Limits(48, 12, 24))["train"]
     batch = part.batch([0, 1, 2], "cpu")
     assert batch.none.tolist() == (part.lengths[:3] - 1).tolist()
@@ -610,7 +610,7 @@ def test_a_causal_encoder_has_no_answer_at_its_last_token(electra: Callable[...,
 def test_a_tokenizer_without_offsets_and_rows_that_are_too_short_are_refused(
     encoder: Path, toy: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configured(squad_model.hugging_face.check_encoder_folder(encoder))
+    config = configured(hugging_face.check_encoder_folder(encoder))
     with pytest.raises(
         InputError, match="rows of 16 tokens hold too little of a paragraph beside a question of up to 10"
     ):

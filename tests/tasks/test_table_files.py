@@ -14,8 +14,8 @@ import pytest
 from task_data import labelled, refused
 
 from workbench import tasks
-from workbench.data import formats, hugging_face
-from workbench.data.hugging_face.hub import model_folder
+from workbench.data import formats, model_files
+from workbench.data.hugging_face import model_folder
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
@@ -201,7 +201,7 @@ TOKENS = {  # text, and the tokens that the authors' tokenizer gives
 
 
 def read(folder: Path) -> Path:
-    return hugging_face.with_safetensors(model_folder(str(folder)))
+    return model_files.with_safetensors(model_folder(str(folder)))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -24,11 +24,10 @@ from workbench.errors import InputError
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import tending
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.validation import weights_digest
-from workbench.trackers import check, find
-from workbench.trackers._mirror import copies, mirror
+from workbench.trackers import check, copies, find, mirror
 
 TEMPLATE = (Path(workbench.__file__).parent / "templates/tracker.py").read_text(encoding="utf-8")
 NAMES = ("wandb", "trackio", "tensorboard", "mlflow")

@@ -15,7 +15,7 @@ from reading import read, stored_rows
 from test_copies import NAMES, problems, recorded, same
 
 from workbench.store.run_store import RunDir, RunStore
-from workbench.trackers._mirror import copies
+from workbench.trackers import copies
 
 pytestmark = pytest.mark.slow
 COMMAND = (

@@ -20,10 +20,9 @@ from limits import small_disk
 from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir, RunStore
-from workbench.trackers import find
-from workbench.trackers._mirror import PATIENCE, Mirror, mirror
+from workbench.trackers import PATIENCE, Mirror, find, mirror
 
 
 def row(step: int, **more: Any) -> dict[str, Any]:
@@ -246,7 +245,7 @@ def test_the_copy_ends_with_the_run(run: RunDir) -> None:
     """A run that is killed leaves no process behind."""
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom workbench.store.run_store import RunDir\n"
-        "from workbench.trackers._mirror import mirror\n"
+        "from workbench.trackers import mirror\n"
         "copy = mirror('wandb', RunDir(Path(sys.argv[1])))\ncopy.news()\n"
         "print(copy._process.pid, flush=True)\ntime.sleep(60)"
     )

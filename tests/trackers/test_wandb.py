@@ -16,10 +16,10 @@ from reading import Kept, read_wandb, stored_rows, wandb_server
 from test_mirror import wait_for
 
 from workbench.store import tending
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir
+from workbench.trackers import copies, mirror
 from workbench.trackers import wandb as tracker
-from workbench.trackers._mirror import copies, mirror
 
 
 def test_logins_are_found_where_wandb_leaves_them(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from workbench.errors import Diverged, Interrupted, RankLost
 from workbench.store import checkpoint
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir
 from workbench.training import checkpointing
 from workbench.training.checkpointing import CheckpointWriter, Parts

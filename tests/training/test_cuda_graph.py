@@ -19,9 +19,10 @@ from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 from workbench.training import steps
+from workbench.training.concurrent_runs import own_stream
 from workbench.training.loop import _on_device
 from workbench.training.optimizer import make_optimizer, set_rate
-from workbench.training.steps import RECORDED_AFTER, Steps, own_stream, record
+from workbench.training.steps import RECORDED_AFTER, Steps, record
 
 pytestmark = pytest.mark.gpu
 DROPOUT = {"encoder.dropout": 0.1, "encoder.attention_dropout": 0.1}

@@ -28,39 +28,38 @@ from workbench.store.verify import verify
 from workbench.tasks import Suite
 from workbench.tasks.common.contract import Model, expected, take
 from workbench.tasks.minimal_pairs import PairSet
-from workbench.training import snapshots
-from workbench.training.plan import plan, spent_by
-from workbench.training.snapshots import Point
+from workbench.training import plan as plans
+from workbench.training.plan import Point, plan, spent_by
 
 
 def test_log_points_have_equal_distances_over_two_decades() -> None:
     long = plan(with_points(budget__steps=10_000))
-    found = snapshots.log_points(long, 6, "matmul")
-    assert snapshots.log_points(long, 3, "matmul") == found[::2], "a shorter series is a part of a longer one"
+    found = plans.log_points(long, 6, "matmul")
+    assert plans.log_points(long, 3, "matmul") == found[::2], "a shorter series is a part of a longer one"
     assert [p.step for p in found] == [100, 215, 464, 1000, 2154, 4642]
     assert [p.mark for p in found] == ["1 %", "2.15 %", "4.64 %", "10 %", "21.5 %", "46.4 %"]
-    assert [p.step for p in snapshots.log_points(plan(with_points()), 3, "matmul")] == STEPS
+    assert [p.step for p in plans.log_points(plan(with_points()), 3, "matmul")] == STEPS
 
 
 def test_points_of_a_branch_lie_in_its_own_part_and_count_what_its_trunk_spent() -> None:
     trunk = {"schedule.kind": "constant"}
     spec = with_points(schedule__kind="wsd", start__parent=trunk, start__share=0.05, budget__steps=1000)
-    found = snapshots.log_points(plan(spec), 6, "matmul")
+    found = plans.log_points(plan(spec), 6, "matmul")
     assert [p.step for p in found] == [100, 215, 464], "those below 50 are the trunk's"
     child = with_points(
         start__take="encoder", start__parent={"objective": "bert-mlm"}, budget__steps=None, budget__tokens=64_000
     )
     priced = plan(child)
-    spent = [spent_by(priced, child, p.step)["flops"]["paper"] for p in snapshots.log_points(priced, 2, "paper")]
+    spent = [spent_by(priced, child, p.step)["flops"]["paper"] for p in plans.log_points(priced, 2, "paper")]
     assert spent == [], "half of its budget is the parent's, so 1 % and 10 % were passed before it began"
-    (late,) = snapshots.log_points(priced, 8, "paper")[-1:]
+    (late,) = plans.log_points(priced, 8, "paper")[-1:]
     share = spent_by(priced, child, late.step)["flops"]["paper"] / priced.flops["paper"]
     assert late.mark == "56.2 %" and share == pytest.approx(0.562, abs=0.002)
 
 
 def test_word_points_are_the_last_steps_before_each_amount() -> None:
     spec = with_points(budget__steps=None, budget__tokens=64.0 * 10**6, data__words=8, data__tokens=14)
-    found = snapshots.word_points(spec, plan(spec))  # of 64 tokens of a step 56 are text, 32 words: 32 million in all
+    found = plans.word_points(spec, plan(spec))  # of 64 tokens of a step 56 are text, 32 words: 32 million in all
     assert [p.mark for p in found] == [f"{n} M words" for n in (*range(1, 11), 20, 30)]
     assert found[0].step == 31_250 and found[-1].step * 32 <= 30_000_000 < (found[-1].step + 1) * 32
 
@@ -104,10 +103,10 @@ def test_words_are_counted_in_the_prepared_text(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a hundredth of its amounts: after 100, 200 ... words. Also for runs whose spec does not say how many."""
-    monkeypatch.setattr(snapshots, "WORDS", tuple(range(100, 700, 100)))
+    monkeypatch.setattr(plans, "WORDS", tuple(range(100, 700, 100)))
     run = carried_out(with_points(tasks__at="words"), prepared, toy, tmp_path)
     per_step = 4 * 14 * prepared.words / prepared.tokens  # two of sixteen tokens are [CLS] and [SEP]
-    assert [snapshots.step_of(place) for place in run.points()] == [int(n / per_step) for n in range(100, 700, 100)]
+    assert [plans.step_of(place) for place in run.points()] == [int(n / per_step) for n in range(100, 700, 100)]
     assert len(values(run)) == 7 and run.state == "done"
     older = run.spec().changed({"data.words": 0, "data.tokens": 0})
     assert one_run.Wanted(older.tasks, toy, prepared).points(older, plan(run.spec()))
@@ -248,7 +247,7 @@ def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy:
 @contextmanager
 def killed_at(point: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Training inside is interrupted at the point of a step, before or after its weights are kept."""
-    real = snapshots.Snapshots.keep
+    real = plans.Snapshots.keep
 
     def killed(self: Any, model: Any, step: int, seconds: float) -> None:
         if step != point or after:
@@ -257,7 +256,7 @@ def killed_at(point: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> Itera
             raise Interrupted(9)
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(snapshots.Snapshots, "keep", killed)
+        patch.setattr(plans.Snapshots, "keep", killed)
         yield
 
 
@@ -318,9 +317,9 @@ def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(
     with killed_at(9, True, monkeypatch):
         carried_out(with_points(tasks__at="log:6"), prepared, toy, tmp_path)
     (run,) = RunStore(tmp_path).runs()
-    assert [snapshots.step_of(place) for place in run.points()] == [1, 2, 4, 9]
+    assert [plans.step_of(place) for place in run.points()] == [1, 2, 4, 9]
     carried_out(with_points(), prepared, toy, tmp_path)
-    assert [snapshots.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
+    assert [plans.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
     assert len(values(run)) == 3 and run.state == "done" and verify(RunStore(tmp_path)).exit_code == 0
 
 
@@ -340,7 +339,7 @@ def test_room_for_points_is_checked_beforehand(
     assert asked[0][0] >= 2 * 12 * weights + 4 * weights, "two checkpoints and the weights that are exported"
 
 
-def points_at(steps: Sequence[int], folder: Path) -> tuple[snapshots.Snapshots, nn.Module]:
+def points_at(steps: Sequence[int], folder: Path) -> tuple[plans.Snapshots, nn.Module]:
     """The snapshots of a new run with points at these steps, and a model of the run."""
     spec = with_points()
     run = RunStore(folder / "runs").open(BoundRun(spec))
@@ -348,7 +347,7 @@ def points_at(steps: Sequence[int], folder: Path) -> tuple[snapshots.Snapshots, 
     tokenizer.mkdir()
     (tokenizer / "vocab.txt").write_text("x" * 100)
     points = [Point(step, f"{5 * step} %") for step in steps]
-    kept = snapshots.Snapshots(run, spec, plan(spec), tokenizer, points)
+    kept = plans.Snapshots(run, spec, plan(spec), tokenizer, points)
     return kept, objectives.build(spec, build_encoder(spec))
 
 
@@ -357,7 +356,7 @@ def test_points_after_the_step_that_training_continues_from_are_taken_away(tmp_p
     run, made = kept.run, kept.plan
     assert [step for step in range(8) if kept.due(step)] == [2, 4, 6]
     weights = made.parameters["total"]
-    assert kept.room(0, weights) == 3 * (4 * weights + 2 * 100 + snapshots.DESCRIPTIONS) and kept.room(
+    assert kept.room(0, weights) == 3 * (4 * weights + 2 * 100 + plans.DESCRIPTIONS) and kept.room(
         4, weights
     ) * 3 == kept.room(0, weights)
     for step in (2, 4, 6):

@@ -27,7 +27,7 @@ from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind, prepare
 from workbench.models import generators
 from workbench.models.encoder import Encoder
-from workbench.models.sentence_scores import Sentences
+from workbench.models.heads import Sentences
 from workbench.objectives import adversarial
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -36,9 +36,10 @@ from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tensors import Batch, StepLoss
 from workbench.training import loop
+from workbench.training.concurrent_runs import own_stream
 from workbench.training.optimizer import make_optimizer, set_rate
 from workbench.training.plan import plan
-from workbench.training.steps import RECORDED_AFTER, Steps, compiled, own_stream
+from workbench.training.steps import RECORDED_AFTER, Steps, compiled
 
 REGISTRY = objectives.names()
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)

@@ -102,7 +102,8 @@ def bench(
 ) -> None:
     """Measure the speed of every objective at every scale on this machine, and where the time of a step goes."""
     host = host_of(options)
-    writable(out)
+    if out is not None:
+        writable(out)
     from workbench import bench, progress
     from workbench.cli import terminal
     from workbench.spec.run_spec import overrides_of

@@ -287,8 +287,9 @@ def as_command(function: Callable[..., None], by_first: bool = False) -> Callabl
 
                     follow_all()
                     return
-                made = {name: _group(group, names, given) for name, (group, names) in groups.items()}
-                function(**made, **given)
+                for name, (group, names) in groups.items():
+                    given[name] = _group(group, names, given)
+                function(**given)
         finally:
             _results.reset(token)
             if several and not follows():

@@ -86,7 +86,7 @@ def experiment_rows() -> list[dict[str, Any]]:
 
 def published_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list published`; a value that no source states is None."""
-    from workbench.data.hugging_face.hub import PUBLISHED
+    from workbench.data.hugging_face import PUBLISHED
 
     return [model.row() for model in PUBLISHED]
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.cli.command import AsJson, emit, name_argument, path_option
-from workbench.errors import DAMAGE, InputError
+from workbench.errors import DAMAGE, InputError, Interrupted, plural
+from workbench.execution import workers
 from workbench.execution.study_options import report_folder, writable
+from workbench.execution.workers import StudyProgress
 from workbench.options import Output
 from workbench.process import FOR_STATISTICS, check_address_space
-from workbench.progress import say
+from workbench.progress import console, say
+from workbench.progress import terminal as is_terminal
 from workbench.spec.run_spec import parse_budget
+from workbench.store import owner
 from workbench.store.atomic import cache_path, sweep_old, write_atomic
-from workbench.store.run_store import JOBS, RunStore, check_outside, refuse_other_report
+from workbench.store.run_directory import RunDir
+from workbench.store.run_store import JOBS, ExperimentRecord, RunStore, check_outside, refuse_other_report
 
 if TYPE_CHECKING:
     from workbench.models.export import Terms
@@ -95,16 +102,14 @@ def status(
     that has ended; --all lists the others too. The exit code is 1 if a run is damaged. Files that have not changed
     since the run ended are compared by their size alone; `workbench verify` reads all of them.
     """
-    from workbench.cli import study_status
-    from workbench.execution import slurm, workers
+    from workbench.execution import slurm
     from workbench.report.load import runs_table
-    from workbench.store.run_directory import RunDir
 
     store = RunStore.existing(options.runs)
     if watch:
         if as_json:
             raise InputError("--watch and --json contradict each other; keep one")
-        study_status.follow(store, archived, everything)
+        follow_status(store, archived, everything)
         return
     every = {run.run_id: workers.facts(run, row) for run, row in runs_table.states(store)}
     rows = [row for row in every.values() if archived or not row["archived"]]
@@ -118,10 +123,10 @@ def status(
         emit([{key: value for key, value in row.items() if key != "spent.seconds"} for row in rows], as_json)
     else:
         for row in rows:
-            stale = study_status.stale_lease(RunDir(Path(row["path"])), row)
+            stale = stale_lease(RunDir(Path(row["path"])), row)
             row["note"] = "; ".join(filter(None, (row["note"], stale)))
-        progress = study_status.studies(records, every)
-        lines = study_status.text(progress, rows, everything) + study_status.hidden(len(every) - len(rows))
+        progress = progress_of_studies(records, every)
+        lines = status_lines(progress, rows, everything) + archived_line(len(every) - len(rows))
         if lines:
             emit("\n".join(lines), as_json)
     _end_if_damaged(rows)
@@ -322,3 +327,132 @@ def _export_babylm(experiment: str, runs: Path | str, out: Path, verify: bool) -
     shown = ("run_id", "revision", "backend", "task", "pipeline", "ours", "ties")
     table = [{key: round(row[key], 2) if isinstance(row[key], float) else row[key] for key in shown} for row in rows]
     emit("\n".join([*([terminal.table(table)] if table else []), str(out)]), False, kept=True)
+
+
+# ----------------------------------------
+# The state of a store for `workbench status`: each study with its progress first, then the runs that need a look.
+#
+# With --watch it is a live table on a terminal, and elsewhere the same text after each change.
+
+Row = Mapping[str, Any]
+QUIET = ("done", "trained", "new", "reading")  # states of runs that need no look, if they have no note
+STYLES = {
+    "running": "cyan", "done": "green", "interrupted": "yellow", "failed": "red", "diverged": "red", "damaged": "red",
+}  # fmt: skip
+
+
+def stale_lease(run: RunDir, row: Row) -> str:
+    """Return a sentence on a lease whose process has ended, "" if there is none."""
+    if row["state"] == "running":
+        return ""
+    with contextlib.suppress(OSError):
+        if holder := owner.read(run.path):
+            return f"its lease is stale, left by {holder}; the same command goes on with this run"
+    return ""
+
+
+def needs_look(row: Row, everything: bool) -> bool:
+    """Return whether the run of a row trains or needs a look; with `everything`, every run is shown."""
+    return bool(everything or row["state"] not in QUIET or row["note"])
+
+
+def progress_of_studies(records: Sequence[ExperimentRecord], rows: Mapping[str, Row]) -> list[StudyProgress]:
+    """Return the progress of each study, the last updated first, and of the runs that are in no study."""
+    found = [workers.study_progress(record, rows) for record in records]
+    found.sort(key=lambda each: each.record.updated, reverse=True)
+    others = sorted(rows.keys() - {run_id for record in records for run_id in record.run_ids})
+    if others:
+        found.append(workers.study_progress(ExperimentRecord("no study", runs=others), rows))
+    return found
+
+
+def status_lines(
+    progress: Sequence[StudyProgress], rows: Iterable[Row], everything: bool, steps: bool = True
+) -> list[str]:
+    """Return a line for each study, its verdict, and then a line for each run that needs a look or trains.
+
+    With `everything` there is a line for each run; without `steps` there is none for runs that train.
+    """
+    from workbench.report import verdict_line
+
+    lines = []
+    for each in progress:
+        record = each.record
+        if record.damage:
+            lines.append(f"{record.name}  damaged: the record {record.damage}")
+            continue
+        lines.append(f"{record.name}  {each.state}: {each.text}")
+        if record.verdict:
+            lines.append(
+                f"verdict      {record.name}, {str(record.verdict.get('at'))[:16]}: {verdict_line(record.verdict)}"
+            )
+    for row in rows:
+        if needs_look(row, everything) and (steps or everything or row["state"] != "running"):
+            note = workers.line(dict.fromkeys(workers.OF_TRAINING) | dict(row))
+            tags = "".join(f" #{tag}" for tag in row["tags"])
+            lines.append(f"{row['state']:<12} {row['run_id']}{tags}" + (f"  {note}" if note else ""))
+    return lines
+
+
+def archived_line(count: int) -> list[str]:
+    """Return a line on runs that are archived and not shown."""
+    return [f"{plural(count, 'archived run')} not shown (--archived shows all)"] if count else []
+
+
+def follow_status(store: RunStore, archived: bool, everything: bool) -> None:
+    """Show the state of a store until Ctrl-C: a live table on a terminal, elsewhere the text after each change."""
+    from workbench.view.watched import Watched
+
+    watched = Watched(store)
+
+    def look() -> tuple[list[StudyProgress], list[Row], int]:
+        with contextlib.suppress(OSError, InputError):  # the store cannot be read at the moment
+            watched.look()
+        rows: list[Row] = []
+        for run_id, row in sorted(watched.rows.items()):
+            if archived or not row.get("archived"):
+                stale = stale_lease(RunDir(store.root / run_id), row)
+                tags = [tag for tag in str(row.get("tags") or "").split(", ") if tag]
+                rows.append({**row, "tags": tags, "note": "; ".join(filter(None, (row["note"], stale)))})
+        return progress_of_studies(watched.records, watched.rows), rows, len(watched.rows) - len(rows)
+
+    with contextlib.suppress(KeyboardInterrupt, Interrupted):
+        while not watched.complete:  # a store that cannot be read at the start ends the command
+            watched.look()
+        if not is_terminal():
+            last: list[str] = []
+            while True:
+                progress, rows, left_out = look()
+                now = [*status_lines(progress, rows, everything, steps=False), *archived_line(left_out)]
+                if [line.partition(", about ")[0] for line in now] != last:
+                    emit("\n" * bool(last) + "\n".join(now), False)
+                last = [line.partition(", about ")[0] for line in now]
+                time.sleep(workers.REFRESH)
+        from rich.live import Live
+
+        with Live(console=console(), auto_refresh=False) as live:
+            while True:
+                progress, rows, left_out = look()
+                live.update(_table(progress, rows, everything, left_out), refresh=True)
+                time.sleep(workers.REFRESH)
+
+
+def _table(progress: Sequence[StudyProgress], rows: Sequence[Row], everything: bool, left_out: int) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    studies_table = workers.grid(("study", "state", "", "runs"))
+    for each in progress:
+        bar = ProgressBar(total=max(1, each.total), completed=each.trained, width=20)
+        state = Text(each.state, STYLES.get(each.state, ""))
+        studies_table.add_row(Text(each.record.name), state, bar, Text(each.record.damage or each.text))
+    runs_table = workers.grid(("run", "state", *workers.NUMBERS, "note"))
+    for row in rows:
+        if needs_look(row, everything):
+            numbers = workers.cells(row)
+            state = Text(str(row["state"]), STYLES.get(str(row["state"]), ""))
+            note = Text("" if numbers[0] else str(row["note"]))
+            runs_table.add_row(Text(str(row["run_id"])), state, *numbers, note)
+    parts: list[Any] = [studies_table, *([Text(""), runs_table] if runs_table.row_count else [])]
+    return Group(*parts, *map(Text, archived_line(left_out)))

@@ -116,8 +116,7 @@ def track(
     from workbench import trackers
     from workbench.report.load import runs_table
     from workbench.report.load.runs_table import find_record
-    from workbench.trackers._described import is_untrained
-    from workbench.trackers._mirror import copies
+    from workbench.trackers import copies
 
     tracker, store = trackers.find(to, "--to"), RunStore.existing(options.runs)
     chosen: dict[str | None, list[RunDir]] = {}  # by study, None for runs that were named themselves
@@ -127,12 +126,12 @@ def track(
         if word in records:
             study = find_record(store, word)
             of_study = [present[name] for name in store.experiment(study).runs if name in present]
-            chosen[study] = [run for run in of_study if not is_untrained(run)]
+            chosen[study] = [run for run in of_study if not runs_table.is_untrained(run)]
             if of_study and not chosen[study]:
                 raise InputError(f"{study} has untrained encoders alone, which have no runs of their own in a tracker")
         elif any(word in name for name in present):
             run = runs_table.find_run(store, word)
-            if is_untrained(run):
+            if runs_table.is_untrained(run):
                 raise InputError(
                     f"{run.run_id} is an untrained encoder, which has no run of its own in a tracker; name its study"
                 )

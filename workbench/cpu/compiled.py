@@ -41,7 +41,7 @@ from workbench.tensors import Drop
 
 log = logging.getLogger("workbench")
 HERE = Path(__file__).parent
-SOURCES = tuple(HERE / f"{name}.c" for name in ("kernels", "tiles", "products", "layers"))  # the first includes all
+SOURCES = (HERE / "kernels.c", HERE / "tiles.c", HERE / "products.c", HERE / "layers.c")  # the first includes all
 HEADERS = (HERE / "kernels.h", HERE / "tiles.h")
 FLAGS: tuple[str, ...] = (
     "-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
@@ -53,7 +53,7 @@ LIBRARY = "kernels.so"
 SETTING = "WORKBENCH_CPU_KERNELS"  # environment variable
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)  # errors of a cache in which this user cannot write
 # What compilers and linkers print, with LC_ALL=C, if a file of theirs cannot be written.
-UNWRITTEN = {os.strerror(code): code for code in (*FULL, *FAILING)} | {
+UNWRITTEN = dict(zip(map(os.strerror, (*FULL, *FAILING)), (*FULL, *FAILING), strict=True)) | {
     "File size limit exceeded": errno.EFBIG, "Bus error": errno.ENOSPC,
 }  # fmt: skip
 KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
@@ -72,11 +72,12 @@ class _Drop(ctypes.Structure):
 
 def declared(header: Path) -> dict[str, list[Any]]:
     """Return the functions of a header, with the ctypes of their arguments before the number of threads."""
-    types = _TYPES | {"dropout": _Drop}
-    return {
-        name: [ctypes.c_void_p if "*" in one else types[one.split()[0]] for one in arguments.split(",")]
-        for name, arguments in _DECLARATION.findall(header.read_text(encoding="utf-8"))
-    }
+    types, functions = _TYPES | {"dropout": _Drop}, dict[str, list[Any]]()
+    for name, arguments in _DECLARATION.findall(header.read_text(encoding="utf-8")):
+        functions[name] = []
+        for one in arguments.split(","):
+            functions[name].append(ctypes.c_void_p if "*" in one else types[one.split()[0]])
+    return functions
 
 
 KERNELS, TILED = map(declared, HEADERS)
@@ -167,8 +168,14 @@ def _folder(flags: tuple[str, ...]) -> Path:
     version. A machine without a compiler takes the newest library of the same sources, flags and CPU. Raises OSError or
     SubprocessError if there is none.
     """
-    texts = [path.read_text() for path in SOURCES + HEADERS]
-    base = hashlib.sha256("\0".join([*texts, *FLAGS, *flags, _cpu()]).encode()).hexdigest()[:16]
+    cpu = f"{platform.machine()} "  # and its flags, on which the result of `-march=native` depends
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(("flags", "Features")):
+                cpu += line
+                break
+    texts = map(Path.read_text, SOURCES + HEADERS)
+    base = hashlib.sha256("\0".join([*texts, *FLAGS, *flags, cpu]).encode()).hexdigest()[:16]
     root = cache_path() / "kernels"
     try:
         version = _run(*_compiler(), "--version")
@@ -182,15 +189,6 @@ def _folder(flags: tuple[str, ...]) -> Path:
 
 def _compiler() -> list[str]:
     return shlex.split(os.environ.get("CC") or "cc")
-
-
-def _cpu() -> str:
-    """Return the machine type and the CPU flags of this machine, on which the result of `-march=native` depends."""
-    lines = list[str]()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {flags}"
 
 
 def _compiled(folder: Path, flags: tuple[str, ...]) -> bytes:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.data.remote import RemotePath, opened
 from workbench.data.streams import (
     FREE,
     HEAD,
@@ -28,11 +27,13 @@ from workbench.data.streams import (
     Advance,
     FilePart,
     Place,
+    RemotePath,
     chunks,
     head,
     ignore,
     lines,
     named,
+    opened,
     packing_of,
     unpacked_suffix,
     whole,

@@ -23,14 +23,12 @@ from typing import Any, TypeVar
 from workbench.data import filters, preprocessing, sources, tokenizer
 from workbench.data.filters import NEAR, PACKAGE, Removed, documents, version_for
 from workbench.data.near_duplicates import DUPLICATES, FACTS, SIGNATURES, bands_of, compare, flags
-from workbench.data.preprocessing import Plan, Slice, cut, encode_into, encode_with
-from workbench.data.shards import SHARD, Text, joined, token_type
+from workbench.data.preprocessing import SHARD, Plan, Slice, Text, cut, encode_into, encode_with, joined, token_type
 from workbench.data.streams import Advance
-from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.process import FOR_TEXT, check_address_space
 from workbench.progress import Progress, shown
-from workbench.spec.parts import EncoderSpec, Special
+from workbench.spec.parts import TRAINED, EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.store.atomic import cache_root, copy_files, read_object
 from workbench.store.cache import alone, discard, faults, is_whole, read_entry, staged, write_entry
@@ -110,7 +108,7 @@ def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[st
         filters.append({"language": data.language, PACKAGE: version_for(data.language)})
     if data.near_duplicates is not None:
         filters.append({NEAR: data.near_duplicates})
-    origin = digest([[sources.identity(source) for source in found], data.column, *filters], 64)
+    origin = digest([[*map(sources.identity, found)], data.column, *filters], 64)
     if data.tokenizer in TRAINED:
         own = tokenizer.settings(data)
         words = ["wordpiece", spec.encoder.vocab, data.lowercase, tokenizer.LAYOUT, tokenizer.SAMPLE, *own]
@@ -122,7 +120,7 @@ def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[st
 def bind(spec: S, prepared: Prepared) -> S:
     """Return the spec with the facts of its prepared data: fingerprint, counts, special tokens and vocabulary size."""
     facts = {"fingerprint": prepared.fingerprint, "special": prepared.special}
-    data = counted(spec, prepared).data.model_copy(update=facts)
+    data = spec.data.model_copy(update=facts | {"words": prepared.words, "tokens": prepared.tokens})
     if spec.encoder.vocab != prepared.vocab:
         encoder = EncoderSpec.model_validate({**spec.encoder.model_dump(), "vocab": prepared.vocab})
         spec = spec.model_copy(update={"encoder": encoder})
@@ -143,11 +141,15 @@ def _read(folder: Path) -> Prepared | None:
         manifest = json.loads((folder / "manifest.json").read_bytes())
     except FileNotFoundError:  # another process found damage that `is_whole` did not, and removed the folder
         return None
-    if damaged := [place for place in _slices(folder, manifest) if not is_whole(place, BLOCKS)]:
+    damaged, facts = list[Path](), dict[str, Any]()
+    for place in _slices(folder, manifest):
+        damaged += [] if is_whole(place, BLOCKS) else [place]
+    if damaged:
         for place in (folder, *damaged):
             discard(place)
         return None
-    facts = {name: manifest[name] for name in FACTS_OF_TEXT}
+    for name in FACTS_OF_TEXT:
+        facts[name] = manifest[name]
     special, removed = Special.model_validate(manifest["special"]), manifest.get("removed", {})
     return Prepared(folder=folder, special=special, tokenizer=folder / "tokenizer", removed=removed, **facts)
 
@@ -157,7 +159,7 @@ def _slices(folder: Path, manifest: Mapping[str, Any], full: bool = False) -> li
     names = manifest.get("slices", [])
     if len(names) > CHECKED and not full:
         names = random.Random(time.time() // 3600).sample(names, CHECKED)
-    return [folder.parent.parent / "slices" / name for name in names]
+    return [*map((folder.parent.parent / "slices").joinpath, names)]
 
 
 def check(prepared: Prepared, full: bool = False) -> None:
@@ -315,10 +317,14 @@ class _Preparation:
         slices: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Write the vocabulary and the manifest of a text. Raises InputError if the text has no tokens."""
-        tokens, by_source = sum(shard["tokens"] for shard in facts["shards"]), facts["sources"]
+        tokens, by_source, empty = 0, facts["sources"], list[str]()
+        for shard in facts["shards"]:
+            tokens += shard["tokens"]
         if not tokens:
             raise self._empty()
-        if empty := [name for name in map(sources.name_of, self.found) if not by_source.get(name)]:
+        for name in map(sources.name_of, self.found):
+            empty += [] if by_source.get(name) else [name]
+        if empty:
             log.warning("there is no text in %s, which the corpus names", ", ".join(empty))
         copy_files(words, folder / "tokenizer")
         words_hash, vocab = tokenizer.content(words), tokenizer.size(tokenizer.fast(words))
@@ -357,8 +363,7 @@ class _Preparation:
 
     def _stage(self, stage: str) -> Advance:
         """Return a function that reports the progress of a stage, from the bytes read since the last call."""
-        size_known = not any(isinstance(source, sources.Hub) for source in self.found)
-        total, done = sources.size_of(self.found) if size_known else 0, 0
+        total, done = 0 if sources.Hub in map(type, self.found) else sources.size_of(self.found), 0
 
         def advance(size: int) -> None:
             nonlocal done

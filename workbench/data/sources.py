@@ -20,11 +20,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.data import built_in_text, formats
-from workbench.data.remote import RemotePath, is_remote, listed
-from workbench.data.streams import PACKINGS, Advance, FilePart, ignore, named, packing_of, unpacked_suffix
-from workbench.data.subwords import TRAINED
+from workbench.data.streams import (
+    PACKINGS,
+    Advance,
+    FilePart,
+    RemotePath,
+    ignore,
+    is_remote,
+    listed,
+    named,
+    packing_of,
+    unpacked_suffix,
+)
 from workbench.errors import InputError
-from workbench.spec.parts import DataSpec
+from workbench.spec.parts import TRAINED, DataSpec
 from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root, user_path
 from workbench.store.cache import read_entry, write_entry
@@ -299,10 +308,13 @@ def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: boo
 
 def is_babylm(data: DataSpec) -> bool:
     """Return whether a corpus name stands for local files in BabyLM's layout, which are called SOURCE.train."""
-    named = [name for name in data.corpus if name not in BUILT_IN and not is_remote(name)]
-    here = [name for name in named if not HUB_NAME.match(name) or os.path.exists(name)]
-    files = [source for name in here for source in _resolve(name, None, data.column) if isinstance(source, File)]
-    return any(unpacked_suffix(file.path) == TRAIN for file in files)
+    for name in data.corpus:
+        if name in BUILT_IN or is_remote(name) or (HUB_NAME.match(name) and not os.path.exists(name)):
+            continue
+        for source in _resolve(name, None, data.column):
+            if isinstance(source, File) and unpacked_suffix(source.path) == TRAIN:
+                return True
+    return False
 
 
 def _check_babylm(folder: Path, files: list[Path]) -> None:
@@ -341,9 +353,10 @@ def _file(path: Path) -> File:
 
 def local(data: DataSpec) -> bool:
     """Return whether the corpus and the tokenizer are both on this machine, and neither is on the hub."""
-    named = [name for name in data.corpus if HUB_NAME.match(name) or is_remote(name)]
-    named += [data.tokenizer] if data.tokenizer not in TRAINED else []
-    return all(os.path.exists(os.path.expanduser(name)) for name in named)
+    for name in data.corpus:
+        if (HUB_NAME.match(name) or is_remote(name)) and not os.path.exists(os.path.expanduser(name)):
+            return False
+    return data.tokenizer in TRAINED or os.path.exists(os.path.expanduser(data.tokenizer))
 
 
 def offline() -> bool:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from workbench.models import backbones, flops
-from workbench.models.initial_weights import initialise_positions
+from workbench.models import encoder, flops
+from workbench.models.encoder import initialise_positions
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.albert_layer_groups"
 OWN_WIDTH, SEGMENTS = True, True
 cost = functools.partial(flops.transformer, always_projects=True)  # also if embeddings are as wide as the layers
-states, plain_states, states_at = backbones.states, backbones.plain_states, backbones.states_at
-to_hub = backbones.save
+states, plain_states, states_at = encoder.states, encoder.plain_states, encoder.states_at
+to_hub = encoder.save
 
 
 def build(config: EncoderSpec, special: Special) -> Any:
     """Return an `AlbertModel` with initial weights."""
-    model = backbones.like_bert("albert", config, special, embedding_size=config.embedding_width)
+    model = encoder.like_bert("albert", config, special, embedding_size=config.embedding_width)
     first = model.encoder.albert_layer_groups[0].albert_layers[0].attention
     initialise_positions(
         config, model.embeddings.position_embeddings, first.query.weight, first.key.weight,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.models import backbones, flops
+from workbench.models import encoder, flops
+from workbench.models.encoder import initialise_positions
 from workbench.models.flops import Flops
-from workbench.models.initial_weights import initialise_positions
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
 OWN_WIDTH, PROJECTS_INSIDE = True, True
-plain_states, states = backbones.plain_states, backbones.states
-to_hub = backbones.save
+plain_states, states = encoder.plain_states, encoder.states
+to_hub = encoder.save
 
 
 def relative(config: EncoderSpec, special: Special, **own: Any) -> Any:
     """Return a `DebertaV2Model` with `own` settings, and initial weights but for positions."""
     own |= {"embedding_size": config.embedding_width, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
-    return backbones.like_bert("deberta-v2", config, special, "eager", **own)
+    return encoder.like_bert("deberta-v2", config, special, "eager", **own)
 
 
 def build(config: EncoderSpec, special: Special) -> Any:

@@ -6,15 +6,15 @@ import functools
 from typing import Any
 
 from workbench.encoders import deberta_v2
-from workbench.models import backbones, flops
+from workbench.models import encoder, flops
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = deberta_v2.TABLE, deberta_v2.EMBEDDINGS, deberta_v2.LAYERS
 OWN_WIDTH, PROJECTS_INSIDE = True, True
 BUCKETS = 256  # of distances on each side
 cost = functools.partial(flops.transformer, relative=2 * BUCKETS)  # products of queries and keys with the buckets
-plain_states, states = backbones.plain_states, backbones.states
-to_hub = backbones.save
+plain_states, states = encoder.plain_states, encoder.states
+to_hub = encoder.save
 
 
 def build(config: EncoderSpec, special: Special) -> Any:

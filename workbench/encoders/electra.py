@@ -20,9 +20,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from workbench.cpu.functions import can
 from workbench.cpu.layers import rates_of
-from workbench.models import backbones, flops
+from workbench.models import encoder, flops
+from workbench.models.encoder import initialise, initialise_positions
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.initial_weights import initialise, initialise_positions
 from workbench.models.losses import gather
 from workbench.models.own_layout import WEIGHTS, Output, write_settings
 from workbench.models.two_streams import Layer as TwoStreamLayer
@@ -34,12 +34,12 @@ from workbench.tensors import visible_keys
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
 OWN_WIDTH, CAUSAL, SEGMENTS = True, "optional", True
 cost, query_cost = flops.transformer, flops.two_stream_transformer
-states, states_at = backbones.states, backbones.states_at
+states, states_at = encoder.states, encoder.states_at
 
 
 def build(config: EncoderSpec, special: Special) -> Electra:
     """Return an encoder with initial weights."""
-    sizes = backbones.bert_settings(config, special)
+    sizes = encoder.bert_settings(config, special)
     model = Electra(Config(**sizes, embedding_size=config.embedding_width, attention=config.attention))
     initialise(model, config.init)
     first, project = model.encoder.layer[0].attention.self, getattr(model, "embeddings_project", None)
@@ -53,7 +53,7 @@ def build(config: EncoderSpec, special: Special) -> Electra:
 def plain_states(model: Electra, ids: Tensor, attention: Tensor | None, segments: Tensor | None) -> Tensor:
     """Return the states (B, L, D) as Hugging Face's module over the same weights computes them."""
     model.twin = model.twin or (hugging_face(model),)
-    return backbones.plain_states(model.twin[0].train(model.training), ids, attention, segments)
+    return encoder.plain_states(model.twin[0].train(model.training), ids, attention, segments)
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Electra(nn.Module):
         )
         if width != inner:
             self.embeddings_project = nn.Linear(width, inner)
-        self.encoder = _group(layer=nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers)))
+        self.encoder = _group(layer=nn.ModuleList(map(Layer, [config] * config.num_hidden_layers)))
 
     def as_hugging_face(self) -> Any:
         """Return Hugging Face's module over the same weights, whose implementation of attention can be chosen."""
@@ -159,9 +159,10 @@ class Layer(nn.Module):
         width, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         self.heads, self.eager, self.causal = config.num_attention_heads, config.attention == "eager", config.is_decoder
         self.rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
-        own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
+        query, key, value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
         self.attention = _group(
-            self=_group(**own), output=_group(dense=nn.Linear(width, width), LayerNorm=nn.LayerNorm(width, eps=eps))
+            self=_group(query=query, key=key, value=value),
+            output=_group(dense=nn.Linear(width, width), LayerNorm=nn.LayerNorm(width, eps=eps)),
         )
         self.intermediate = _group(dense=nn.Linear(width, inner))
         self.output = _group(dense=nn.Linear(inner, width), LayerNorm=nn.LayerNorm(width, eps=eps))

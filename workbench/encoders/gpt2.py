@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import nn
 
-from workbench.models import backbones, flops
-from workbench.models.initial_weights import initialise_positions
+from workbench.models import encoder, flops
+from workbench.models.encoder import initialise_positions
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, LAYERS = "wte", "h"
 CAUSAL, TIED_HEAD = "always", True
 NORMS = ("ln_1", "ln_2", "ln_f")
 cost = flops.transformer  # the products of its layers are those of BERT's
-plain_states, states = backbones.plain_states, backbones.states
-to_hub = backbones.save
+plain_states, states = encoder.plain_states, encoder.states
+to_hub = encoder.save
 
 
 def build(config: EncoderSpec, special: Special) -> Any:
@@ -28,7 +28,7 @@ def build(config: EncoderSpec, special: Special) -> Any:
         "pad_token_id": special.pad, "bos_token_id": special.cls, "eos_token_id": special.sep,
         "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
     }  # fmt: skip
-    model = backbones.hugging_face_module("gpt2", settings, config.attention)
+    model = encoder.hugging_face_module("gpt2", settings, config.attention)
     initialise(model, config.init, config.layers)
     query, key, _ = model.h[0].attn.c_attn.weight.detach().T.split(config.hidden)
     initialise_positions(config, model.wpe, query, key, causal=True)

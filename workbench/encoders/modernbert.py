@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from workbench.models import backbones, flops
-from workbench.models.initial_weights import initialise
+from workbench.models import encoder, flops
+from workbench.models.encoder import initialise
 from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.tok_embeddings", "embeddings", "layers"
 # Local attention costs what attention to the whole row costs, since its scores are computed and masked.
 cost = functools.partial(flops.transformer, gated=True)
-plain_states, states = backbones.plain_states, backbones.states
-to_hub = backbones.save
+plain_states, states = encoder.plain_states, encoder.states
+to_hub = encoder.save
 
 
 def build(config: EncoderSpec, special: Special) -> Any:
@@ -33,7 +33,7 @@ def build(config: EncoderSpec, special: Special) -> Any:
         "initializer_range": config.init, "pad_token_id": special.pad, "cls_token_id": special.cls,
         "bos_token_id": special.cls, "sep_token_id": special.sep, "eos_token_id": special.sep,
     }  # fmt: skip
-    model = backbones.hugging_face_module("modernbert", settings, config.attention)
+    model = encoder.hugging_face_module("modernbert", settings, config.attention)
     initialise(model, config.init)
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -19,7 +19,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from workbench.cpu.functions import can
 from workbench.errors import InputError
-from workbench.models import backbones, flops
+from workbench.models import encoder, flops
 from workbench.models.flops import Flops
 from workbench.models.two_streams import (
     Layer,
@@ -38,7 +38,7 @@ IDLE = (*OF_SEGMENTS, "mask_emb")  # get none from rows of one segment without a
 
 TABLE, LAYERS = "word_embedding", "layer"
 SEGMENTS, READS_LAYERS, TIED_QUERY_HEAD = True, True, True
-to_hub = backbones.save
+to_hub = encoder.save
 
 
 def build(config: EncoderSpec, special: Special) -> Any:
@@ -55,7 +55,7 @@ def build(config: EncoderSpec, special: Special) -> Any:
         "eos_token_id": special.sep, "ff_activation": "gelu", "use_mems_eval": False, "mem_len": None,
         "reuse_len": None,
     }  # fmt: skip
-    model = backbones.hugging_face_module("xlnet", sizes, "eager")
+    model = encoder.hugging_face_module("xlnet", sizes, "eager")
     initialise(model, config.init)
     return model
 
@@ -107,7 +107,7 @@ def states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor |
 def plain_states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor | None) -> Tensor:
     """Return the same as `states`, as Hugging Face's module computes it."""
     mask = attention.long() if attention is not None else None  # the module subtracts it from 1
-    return backbones.plain_states(model, ids, mask, segments)
+    return encoder.plain_states(model, ids, mask, segments)
 
 
 def query_states(model: Any, ids: Tensor, queries: Queries, segments: Tensor | None, mask: int, plain: bool) -> Tensor:

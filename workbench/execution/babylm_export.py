@@ -33,7 +33,7 @@ from workbench.tasks import minimal_pairs
 from workbench.tasks.babylm_glue import PREFIX, ROWS, SUITE
 from workbench.tasks.common import sentence_scorers
 from workbench.tasks.minimal_pairs import PairSet
-from workbench.training.snapshots import MILLION, WORDS, mark_of_words
+from workbench.training.plan import MILLION, WORDS, mark_of_words
 
 log = logging.getLogger("workbench")
 

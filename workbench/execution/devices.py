@@ -38,7 +38,6 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks.common.contract import Measure, Model, take
-from workbench.tasks.minimal_pairs import PairSet
 
 if TYPE_CHECKING:
     from workbench.training.distributed import Ranks
@@ -128,6 +127,12 @@ def refuse(spec: RunSpec, host: Host) -> None:
     """Raise InputError for a run that several devices cannot compute; one device alone times a budget in seconds."""
     if host.devices > 1 and spec.budget.unit == "seconds":
         raise InputError("a budget in seconds is not timed over several devices; give --budget in steps or flops")
+    if host.streams > 1 and host.devices > 1:
+        raise InputError("--streams is for runs that one device each computes; leave it out, or --devices")
+    if host.streams > 1 and spec.budget.unit == "seconds":
+        raise InputError(
+            "a budget in seconds is not timed beside other runs of --streams; give --budget in steps or flops"
+        )
     if host.shard and spec.optim.kind != "adamw":
         raise InputError(
             f"--shard splits the weights, and optim.kind={spec.optim.kind} updates whole ones; set optim.kind=adamw"
@@ -290,6 +295,7 @@ def _take_part(training: Training, store: Any) -> None:
     """Compute this process's part of a training, or of a score; text and pairs are opened before the others wait."""
     from workbench.data.corpus import corpus_of
     from workbench.data.prepare import prepare
+    from workbench.tasks.minimal_pairs import PairSet
     from workbench.training import loop
     from workbench.training.distributed import group, part_of
     from workbench.training.plan import plan_of

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.data.hugging_face import TOKENIZER_FILES, hub
+from workbench.data import hugging_face
+from workbench.data.model_files import TOKENIZER_FILES
 from workbench.errors import InputError, plural
 from workbench.models import export
 from workbench.models.export import Terms, add_origin, export_with_head, masked_lm
@@ -81,12 +82,12 @@ def push(run: RunDir, name: str, private: bool, terms: Terms | None = None, dry_
 
     With `dry_run`, nothing is sent; the name, files and card of each model are returned. Raises InputError.
     """
-    hub.check_new(name)
+    hugging_face.check_new(name)
     with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
         folders = write(run, Path(temporary) / "models", terms, name)
         named = [(folder, name if len(folders) == 1 else f"{name}-{folder.name}") for folder in folders]
         if not dry_run:
-            return [hub.upload(folder, own, private) for folder, own in named]
+            return [hugging_face.upload(folder, own, private) for folder, own in named]
         seen, texts = "private if it is new" if private else "public if it is new", []
         for folder, own in named:
             files = [f"  {file.stat().st_size:>13,} bytes  {file.name}" for file in sorted(folder.iterdir())]

@@ -104,7 +104,7 @@ def way_of(text: str | None) -> Way | None:
 
 
 @contextlib.contextmanager
-def told(way: Way | None, root: Path, experiment: str) -> Iterator[list[Outcome]]:
+def told(way: Way, root: Path, experiment: str) -> Iterator[list[Outcome]]:
     """Tell a person of the end of the study that the block carries out in the store `root`; it appends its outcome.
 
     Nobody is told of wrong input that is found before any run is recorded.
@@ -114,13 +114,11 @@ def told(way: Way | None, root: Path, experiment: str) -> Iterator[list[Outcome]
     try:
         yield outcomes
     except BaseException as error:
-        if way is not None:
-            message = _stopped(root, experiment, begun, isinstance(error, KeyboardInterrupt | Interrupted))
-            if message.runs or not isinstance(error, InputError):
-                way.tell(message)
+        message = _stopped(root, experiment, begun, isinstance(error, KeyboardInterrupt | Interrupted))
+        if message.runs or not isinstance(error, InputError):
+            way.tell(message)
         raise
-    if way is not None:
-        way.tell(message_of(outcomes[0]))
+    way.tell(message_of(outcomes[0]))
 
 
 def message_of(outcome: Outcome) -> Message:

@@ -1,4 +1,7 @@
-"""Carrying out runs one at a time: training, measuring missing scores, and waiting for the runs of other processes."""
+"""Carrying out runs one at a time: training, measuring missing scores, and waiting for the runs of other processes.
+
+With --streams, the runs of this process are trained several at a time first, and then measured one at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,10 +38,11 @@ from workbench.errors import (
     remedy,
 )
 from workbench.execution.devices import host_of_each, refuse, scoring_together, together
-from workbench.models.frequencies import frequencies
-from workbench.process import heed, release_memory
+from workbench.execution.workers import watching
+from workbench.process import NOTED, heed, release_memory
 from workbench.spec import loss_floors
 from workbench.spec.host import Host, instructions
+from workbench.spec.loss_floors import frequencies
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun, ResolvedSpec
@@ -48,9 +53,8 @@ from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields, inside
 from workbench.tasks.common.contract import FINE_TUNING, Measure, Model, Suite, expected, keep, take
-from workbench.trackers._mirror import mirror
-from workbench.training.plan import Plan, plan, plan_of, usable
-from workbench.training.snapshots import Point, step_of
+from workbench.trackers import mirror
+from workbench.training.plan import Plan, Point, plan, plan_of, step_of, usable
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,10 +78,14 @@ def carry_out_all(
     Each worker looks at every run of the command, so the first look costs little: runs with a lease are left for later,
     and of complete runs damage is found by the command that writes the report.
     """
-    left, looked, waited = list(_spread(run_ids)), False, False
+    if host.streams > 1 and wanted.scored:
+        _train_together(store, run_ids, wanted, host, since, plans)
+    left, looked, waited = list(_spread(run_ids) if len(run_ids) >= 200 else run_ids), False, False
     while left:
         leased = []
         for run_id in left:
+            if noted := NOTED.get():
+                raise Interrupted(noted[0])
             run = store.get(run_id)
             has_lease = not looked and os.path.lexists(run.path / "lease")
             if not looked and (has_lease or complete(run, wanted)):
@@ -97,11 +105,37 @@ def carry_out_all(
             except DamagedRun as error:
                 DAMAGE.warning("%s", error)
         if looked and leased == left:
-            if not waited:
+            if not wanted.scored and not _others_train():
+                return  # what is left is of other processes, and waited for before it is scored
+            if not waited and wanted.scored:
                 log.warning("waiting for %s that other processes carry out", plural(len(left), "run"))
             waited = True
-            time.sleep(WAIT)
+            if wanted.scored:
+                time.sleep(WAIT)
         left, looked = leased, True
+
+
+def _train_together(
+    store: RunStore, run_ids: Sequence[str], wanted: Wanted, host: Host, since: str, plans: Mapping[str, Plan] | None
+) -> None:
+    """Train runs that are not trained, several at the same time in threads of this process, and take no scores."""
+    todo = [run_id for run_id in run_ids if not store.get(run_id).trained]
+    if not todo:
+        return
+    from workbench.training.concurrent_runs import in_streams
+
+    runs = [store.get(run_id) for run_id in run_ids]
+    train = partial(carry_out_all, store, todo, replace(wanted, scored=False), host, since, plans)
+    with watching(runs, ()) if progress.terminal() else contextlib.nullcontext(lambda: None) as look:
+        in_streams(train, min(host.streams, len(todo)), host.resolved_device(), look)
+
+
+def _others_train() -> bool:
+    """Wait for other threads of this process; return whether one of them still trains."""
+    from workbench.training.concurrent_runs import TURNS
+
+    turns = TURNS.get()
+    return turns is not None and turns.idle(WAIT)
 
 
 def _spread(todo: Sequence[str]) -> Iterator[str]:
@@ -139,12 +173,12 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     A failure is recorded, of training in error.json and of a measurement in a file of its own.
     """
     from workbench.training import loop
-    from workbench.training.snapshots import Snapshots
+    from workbench.training.plan import Snapshots
 
     run.clear_error()
     # An untrained encoder has no copy of its own: its scores are in the summaries of trained runs.
     tracker = None if run.spec().budget.steps == 0 else host.track
-    with contextlib.closing(mirror(tracker, run)) as copied:
+    with nullcontext() if tracker is None else contextlib.closing(mirror(tracker, run)) as copied:
         if not run.trained:
             with _noted(run.run_id, run.fail, run.path / "error.log"):
                 prepared = wanted.prepared
@@ -155,8 +189,9 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
                 with progress.training(run.run_id) as bar, together(run, each) as ranks:
                     model = loop.train(run, spec, planned, corpus, each, run.check, bar, copied, parent, kept, ranks)
                 _finish(run, spec, planned, corpus, prepared, model)
-        if run.trained:
+        if run.trained and copied is not None:
             copied.news()
+        if run.trained and wanted.scored:
             measure(run, wanted, host, since)
             release_memory()  # scores may need several times the memory of training
 
@@ -205,7 +240,8 @@ def _prepared_training(
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
     corpus = corpus_of(prepared, spec)
-    floors(spec, corpus, {})  # a fault in an objective's own function is found before training
+    if spec.source:
+        floors(spec, corpus, {})  # a fault in a user's function is found before training
     if (run.path / "plan.json").is_file():
         planned = plan_of(run)
     else:
@@ -216,8 +252,9 @@ def _prepared_training(
         run.write_json("plan.json", planned.to_json())
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
-    for name, source in objectives.source_files(spec).items():
-        run.write(name, source.read_bytes())
+    if spec.source or spec.encoder.source:
+        for name, source in objectives.source_files(spec).items():
+            run.write(name, source.read_bytes())
     return corpus, planned
 
 
@@ -260,8 +297,8 @@ def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[st
 
 def parent_of(run: RunDir) -> RunDir | None:
     """Return the run from which this one starts, in the same store, or None. Its folder is made if it is new."""
-    parent = BoundRun(run.spec()).parent()
-    return None if parent is None else RunStore(run.path.parent).open(parent)
+    parent = run.spec().parent()
+    return None if parent is None else RunStore(run.path.parent).open(BoundRun(parent))
 
 
 def _kernels(host: Host, precision: str) -> str:
@@ -286,22 +323,24 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     computation = {
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision), "devices": host.devices,
-        "shard": host.shard, "instructions": instructions(), "places": spec.places(),
+        "shard": host.shard, "streams": host.streams, "instructions": instructions(), "places": spec.places(),
         **({"kernels_fault": fault} if (fault := compiled.fault()) else {}),
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
     facts["arithmetic"] = arithmetic(facts)
-    before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
-    with usable(run):
-        check_fields("env.json", before, {"versions": dict, "machine": dict})
+    before = facts
+    if (run.path / "env.json").is_file():
+        before = run.read_json("env.json")
+        with usable(run):
+            check_fields("env.json", before, {"versions": dict, "machine": dict})
     changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
     for each in changed:
+        each["at"] = facts["started"]
         log.warning(
             "%s continues with %s %s instead of %s, so its numbers will differ in the last digits from those of a run "
             "that was never stopped", run.run_id, each["key"], each["to"], each["from"],
         )  # fmt: skip
     earlier = before.get("changes")
-    changed = [each | {"at": facts["started"]} for each in changed]
     run.write_json("env.json", facts | {"changes": [*(earlier if isinstance(earlier, list) else ()), *changed]})
 
 
@@ -362,11 +401,15 @@ def complete(run: RunDir, wanted: Wanted) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command requests; without the `prepared` text, only scores at the end of runs."""
+    """The scores that a command requests; without the `prepared` text, only scores at the end of runs.
+
+    Runs that are not to be `scored` yet are complete without scores, and keep their weights at points for them.
+    """
 
     tasks: TasksSpec
     suite: Suite
     prepared: Prepared | None
+    scored: bool = True
 
     @property
     def during_training(self) -> bool:
@@ -377,10 +420,12 @@ class Wanted:
         """Return the points of a run at which some measure is taken."""
         from workbench.tasks.common.cost import schedule_points
 
-        return schedule_points(self.series(spec, plan))
+        return schedule_points(self.series(spec, plan)) if self.during_training else []
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield each score that a trained run must have, as its measure, seed and name; those of its end come first."""
+        if not self.scored:
+            return
         yield from expected(self.suite, self.tasks)
         saved = {step_of(place): place for place in run.points()}
         if not saved or not self.during_training:

@@ -553,14 +553,14 @@ def check_task(word: str, checks: Checks, options: TasksSpec | None = None) -> N
 
 def _small_encoder(folder: Path) -> Path:
     """Write a finished run of BERT MLM with random weights and a vocabulary of English words; return its encoder."""
-    from workbench.data import subwords, tokenizer
+    from workbench.data import tokenizer
     from workbench.models.export import export, export_heads
     from workbench.store.run_store import RunStore
     from workbench.training.loop import build
 
     texts, words = [path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.glob("*.py"))], folder / "words"
     words.mkdir()
-    trained = subwords.train(texts, 300)
+    trained = tokenizer.train(texts, 300)
     tokenizer.save(trained, words, True)
     vocab, special = tokenizer.size(trained), tokenizer.special(words)
     spec = _spec({"objective": "bert-mlm", "encoder.vocab": vocab, "data.special": special.model_dump()})

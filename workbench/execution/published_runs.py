@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import progress
-from workbench.data import hugging_face
-from workbench.data.hugging_face.hub import known_model, model_folder
+from workbench.data import hugging_face, model_files
+from workbench.data.hugging_face import known_model, model_folder
 from workbench.data.tokenizer import contradiction, load_published_tokenizer
 from workbench.errors import DamagedRun, Diverged, InputError, LeaseHeld, encodable, plural, remedy
 from workbench.spec.host import Host
@@ -55,7 +55,7 @@ def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
     opened = []
     for name in dict.fromkeys(names):
         folder = model_folder(name, allow_bin)
-        opened.append(Model(name, hugging_face.with_safetensors(folder) if allow_bin else folder))
+        opened.append(Model(name, model_files.with_safetensors(folder) if allow_bin else folder))
     return opened
 
 

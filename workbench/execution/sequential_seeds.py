@@ -25,7 +25,7 @@ from workbench.report.load import study_tables
 from workbench.report.results import Leaderboard
 from workbench.report.statistics.group_sequential import Look, plan_of, schedule
 from workbench.report.statistics.paired_comparison import LEAST_DF
-from workbench.spec.contrasts import arm_text
+from workbench.spec.experiment import arm_text
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
 from workbench.spec.stages import ResolvedSpec

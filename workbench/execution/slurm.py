@@ -109,14 +109,17 @@ def job_options(launcher: str, settings: Settings | None) -> Launch | None:
 
     `launch.profile` names a TOML file with such options, over which those of --set take precedence. Raises InputError.
     """
-    given = {key: value for key, value in (settings or {}).items() if key.startswith(KEY)}
+    given: dict[str, Any] = {}
+    for key, value in (settings or {}).items():
+        if key.startswith(KEY):
+            given[key.removeprefix(KEY)] = value
+            if launcher == "local":
+                raise InputError(
+                    f"--set {key}={value} is an option of a cluster's jobs; add --launcher slurm, or leave it out"
+                )
     if launcher == "local":
-        for key, value in given.items():
-            raise InputError(
-                f"--set {key}={value} is an option of a cluster's jobs; add --launcher slurm, or leave it out"
-            )
         return None
-    given = checked({key.removeprefix(KEY): value for key, value in given.items()}, "--set")
+    given = checked(given, "--set")
     name = given.pop("profile", None)
     launch = Launch(**((checked(_toml(name), f"--set launch.profile={name}") if name else {}) | given))
     if launch.time is not None and 0 < seconds(launch.time) <= launch.seconds_before:

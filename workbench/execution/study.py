@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,9 +17,8 @@ from workbench.errors import InputError, plural, suggest
 from workbench.models import families
 from workbench.progress import counted
 from workbench.registry import is_path
-from workbench.spec import contrasts, presets
-from workbench.spec.contrasts import Contrast
-from workbench.spec.experiment import EQUAL_WITHIN, Experiment
+from workbench.spec import presets
+from workbench.spec.experiment import EQUAL_WITHIN, Cell, Contrast, Experiment, expand
 from workbench.spec.parts import Budget, EncoderSpec
 from workbench.spec.run_spec import RunSpec, parse_part, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec
@@ -28,6 +27,7 @@ from workbench.training.plan import Plan, amount_in, plan, sized, spending
 
 log = logging.getLogger("workbench")
 Priced = tuple[ResolvedSpec, Plan]
+NEXT = "linear:next"  # the task of the default ones that every objective can do
 MOST_EPOCHS = 10  # allowed in the BabyLM challenge
 
 
@@ -45,9 +45,14 @@ class Job:
     left_out: tuple[str, ...] = ()
     planned: dict[str, BoundRun] = field(default_factory=dict, compare=False, repr=False)  # by the names of their specs
 
+    @property
+    def several_arms(self) -> bool:
+        """Whether there are runs of one seed, which are of different arms."""
+        return len(self.specs) > 1 and self.specs[0].seed == self.specs[1].seed
+
     def warn(self) -> None:
         """Log the contrasts that are left out, unless the command has a single arm."""
-        if self.left_out and len({spec.arm for spec in self.specs}) > 1:
+        if self.left_out and self.several_arms:
             log.warning(
                 "%s: %s %s not compared, since these runs lack an arm of each: %s", self.experiment.name,
                 plural(len(self.left_out), "declared contrast"), "is" if len(self.left_out) == 1 else "are",
@@ -106,31 +111,45 @@ def job_of(
     """
     refuse_secrets_in([experiment.axes, *experiment.variants], f"experiment {experiment.name}:")
     experiment, base, of_families = _with_families(experiment, base)
-    found = [objectives.find(str(each)) for each in words or experiment.axes.get("objective", (base.objective,))]
-    names, sources = [name for name, _ in found], dict(found)
-    if words and len(sources) < len(found):
+    names, sources, variants = list[str](), dict[str, str](), list[Mapping[str, Any]]()
+    for each in words or experiment.axes.get("objective", (base.objective,)):
+        name, sources[name] = objectives.find(str(each))
+        names.append(name)
+    if words and len(sources) < len(names):
         raise InputError(f"--objective names {', '.join(names)}: give each objective once")
-    variants = [each for each in experiment.variants if not words or each.get("objective") in (None, *names)]
-    for variant in variants:
-        if "objective" in variant:
-            sources |= [objectives.find(str(variant["objective"]))]
+    for variant in experiment.variants:
+        if not words or variant.get("objective") in (None, *names):
+            variants.append(variant)
+            if "objective" in variant:
+                sources |= [objectives.find(str(variant["objective"]))]
     axes = {**experiment.axes, "objective": names}
     experiment = replace(experiment, axes=axes, variants=variants, contrasts=_with_typed(experiment, names))
-    specs = []
+    specs, given_options = list[RunSpec](), dict[str, Any]()
     for spec in experiment.runs(base, seeds, at_scale):
+        given_options |= spec.options
         source = of_families.get(spec.encoder.family, spec.encoder.source)
         encoder = spec.encoder.model_copy(update={"source": source})
         specs.append(spec.model_copy(update={"source": sources[spec.objective], "encoder": encoder}))
-    known = known_options(specs, [key for spec in specs for key in spec.options])
-    runs = []
+    known = known_options(specs, given_options)
+    runs: list[ResolvedSpec] = []
     for spec, cell in zip(specs, list(experiment.cells()) * seeds, strict=True):
         # Without the options that only other objectives have: `--set options.copy_loss=1` changes those that have it.
-        preset = presets.of_objective(spec, {*given, *cell, *(f"options.{key}" for key in spec.options)})
+        preset = presets.of_objective(spec, {*given, *cell})
         arm = spec.changed(preset) if preset else spec
         options = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
         runs.append(objectives.with_options(arm.model_copy(update={"options": options})))
+    if "tasks.names" not in given and (names := _that_score_nothing(runs)):
+        log.warning("%s has no score(ids, attention) for pairs, so the tasks are %s alone", ", ".join(names), NEXT)
+        alone = {"tasks.names": (NEXT,)}
+        base, runs = base.changed(alone), [spec.changed(alone) for spec in runs]
     # Two cells may be one run, as with two widths of a generator that has no weights.
     return Job(experiment, base, tuple({run.name: run for run in runs}.values()), *_declared(experiment, runs))
+
+
+def _that_score_nothing(specs: Sequence[RunSpec]) -> list[str]:
+    """Return the objectives that score no sentences, and so have no result on the default tasks' minimal pairs."""
+    classes = {spec.objective: objectives.load(spec).Objective for spec in specs}
+    return [name for name, each in classes.items() if not (hasattr(each, "score") or hasattr(each, "scorers"))]
 
 
 def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, RunSpec, dict[str, str]]:
@@ -153,9 +172,13 @@ def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, R
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
     """Return the contrasts of an experiment, and those of typed objectives that its file does not have."""
-    declared = [Contrast(_by_name(each.a), _by_name(each.b), each.label) for each in experiment.contrasts]
-    if any("objective" in {**each.a, **each.b} for each in declared):
-        own = {_by_name({"objective": value})["objective"] for value in experiment.axes.get("objective", ())}
+    declared, of_objectives, own = list[Contrast](), False, set[str]()
+    for each in experiment.contrasts:
+        declared.append(Contrast(_by_name(each.a), _by_name(each.b), each.label))
+        of_objectives |= "objective" in {**each.a, **each.b}
+    for value in experiment.axes.get("objective", ()):
+        own.add(_by_name({"objective": value})["objective"])
+    if of_objectives:
         for place, name in enumerate(names):
             for other in names[:place]:
                 if not {name, other} <= own:
@@ -163,29 +186,31 @@ def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast,
     return tuple(declared)
 
 
-def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
+def _by_name(arm: Cell) -> Cell:
     """Return the arm with the names of objective and encoder, as in run ids, if they are given as files."""
-    plugs = {"objective": objectives.PLUGS, "encoder.family": families.PLUGS}
-    files = {key: plug.find(str(arm[key]))[0] for key, plug in plugs.items() if is_path(str(arm.get(key, "")))}
-    return {**arm, **files}
+    named = dict(arm)
+    for key, plugs in (("objective", objectives.PLUGS), ("encoder.family", families.PLUGS)):
+        if is_path(str(arm.get(key, ""))):
+            named[key] = plugs.find(str(arm[key]))[0]
+    return named
 
 
 def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
     """Return the contrasts with runs, and the contrasts without; `runs` are ordered by seed, then by cell."""
     cells, compared, missing = list(experiment.cells()), [], []
-    varying = {key for key, values in experiment.axes.items() if len(values) > 1}
     for contrast in experiment.contrasts:
-        pairs = list(contrasts.expand(contrast, cells, experiment.axes))
+        pairs = list(expand(contrast, cells, experiment.axes))
         missing += [] if pairs else [str(contrast)]
         for one, two in pairs:
             ids = [(runs[i + one].name, runs[i + two].name) for i in range(0, len(runs), len(cells))]
-            if any(a == b for a, b in ids):
+            if ids[0][0] == ids[0][1]:  # in every seed
                 raise InputError(f"{experiment.name} compares {contrast}, which are the same runs under these settings")
-            a, b = (  # with the values that both arms have on all axes that vary
-                {key: value for key, value in cells[place].items() if key in side or key in varying}
-                for place, side in ((one, contrast.a), (two, contrast.b))
-            )
-            compared.append(Declared(Contrast(a, b, contrast.label), tuple(ids)))
+            arms: tuple[dict[str, Any], dict[str, Any]] = {}, {}  # with their values on all axes that vary
+            for arm, cell, side in ((arms[0], cells[one], contrast.a), (arms[1], cells[two], contrast.b)):
+                for key, value in cell.items():
+                    if key in side or len(experiment.axes.get(key, ())) > 1:
+                        arm[key] = value
+            compared.append(Declared(Contrast(*arms, contrast.label), tuple(ids)))
     return tuple(compared), tuple(missing)
 
 
@@ -206,8 +231,7 @@ def distinct_runs(runs: Iterable[BoundRun]) -> list[BoundRun]:
 
 def one_arm_as_given(job: Job) -> Job:
     """Return the job without a match if all its runs are seeds of one arm, so that its budget keeps its unit."""
-    alike = all(spec.arm == job.specs[0].arm for spec in job.specs)
-    return replace(job, experiment=replace(job.experiment, match=None)) if alike else job
+    return job if job.several_arms else replace(job, experiment=replace(job.experiment, match=None))
 
 
 def check_epochs(job: Job, most: float | None) -> None:
@@ -254,10 +278,12 @@ def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[R
     matched, levels, arms = [], dict[tuple[Budget, str], Match](), dict[tuple[Budget, str], set[str]]()
     for spec in specs:
         # Two scales may have the same number of steps and spend very different amounts on them.
-        level = spec.budget, spec.scale if spec.budget == presets.budget_of(spec.scale) else ""
+        own_budget = bool(experiment.scales) and spec.budget == presets.budget_of(spec.scale)
+        level = spec.budget, spec.scale if own_budget else ""
         if level not in levels and spec.budget.steps != 0:
             levels[level] = _match(experiment, spec, experiment.match)
-        arms.setdefault(level, set()).add(spec.arm)
+        if experiment.scales:
+            arms.setdefault(level, set()).add(spec.arm)
         convert = level in levels and spec.budget.unit != experiment.match
         matched.append(_with_budget(spec, levels[level]) if convert else spec)
     # Of a scale with a budget of its own and one arm, there is nothing to tell.
@@ -341,5 +367,5 @@ def stay_local(base: RunSpec, own_process: bool) -> None:
         named = tuple(name for name in base.data.corpus if name not in sources.BUILT_IN)  # always local
         if named:
             sources.resolve(base.data.model_copy(update={"corpus": named}))
-    elif own_process and tasks.local(base.tasks):
+    elif own_process and (not base.tasks.chosen or tasks.local(base.tasks)):
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")

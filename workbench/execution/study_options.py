@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from workbench.process import FOR_TORCH, STACK, check_address_space
 from workbench.spec import host
 from workbench.spec.host import Host, launched
 from workbench.spec.parts import COUNTS
+from workbench.spec.presets import REHEARSAL
 from workbench.spec.run_spec import RunSpec, overrides_of
 from workbench.store.atomic import can_hold_files, user_path
 
@@ -45,7 +46,6 @@ TUNE = "tune"  # the axis of a sweep that searches the settings of each objectiv
 SEARCH_DEFAULTS = ("tpe", 1, None)  # --sampler, --tuning-seeds and --storage by default
 DEFAULT_TRIALS = 10  # trials of a search if their number is not given
 HELD_OUT = 0.02  # share of a corpus, unless it is set
-REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
 SHOWN = 10  # values of an axis in a message
 TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of more FLOPs per step still gets a step
 
@@ -105,25 +105,30 @@ def experiment_job(
     options: SpecOptions, experiment: str | None, space: Space, words: Sequence[str], own_process: bool = False
 ) -> tuple[Job, Limit | None]:
     """Return the job and the limit of an experiment over a `space`, which may not vary objectives that `words` name."""
-    base, given = checked_spec(options, own_process), overrides_of(spec_settings(options.set))
+    base, settings = checked_spec(options, own_process), overrides_of(spec_settings(options.set))
     count, limit = seeds_of(options)
     from workbench.execution.study import job_of
     from workbench.spec.experiment import grid
 
     def at_scale(scale: str) -> RunSpec:
         settings = {key: value for key, value in (options.set or {}).items() if key != "scale"}
-        return checked_spec(replace(options, scale=scale, set=settings), own_process)
+        spec = checked_spec(replace(options, scale=scale, set=settings), own_process)
+        return spec.changed({key: getattr(base.data, key.partition(".")[2]) for key in COUNTS})
 
     chosen = grid(experiment, space, options.match, base, words)
-    warn_of_overruled(chosen, given)
+    warn_of_overruled(chosen, settings)
     if chosen.scales:
         base = at_scale(chosen.scales[0])
         if os.environ.get(REHEARSAL):  # the few steps of a small scale are less than one of a large scale
             chosen = replace(chosen, match=None)
     base = with_words(base, chosen, always=options.most_epochs is not None)
-    of_text = {key: getattr(base.data, key.partition(".")[2]) for key in COUNTS}
-    names = names_of(options.objective)
-    return job_of(chosen, base, count, names, set(given), lambda scale: at_scale(scale).changed(of_text)), limit
+    return job_of(chosen, base, count, names_of(options.objective), _given(options), at_scale), limit
+
+
+def _given(options: SpecOptions) -> set[str]:
+    """Return the keys of the settings that are given for all runs, with --tasks as `tasks.names`."""
+    named = () if options.tasks is None else ("tasks.names",)
+    return {*overrides_of(spec_settings(options.set)), *named}
 
 
 def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple[Job, ...], Search, int]:
@@ -140,7 +145,7 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
         for key, values in space_of(options.over).items()
     }  # choices are texts, as Optuna's storages hold them; they take the types of their fields later
     base, settings = checked_spec(options, own_process), overrides_of(spec_settings(options.set))
-    number, given = rehearsed(options.trials, 3) or DEFAULT_TRIALS, set(settings)
+    number, given = rehearsed(options.trials, 3) or DEFAULT_TRIALS, _given(options)
     always = options.most_epochs is not None
     from workbench.execution.search import Search, default_space, search_job, tune_jobs
     from workbench.execution.study import check_epochs
@@ -173,7 +178,7 @@ def prepared(
 
     way, root, out = notification.way_of(options.notify), Path(options.runs), report_folder(options)
     study = partial(carry_out, root, host, options.workers, out)
-    return study, notification.told(way, root, job.experiment.name)
+    return study, nullcontext([]) if way is None else notification.told(way, root, job.experiment.name)
 
 
 def report_folder(options: Output) -> Path | None:
@@ -183,13 +188,11 @@ def report_folder(options: Output) -> Path | None:
     out = None if options.out is None else user_path(options.out, "--out")
     named = "--out" if out else "without --out, the report's folder"
     check_outside(user_path(options.runs, "--runs"), out or Path("reports"), named)
-    return writable(out)
+    return None if out is None else writable(out)
 
 
-def writable(out: Path | None, flag: str = "--out") -> Path | None:
+def writable(out: Path, flag: str = "--out") -> Path:
     """Return a folder after a check that files can be made in it. Raises InputError otherwise."""
-    if out is None:
-        return None
     if len(out.name) > 200 or not can_hold_files(out):
         raise InputError(f"nothing can be written in {str(out)[:200]!r}; give {flag} a folder that can be made")
     return out
@@ -202,7 +205,11 @@ def names_of(names: Names | None) -> tuple[str, ...]:
 
 def spec_settings(settings: Settings | None) -> dict[str, Any]:
     """Return the settings of --set without the options of a cluster's jobs."""
-    return {key: value for key, value in (settings or {}).items() if not key.startswith(host.KEY)}
+    given = dict(settings or {})
+    for key in settings or {}:
+        if key.startswith(host.KEY):
+            del given[key]
+    return given
 
 
 def base_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
@@ -226,17 +233,16 @@ def base_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
         if value is not None and key != "scale":
             overrides[key] = value
     if options.budget is not None:
-        clash = next((key for key in overrides if key.startswith("budget.") and key != "budget.convention"), None)
         chosen = parse_budget(options.budget)
-        if clash:
-            raise InputError(
-                f"--budget {chosen.unit}={chosen.amount:g} and --set {clash}={overrides[clash]} contradict each other; "
-                "keep one"
-            )
+        for key, value in overrides.items():
+            if key.startswith("budget.") and key != "budget.convention":
+                raise InputError(
+                    f"--budget {chosen.unit}={chosen.amount:g} and --set {key}={value} contradict each other; keep one"
+                )
         overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
     if "objective" in overrides:
         raise InputError("--set objective=... is refused; give --objective NAME instead")
-    scale = options.scale or scale_set or _scale_of_pair(overrides)
+    scale = options.scale or scale_set or ("pair.names" in overrides and _scale_of_pair(overrides))
     base = presets.resolve(scale or "nano", overrides)
     if not base.tasks.names:
         raise InputError("--tasks names no task; name some, or give --tasks none")
@@ -251,7 +257,11 @@ def base_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
         from workbench.execution.published_runs import gone_on
 
         base = gone_on(base, overrides)
-    if "data.held_out" in overrides or set(base.data.corpus) == {"docs"} or not tasks.of_corpus(base.tasks):
+    if (
+        "data.held_out" in overrides
+        or set(base.data.corpus) == {"docs"}
+        or not (base.tasks.chosen and tasks.of_corpus(base.tasks))
+    ):
         return base
     log.warning("pairs are made of text that pre-training does not see: --set data.held_out=%g is in effect", HELD_OUT)
     return base.changed({"data.held_out": HELD_OUT})
@@ -265,10 +275,8 @@ def checked_spec(options: SpecOptions, own_process: bool = False) -> RunSpec:
     return base
 
 
-def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
-    """Return the scale whose settings suit the published pair that runs go on from; None if they go on from none."""
-    if "pair.names" not in overrides:
-        return None
+def _scale_of_pair(overrides: Mapping[str, Any]) -> str:
+    """Return the scale whose settings suit the published pair that runs go on from."""
     from workbench.models import published_pair
     from workbench.spec import presets
     from workbench.spec.parts import PairSpec
@@ -289,7 +297,7 @@ def with_words(
     """
     units = {base.budget.unit, unit}
     if experiment is not None:
-        keys = {key for row in (experiment.axes, *experiment.variants) for key in row}
+        keys = set(experiment.axes).union(*experiment.variants)
         units |= {experiment.match, "words" if "budget.words" in keys else None}
     from workbench.data.sources import is_babylm
 
@@ -331,8 +339,8 @@ def seeds_of(options: SpecOptions, search: bool = False) -> tuple[int, Limit | N
 def warn_of_overruled(experiment: Experiment, settings: Mapping[str, Any]) -> None:
     """Log a warning for each setting of --set that an axis of the experiment overrules."""
     for key, value in settings.items():
-        values = experiment.axes.get(key, (value,))
-        if any(str(each) != str(value) for each in values):
+        values = experiment.axes.get(key, ())
+        if {*map(str, values)} - {str(value)}:
             used = ", ".join(map(str, values[:SHOWN])) or "a range"
             used += f" and {len(values) - SHOWN:,} others" if len(values) > SHOWN else ""
             log.warning(
@@ -345,7 +353,10 @@ def host_of(options: Any) -> Host:
     """Return the host of the options of a command. Raises InputError for a device or a tracker that is not here."""
     from workbench.execution.slurm import job_options
 
-    given = {each.name: getattr(options, each.name) for each in fields(Computation) if hasattr(options, each.name)}
+    given: dict[str, Any] = {}
+    for each in fields(Computation):
+        if hasattr(options, each.name):
+            given[each.name] = getattr(options, each.name)
     jobs = job_options(getattr(options, "launcher", "local"), getattr(options, "set", None))
     if (tracker := given.get("track")) is not None:
         given["track"] = trackers.find(str(tracker))
@@ -433,4 +444,6 @@ def _fine_tuning_options(encoder: Path, options: EvaluateOptions) -> SpecOptions
             own = {"tasks.seeds": presets.SCALES["nano"]["tasks.seeds"]}
             scale = presets.scale_of_encoder(facts.layers, facts.hidden)
         settings = own | settings
-    return SpecOptions(tasks=options.tasks, scale=scale, set=settings)
+    # Most of the models have no text of their own to make pairs of, and no head to score them with.
+    default = None if "tasks.names" in settings else ("probes",)
+    return SpecOptions(tasks=default if options.tasks is None else options.tasks, scale=scale, set=settings)

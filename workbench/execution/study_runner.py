@@ -143,11 +143,14 @@ def execute(
     page = out or Path("reports") / session.record
     todo: list[str] = []
     for specs, facts in [(job.specs, {})] if blocks is None else blocks(session, todo):
-        runs = enroll(session, specs, **facts)
-        todo[:] = [run.run_id for run in runs]
+        runs, plans = enroll(session, specs, **facts), dict[str, Plan]()
+        todo.clear()
+        for run in runs:
+            todo.append(run.run_id)
+            if run.plan is not None:
+                plans[run.run_id] = run.plan
         if out is None:
             refuse_other_report(page, session.store)
-        plans = {run.run_id: run.plan for run in runs if run.plan is not None}
         if session.workers > 1 or session.host.launch is not None:
             _share(session, runs, plans)
         else:
@@ -203,8 +206,8 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     check_losses(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
-    if sentence := cost.schedule_sentence(points_of(job, prepared, suite), base.tasks.at):
-        say(sentence)
+    if points := points_of(job, prepared, suite):
+        say(cost.schedule_sentence(points, base.tasks.at))
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
 
 
@@ -288,21 +291,29 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     `facts` are further fields of the record.
     """
     named, matches = bound_runs(session.job, specs, session.prepared)
-    runs, baselines = distinct_runs(named.values()), list[BoundRun]()
+    runs, baselines, untrained_ids = distinct_runs(named.values()), list[BoundRun](), list[str]()
     if session.suite.tasks:
         baselines = distinct_runs(planned_run(session.job, untrained(run).spec) for run in runs)
+        untrained_ids = [run.run_id for run in baselines]
     records = session.store.experiments()
-    seeds = [] if "design" in facts else seeds_before(session, records, named)  # a new plan counts its own seeds alone
+    seeds = list[int]()
+    for record in () if "design" in facts else records:  # a new plan counts its own seeds alone
+        if record.name == session.record:
+            seeds = seeds_before(session, record, named)
     contrasts = contrasts_of(session, named, records, seeds)
-    facts = {"match": [asdict(match) for match in matches], "contrasts": contrasts, **facts}
+    facts = {"match": [*map(asdict, matches)], "contrasts": contrasts, **facts}
+    run_ids = list[str]()
+    for run in runs:
+        run_ids.append(run.run_id)
     if runs:  # a search names its measures once it has runs
-        folders = [RunDir(session.store.root / run.run_id) for run in runs]
-        facts |= {"measures": measures_of(session, runs, records), "first_score": first_score(folders)}
+        facts["first_score"] = first_score(session.store, run_ids)
+    if runs and session.suite.tasks:
+        facts["measures"] = measures_of(session, runs, records)
     experiment = session.job.experiment
     record = ExperimentRecord(
         name=session.record, experiment=experiment.name, question=experiment.question, axis=experiment.axis,
         base=session.base.model_dump(mode="json"), tasks=session.base.tasks.model_dump(mode="json"),
-        runs=[run.run_id for run in runs], untrained=[run.run_id for run in baselines],
+        runs=run_ids, untrained=untrained_ids,
         command=shlex.join(redact_words(session.host.command or ["workbench", *sys.argv[1:]])),
         text=text_facts(session.prepared), **facts,
     )  # fmt: skip
@@ -344,17 +355,17 @@ def score_files(folder: Path) -> Iterator[Path]:
     yield from folder.glob("points/*/scores/*.json")
 
 
-def first_score(runs: Sequence[RunDir]) -> str:
+def first_score(store: RunStore, run_ids: Iterable[str]) -> str:
     """Return the time at which the first score of these runs was written, in ISO 8601; "" if there is none."""
-    times = [path.stat().st_mtime for run in runs for path in score_files(run.path)]
+    times = list[float]()
+    for run_id in run_ids:
+        for path in score_files(store.root / run_id):
+            times.append(path.stat().st_mtime)
     return datetime.fromtimestamp(min(times), UTC).isoformat(timespec="seconds") if times else ""
 
 
-def seeds_before(session: Session, records: Sequence[ExperimentRecord], named: Mapping[str, BoundRun]) -> list[int]:
+def seeds_before(session: Session, record: ExperimentRecord, named: Mapping[str, BoundRun]) -> list[int]:
     """Return the trained seeds of the session's record that none of these runs has, if a contrast is new to it."""
-    record = next((one for one in records if one.name == session.record), None)
-    if record is None:
-        return []
     known = [(row["a"], row["b"]) for row in record.contrasts]
     if all((dict(each.contrast.a), dict(each.contrast.b)) in known for each in session.job.declared):
         return []
@@ -421,7 +432,7 @@ def conclude(session: Session, todo: Sequence[str], out: Path) -> Outcome:
     page = write(session.store, session.record, out, missing=dict(session.suite.missing), loaded=loaded)
     verdict = verdict_beside(page)
     record = session.store.experiment(session.record)
-    first = record.first_score or first_score([session.store.get(run_id) for run_id in record.runs])
+    first = record.first_score or first_score(session.store, record.runs)
     judged = {"at": now(), **verdict} if verdict else record.verdict
     session.store.extend_experiment(replace(record, verdict=judged, first_score=first), record.updated)
     return Outcome(session.record, states, page, session.store.root, verdict)

@@ -7,7 +7,6 @@ Sources: Clark et al. 2020, sections 3.1 and 3.4, and the released code (docs/el
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -123,8 +122,8 @@ def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
 # Joshi et al. 2020 mask spans; Lan et al. 2020, section 3.1, give a span of n words a probability proportional to 1/n.
 
 LONGEST = 3  # words of a span
-_SHARES = [1 / words for words in range(1, LONGEST + 1)]
-UP_TO = [below / sum(_SHARES) for below in accumulate(_SHARES)]  # the probability of a span of at most n words
+_SHARES = (1, 1 / 2, 1 / 3)  # of spans of one, two and three words
+UP_TO = [1 / sum(_SHARES), (1 + 1 / 2) / sum(_SHARES), 1.0]  # the probability of a span of at most n words
 
 
 class WordStarts(nn.Module):

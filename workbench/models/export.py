@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from workbench import __version__
-from workbench.data.hugging_face import TOKENIZER_FILES
+from workbench.data.model_files import TOKENIZER_FILES
 from workbench.data.sources import HUB_NAME
 from workbench.errors import InputError, plural
 from workbench.models.encoder import Encoder, plain_weights

@@ -37,7 +37,7 @@ def _states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor 
 def decays(name: str, weight: Any) -> bool:
     """Return whether weight decay applies: to everything but biases and norms, as in the released code of ELECTRA."""
     last = name.split(".")[-2:]
-    return last[-1] != "bias" and not any("norm" in part.lower() for part in last)
+    return last[-1] != "bias" and "norm" not in ".".join(last).lower()
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,8 @@ class Family:
 
     #: (name, weight) -> whether weight decay applies in pre-training
     decays: Callable[[str, Any], bool] = decays
-    #: (name, weight) -> the factor of the learning rate in pre-training
-    rate: Callable[[str, Any], float] = lambda name, weight: 1.0
+    #: (name, weight) -> the factor of the learning rate in pre-training; None: 1 for all weights
+    rate: Callable[[str, Any], float] | None = None
     #: (model, weights, folder): write config.json and model.safetensors as Hugging Face reads them; None: no hub format
     to_hub: Callable[[Any, dict[str, Tensor], Path], None] | None = None
     #: (folder, dropout) -> the module of such a folder, None if only Hugging Face can load it
@@ -111,9 +111,12 @@ def loaded(name: str, source: str) -> Family:
     """Return the family of a module. Raises InputError with one sentence about the first fault of the module."""
     module = PLUGS.load(name, source)
     file = file_of(module)
-    given: dict[str, Any] = {each.name: getattr(module, each.name) for each in fields(Family)[3:]
-                             if hasattr(module, each.name)}  # fmt: skip
-    for part, value in given.items():
+    given: dict[str, Any] = {}
+    for each in fields(Family)[3:]:
+        if not hasattr(module, each.name):
+            continue
+        part = each.name
+        given[part] = value = getattr(module, part)
         if part == "Options":
             check_options(value, file)
         elif part == "CAUSAL":

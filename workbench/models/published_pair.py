@@ -15,8 +15,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from workbench.data import hugging_face
-from workbench.data.hugging_face.hub import model_folder
+from workbench.data import hugging_face, model_files
+from workbench.data.hugging_face import model_folder
 from workbench.errors import InputError
 from workbench.spec.parts import PairSpec
 from workbench.spec.run_spec import RunSpec, digest
@@ -62,7 +62,7 @@ def find(spec: PairSpec) -> Pair:
     parts = []
     for name in spec.names:
         folder = model_folder(name, spec.allow_bin)
-        folder = hugging_face.with_safetensors(folder) if spec.allow_bin else folder
+        folder = model_files.with_safetensors(folder) if spec.allow_bin else folder
         files = hugging_face.check_encoder_folder(folder)
         unusual = next((key for key, value in USUAL.items() if files.config.get(key, value) != value), None)
         kind = files.config["model_type"]

@@ -60,6 +60,8 @@ def keep_sources(spec: RunSpec, folder: Path) -> None:
 def load(spec: RunSpec) -> ModuleType:
     """Return the module of the spec's objective. Raises InputError if it cannot be loaded or lacks a required name."""
     module = PLUGS.load(spec.objective, spec.source)
+    if not spec.source:
+        return module
     check_options(module.Options, file_of(module))
     causal, pairs = getattr(module, "CAUSAL", False), getattr(module, "PAIRS", None)
     with blaming(file_of(module), "CAUSAL or PAIRS raised"):  # when they are shown
@@ -77,7 +79,8 @@ def cost(spec: ResolvedSpec) -> Flops:
     """
     module = load(spec)
     with blaming(file_of(module), "cost(spec) raised"):
-        return _checked(module.cost(spec), spec.budget.convention, file_of(module))
+        flops: Flops = module.cost(spec)
+        return _checked(flops, spec.budget.convention, file_of(module)) if spec.source else flops
 
 
 def _checked(flops: Any, convention: Convention, file: str) -> Flops:
@@ -133,7 +136,7 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     module = load(spec)
     spec = spec.model_copy(update={"encoder": families.resolved(spec.encoder)})
     spec = spec.replace(options=options_of(module.Options, spec.options, "options", file_of(module)))
-    if is_causal(spec):
+    if getattr(module, "CAUSAL", False):
         if spec.encoder.causal is False:
             raise InputError(f"encoder.causal=false: {spec.objective} needs positions that see no later one")
         spec = spec.changed({"encoder.causal": True})

@@ -12,7 +12,6 @@ from workbench.errors import InputError
 from workbench.models import flops
 from workbench.models.corruption import mask_for_generator, replace_tokens, sample_tokens
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.frequencies import Frequencies
 from workbench.models.generators import require_weights
 from workbench.models.heads import BinaryHead
 from workbench.models.losses import (
@@ -24,6 +23,7 @@ from workbench.models.losses import (
     weighted_mean,
 )
 from workbench.objectives import rtd
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Mean, StepLoss, real_tokens
 

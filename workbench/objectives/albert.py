@@ -10,9 +10,9 @@ import math
 
 from workbench.models.corruption import WordStarts
 from workbench.models.encoder import Encoder
-from workbench.models.frequencies import Frequencies
 from workbench.models.heads import pair_losses
 from workbench.objectives import bert, bert_mlm
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator
-from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.heads import BinaryHead, MlmHead, Scorer, Sentences, summed
 from workbench.models.losses import binary_loss_and_ratios, copy_mixture_loss, share
-from workbench.models.sentence_scores import Scorer, Sentences, summed
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens

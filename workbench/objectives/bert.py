@@ -10,9 +10,9 @@ import math
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.frequencies import Frequencies
 from workbench.models.heads import PairHead, pair_losses
 from workbench.objectives import bert_mlm
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from workbench.models import flops
 from workbench.models.corruption import mask_tokens
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.frequencies import Frequencies
-from workbench.models.heads import MlmHead
+from workbench.models.heads import MlmHead, Scorer, masked_scorers
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, masked_scorers
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Corruption, StepLoss, real_tokens

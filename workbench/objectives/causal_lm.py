@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.frequencies import Frequencies, entropy
-from workbench.models.heads import MlmHead, TiedHead
+from workbench.models.heads import MlmHead, Scorer, Sentences, TiedHead, summed
 from workbench.models.losses import share
-from workbench.models.sentence_scores import Scorer, Sentences, summed
+from workbench.spec.loss_floors import Frequencies, entropy
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, ordinary

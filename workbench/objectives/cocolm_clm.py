@@ -7,9 +7,9 @@ the code has none.
 """
 
 from workbench.models import flops
-from workbench.models.frequencies import Frequencies
 from workbench.models.losses import binary_loss_and_ratios, gather, share, weighted_mean
 from workbench.objectives import all_tokens_mlm
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Mean, StepLoss, real_tokens

@@ -4,9 +4,9 @@ Clark et al. 2020, section 3.4, use it to measure how much of the gain comes fro
 """
 
 from workbench.models import flops
-from workbench.models.frequencies import Frequencies
 from workbench.models.losses import binary_loss_and_ratios, gather
 from workbench.objectives import rtd
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 

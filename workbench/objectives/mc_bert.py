@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
-from workbench.models.frequencies import Frequencies
 from workbench.models.generators import Generator, require_weights
-from workbench.models.heads import SelectionHead
+from workbench.models.heads import Scorer, SelectionHead, Sentences, summed
 from workbench.models.losses import cross_entropy, share, weighted_mean
-from workbench.models.sentence_scores import Scorer, Sentences, summed
+from workbench.spec.loss_floors import Frequencies
 from workbench.spec.parts import Extent, Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens

@@ -16,11 +16,10 @@ from workbench.models import flops
 from workbench.models.corruption import pick_spans, slots, visible_before, visible_except, visible_in_order
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.families import family_of
-from workbench.models.frequencies import Frequencies, entropy
-from workbench.models.heads import MlmHead, TiedHead
+from workbench.models.heads import MlmHead, Scorer, Sentences, TiedHead, pseudo_log_likelihood, summed
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, Sentences, pseudo_log_likelihood, summed
 from workbench.models.two_streams import Queries
+from workbench.spec.loss_floors import Frequencies, entropy
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss, real_tokens

@@ -24,8 +24,7 @@ from workbench.report.statistics.group_sequential import NOTHING, Families, Fami
 from workbench.report.statistics.intervals import STATISTICS, Estimate, Tuned, score_of, t_interval
 from workbench.report.statistics.paired_comparison import Compared
 from workbench.report.statistics.power import noise_rows
-from workbench.spec.published import Point, beside
-from workbench.spec.scoring import OWN_SCORERS, SQUAD, ZERO_SHOT, counted, place_of, score_label
+from workbench.spec.scoring import OWN_SCORERS, SQUAD, ZERO_SHOT, Point, beside, counted, place_of, score_label
 
 Rows = Mapping[str, Mapping[str, Any]]  # run id -> its row of `Frames.runs`
 MetricRow = tuple[str, str, str, dict[str, Estimate]]  # task, split and metric, and every arm's score

@@ -12,7 +12,7 @@ from html import escape
 from workbench.report.charts import FEW_ARMS, LABELS, SHORT, Chart, Level, Series
 from workbench.report.formatting import clean, count, duration, in_units, interval, points, power, short, ten_to
 from workbench.report.results import Results, axis_value
-from workbench.spec.published import POINTS
+from workbench.spec.scoring import POINTS
 
 # Light and dark; each has a contrast of at least 4.5 with its page, so that labels can have the colour of their line.
 PALETTE = (

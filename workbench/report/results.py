@@ -19,8 +19,7 @@ from workbench.report.statistics.paired_comparison import Compared, own_noises
 from workbench.report.statistics.power import Noise, family_of, needed_seeds
 from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.parts import Budget
-from workbench.spec.published import Column, Point
-from workbench.spec.scoring import OWN_SCORERS
+from workbench.spec.scoring import OWN_SCORERS, Column, Point
 
 Scorers = frozenset[tuple[str, str]]  # tasks and the names of the scorers that an arm had on them
 SPENT = (*AMOUNTS, "finetune_seconds")

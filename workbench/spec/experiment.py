@@ -11,7 +11,7 @@ every seed. A key is one that `--set` takes, `options.NAME` of an objective, or 
 axis with one value gives it to all runs. A run with the key `scale` has all settings of that scale, also its budget,
 besides those that the command gives. MATCH (a unit of budgets, such as tokens) is the unit in which all runs get
 the same amount, FLOPs by default; `--match` overrides it. CONTRASTS declares the comparisons that the experiment is
-about (see `contrasts`); without it, every two arms are compared.
+about (see `Contrast`); without it, every two arms are compared.
 
 A name that ends in .py is a path; any other is looked up in `./experiments`, then among the package's experiments.
 """
@@ -22,15 +22,14 @@ import importlib.util
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import InputError, blaming, encodable, suggest
 from workbench.options import text_of
-from workbench.spec import contrasts, presets
-from workbench.spec.contrasts import Contrast
+from workbench.spec import presets
 from workbench.spec.parts import LATER_TASK_FIELDS, TASK_PLACES, UNITS, TasksSpec
 from workbench.spec.run_spec import (
     OWN_OPTIONS,
@@ -49,6 +48,10 @@ EQUAL_WITHIN = 0.02  # largest relative difference of FLOPs called equal; whole 
 _AT_EQUAL = re.compile(r",?\s*\bat (an )?equal (compute|cost|budget|time|flops|number of \w+)\b,?", re.IGNORECASE)
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # except tabs and line breaks
+# The folders in which a name is looked up. The package's own experiments lie beside it in a checkout, and inside it in
+# a wheel.
+_PACKAGE = Path(__file__).parents[1]
+FOLDERS = (Path("experiments"), _PACKAGE / "experiments", _PACKAGE.parent / "experiments")
 NAMES = ("QUESTION", "AXES", "VARIANTS", "MATCH", "CONTRASTS")
 LARGEST = 1 << 20  # bytes of an experiment file
 MOST_RUNS = 100_000
@@ -75,15 +78,18 @@ class Experiment:
     @property
     def axis(self) -> str:
         """The keys that distinguish arms in reports, joined by commas: those that vary, without keys of the budget."""
-        keys = [key for key in self.axes if not key.startswith("budget.")]
-        return ",".join([key for key in keys if len(self.axes[key]) != 1] or keys[:1] or ["objective"])
+        varying, fixed = list[str](), list[str]()
+        for key, values in self.axes.items():
+            if not key.startswith("budget."):
+                (fixed if len(values) == 1 else varying).append(key)
+        return ",".join(varying or fixed[:1] or ["objective"])
 
     def cells(self) -> Iterator[dict[str, Any]]:
         """Yield the dotted keys and values in which each run of one seed differs from the base spec."""
         for values in itertools.product(*self.axes.values()):
             yield dict(zip(self.axes, values, strict=True))
-        fixed = {key: values[0] for key, values in self.axes.items() if len(values) == 1}
         for variant in self.variants:
+            fixed = {key: values[0] for key, values in self.axes.items() if len(values) == 1}
             for objective in self.axes.get("objective", ()):
                 yield fixed | {"objective": objective} | dict(variant)
 
@@ -96,7 +102,11 @@ class Experiment:
     @property
     def scales(self) -> list[str]:
         """The scales that runs of the experiment name, in the order of the runs; none if all have that of the base."""
-        return list(dict.fromkeys(str(cell["scale"]) for cell in self.cells() if "scale" in cell))
+        named: dict[str, None] = {}
+        for cell in self.cells():
+            if "scale" in cell:
+                named[str(cell["scale"])] = None
+        return list(named)
 
     def runs(
         self, base: RunSpec, seeds: int, at_scale: Callable[[str], RunSpec] = presets.resolve
@@ -107,7 +117,7 @@ class Experiment:
         cell for which no spec can be made.
         """
         self.check_size(seeds)
-        bases = {scale: at_scale(scale) for scale in self.scales}
+        bases = dict(zip(scales := self.scales, map(at_scale, scales), strict=True))
         for seed in range(base.seed, base.seed + seeds):
             for values in self.cells():
                 yield changed(bases[str(values["scale"])] if "scale" in values else base, values | {"seed": seed})
@@ -121,7 +131,7 @@ class Experiment:
         given = base.identity()
         for key in ("budget", "seed", "objective", "options", "source"):
             given.pop(key)
-        for key in {*self.axes, *(key for variant in self.variants for key in variant)}:
+        for key in set(self.axes).union(*self.variants):
             part = given
             *path, last = key.split(".")
             for name in path:
@@ -146,16 +156,17 @@ def question_text(question: str, equal: bool) -> str:
 
 def changed(base: S, values: Mapping[str, Any]) -> S:
     """Return the base spec with the values of a cell, also of its budget. Raises InputError, which names the cell."""
-    given = dict(values)
-    unit = next((key for key in given if key.startswith("budget.") and key.removeprefix("budget.") in UNITS), None)
+    given, amount = dict(values), dict[str, Any]()
     share = given.pop(SHARE, None)
+    for unit in UNITS:
+        if f"budget.{unit}" in given:
+            amount[unit] = given.pop(f"budget.{unit}")
     try:
         if share is not None:
             if not 0 < float(share) <= 1:
                 raise InputError(f"{SHARE}={float(share):g} must be above 0 and at most 1")
             base = base.replace(budget=base.budget.part(float(share)))
-        if unit:
-            amount = {unit.removeprefix("budget."): given.pop(unit)}
+        if amount:
             base = base.replace(budget={"convention": base.budget.convention} | amount)
         return base.changed(given)
     except (InputError, ValueError, TypeError) as error:
@@ -173,7 +184,9 @@ def load(word: str) -> Experiment:
     module = importlib.util.module_from_spec(module_spec)
     with blaming(str(path), kind="experiment file"):
         module_spec.loader.exec_module(module)
-        content = {name: _copied(getattr(module, name, None)) for name in NAMES}
+        content = dict[str, Any]()
+        for name in NAMES:
+            content[name] = _copied(getattr(module, name, None))
     question, axes = content["QUESTION"], content["AXES"]
     if not isinstance(question, str) or not question.strip() or not isinstance(axes, Mapping):
         raise InputError(f"experiment file {path} needs QUESTION, a sentence, and AXES, a dict of keys and values")
@@ -200,7 +213,7 @@ def load(word: str) -> Experiment:
     experiment = Experiment(path.stem.replace("_", "-"), question, axes, variants, match)
     experiment.check_size()
     where = f"CONTRASTS of experiment file {path}"
-    declared = contrasts.read(content["CONTRASTS"] or (), axes, list(experiment.cells()), where)
+    declared = read_contrasts(content["CONTRASTS"] or (), axes, list(experiment.cells()), where)
     return replace(experiment, contrasts=declared)
 
 
@@ -211,7 +224,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
         if len(value) > MOST_RUNS:
             raise ValueError(f"a list has {len(value):,} values, but at most {MOST_RUNS:,} runs can be made")
-        return tuple(_copied(each) for each in value)
+        return tuple(map(_copied, value))
     repr(value)  # which messages show, and fails for integers of more than 4,300 digits
     return value
 
@@ -258,19 +271,12 @@ def check_key(key: str, where: str) -> None:
 def listing() -> list[tuple[str, str, str]]:
     """Return (name, question, path) of every experiment that can be given by name."""
     rows: dict[str, tuple[str, str, str]] = {}
-    for folder in _folders():
+    for folder in FOLDERS:
         for path in sorted(folder.glob("[a-z]*.py")):
             name = path.stem.replace("_", "-")
             if name not in rows:
                 rows[name] = (name, load(str(path)).question, str(path))
     return list(rows.values())
-
-
-def _folders() -> list[Path]:
-    """Return the folders with experiments, in the order in which a name is looked up in them."""
-    here = Path(__file__).parents[1]
-    # The package's own experiments lie beside it in a checkout, and inside it in a wheel.
-    return [path for path in (Path("experiments"), here / "experiments", here.parent / "experiments") if path.is_dir()]
 
 
 def _locate(word: str) -> Path:
@@ -280,10 +286,10 @@ def _locate(word: str) -> Path:
             return Path(word)
         raise InputError(f"experiment {word}: there is no such file")
     stem = word.replace("-", "_")[:200]
-    for folder in _folders():
+    for folder in FOLDERS:
         if (folder / f"{stem}.py").is_file():
             return folder / f"{stem}.py"
-    known = {path.stem.replace("_", "-") for folder in _folders() for path in folder.glob("[a-z]*.py")}
+    known = {path.stem.replace("_", "-") for folder in FOLDERS for path in folder.glob("[a-z]*.py")}
     raise InputError(f"unknown experiment {word[:80]!r}{suggest(word, known) if known else ''}")
 
 
@@ -365,12 +371,14 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
     """
     if objectives and "objective" in over:
         raise InputError("--objective and --over objective=... contradict each other; keep one")
-    axes = {key: () if isinstance(values, Range) else values for key, values in over.items()}
     experiment = load(word) if word else None
     unit = unit_of(match, experiment, base)
-    new = [key for key in axes if experiment is None or key not in experiment.axes]
-    first = "over" if experiment is None else f"{experiment.name}-over"
-    name = "-".join([first, *(key.replace(".", "-").replace("_", "-") for key in new)])[:80]
+    axes: dict[str, Values] = {}
+    name = first = "over" if experiment is None else f"{experiment.name}-over"
+    for key, values in over.items():
+        axes[key] = () if isinstance(values, Range) else values
+        if experiment is None or key not in experiment.axes:
+            name += "-" + key.replace(".", "-").replace("_", "-")
     if experiment is None:
         if not axes:
             raise InputError("workbench sweep needs an experiment, such as generator-size, or --over key=1,2,3")
@@ -378,5 +386,120 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
         amount = {"flops": "equal compute", "seconds": "an equal time"}.get(str(unit), f"an equal number of {unit}")
         which = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
         question = f"At {amount}, which {which} does best?"
-        return Experiment(name, question_text(question, unit is not None), axes, match=unit)
-    return replace(experiment, name=name if new else experiment.name, axes={**experiment.axes, **axes}, match=unit)
+        return Experiment(name[:80], question_text(question, unit is not None), axes, match=unit)
+    name = experiment.name if name == first else name[:80]
+    return replace(experiment, name=name, axes={**experiment.axes, **axes}, match=unit)
+
+
+# ----------------------------------------
+# Comparisons between arms that an experiment file declares beforehand, in CONTRASTS.
+#
+#     CONTRASTS = [("rtd", "bert-mlm"), ("rtd", "electra-15", "a loss on all tokens")]      values of the only axis
+#     CONTRASTS = {"tying": [("embeddings", "none")]}                                       values of a named axis
+#     CONTRASTS = [({"generator.kind": "unigram"}, {"generator.width": 0.25})]              keys and values of an arm
+#
+# An arm is identified by some of its keys with their values, and an arm of VARIANTS by all keys that it sets. If
+# further axes vary, the arms compared are those with equal values on these axes. A third entry is a label, which
+# reports print.
+
+Cell = Mapping[str, Any]  # dotted keys and values of one arm
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A comparison of two arms, each given by the keys and values that identify it."""
+
+    a: Cell
+    b: Cell
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{arm_text(self.a)} against {arm_text(self.b)}"
+
+
+def arm_text(arm: Cell) -> str:
+    """Return an arm as messages and reports name it, such as `rtd` or `generator.width=0.25`."""
+    return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
+
+
+def read_contrasts(
+    raw: Any, axes: Mapping[str, Sequence[Any]], cells: Sequence[Cell], where: str
+) -> tuple[Contrast, ...]:
+    """Return the contrasts of an experiment file.
+
+    `cells` are the arms of the experiment, and `where` names CONTRASTS in messages. Raises InputError for an entry that
+    is not a pair of arms of the experiment, or is declared twice.
+    """
+    contrasts: list[Contrast] = []
+    if not isinstance(raw, Mapping):  # the axis of plain values is "" if they could be of several axes
+        varying = [key for key, values in axes.items() if len(values) > 1]
+        raw = {varying[0] if len(varying) == 1 else "": raw}
+    for key, entries in raw.items():
+        if key not in axes and key != "":
+            raise InputError(f"{where}: {key!r} is not a key of AXES{suggest(str(key), axes)}")
+        if isinstance(entries, str) or not isinstance(entries, Sequence):
+            raise InputError(f"{where} must be a list of pairs of arms, or a dict with such a list for each axis")
+        for entry in entries:
+            contrasts.append(_contrast(entry, key, axes, where))
+    seen: dict[frozenset[int], Contrast] = {}
+    for contrast in contrasts:
+        for side in (contrast.a, contrast.b):
+            if not matching(side, cells, axes):
+                # a misspelt value is suggested where one key alone identifies the arm
+                near = {str(cell[key]) for key in side for cell in cells if key in cell} if len(side) == 1 else set()
+                meant = suggest(str(*side.values()), near) if near else ""
+                raise InputError(f"{where} names {arm_text(side)}, which is not an arm of it{meant}")
+        pairs = list(expand(contrast, cells, axes))
+        if not pairs:
+            raise InputError(f"{where}: {contrast} compares no two arms that are equal in all other keys")
+        for pair in map(frozenset, pairs):
+            if len(pair) == 1:
+                raise InputError(f"{where} compares {arm_text(contrast.a)} with itself")
+            if pair in seen:
+                raise InputError(f"{where} declares {contrast} twice, the first time as {seen[pair]}")
+            seen[pair] = contrast
+    return tuple(contrasts)
+
+
+def _contrast(entry: Any, key: str, axes: Mapping[str, Sequence[Any]], where: str) -> Contrast:
+    """Return the contrast of one entry; `key` is the axis of plain values in it, or "". Raises InputError."""
+    if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in (2, 3):
+        raise InputError(f"{where}: {entry!r} is not a pair of arms, as in ('rtd', 'bert-mlm')")
+    *sides, label = entry if len(entry) == 3 else (*entry, "")
+    if not isinstance(label, str):
+        raise InputError(f"{where}: the label of {entry[:2]!r} is {label!r}, which is not text")
+    if not key and (plain := [side for side in sides if not isinstance(side, Mapping)]):
+        several = f"may be a value of any of the axes {', '.join(axes)}; write {{axis: [(one, other)]}}"
+        raise InputError(f"{where}: {plain[0]!r} {several}")
+    for place, side in enumerate(sides):
+        sides[place] = dict(side) if isinstance(side, Mapping) else {key: side}
+    return Contrast(sides[0], sides[1], label)
+
+
+def matching(arm: Cell, cells: Sequence[Cell], axes: Collection[str]) -> list[int]:
+    """Return the indices of the cells with the arm's values in its keys and no other key of VARIANTS."""
+    others = arm.keys() | set(axes)
+    return [number for number, cell in enumerate(cells) if cell.keys() <= others and _agree(cell, arm, arm)]
+
+
+def expand(contrast: Contrast, cells: Sequence[Cell], axes: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Yield the indices of each two cells that a contrast compares: cells equal in all keys that neither arm names."""
+    for one in matching(contrast.a, cells, axes):
+        for two in matching(contrast.b, cells, axes):
+            rest = (cells[one].keys() | cells[two].keys()) - contrast.a.keys() - contrast.b.keys()
+            if _agree(cells[one], cells[two], rest):
+                yield one, two
+
+
+def _agree(one: Cell, other: Cell, keys: Collection[str]) -> bool:
+    """Return whether both arms have these keys, with equal values; one may be the text of the other, a number."""
+    for key in keys:
+        if key not in one or key not in other:
+            return False
+        if one[key] != other[key] and str(one[key]) != str(other[key]):
+            try:
+                if float(one[key]) != float(other[key]):
+                    return False
+            except (TypeError, ValueError):
+                return False
+    return True

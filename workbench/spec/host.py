@@ -25,7 +25,15 @@ PARENT = "WORKBENCH_RANK_PARENT"  # environment variable of a process for anothe
 def cores(root: Path = Path("/")) -> int:
     """Return how many cores this process may use: by its CPU affinity and CPU quotas. `root` holds `proc` and `sys`."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([bound, *(quota for folder in _control_groups(root) for quota in _quotas(folder))]))
+    for group in _control_groups(root):
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            try:
+                quota, period = map(int, " ".join(map(Path.read_text, map(group.joinpath, names))).split())
+            except (OSError, ValueError):  # no such files, or "max": no quota
+                continue
+            if quota > 0 and period > 0:  # -1: no quota
+                bound = min(bound, quota // period)
+    return max(1, bound)
 
 
 def _control_groups(root: Path) -> Iterator[Path]:
@@ -35,31 +43,25 @@ def _control_groups(root: Path) -> Iterator[Path]:
     container may only see the part of their tree below the root of its mount.
     """
     try:
-        groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines()]
-        mounts = [line.split(" ") for line in (root / "proc/self/mountinfo").read_text("utf-8").splitlines()]
+        groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+        mounts = (root / "proc/self/mountinfo").read_text("utf-8").splitlines()
     except (OSError, ValueError):  # there are none
         return
-    own = {
-        "cgroup" if names else "cgroup2": path for _, names, path in groups if not names or "cpu" in names.split(",")
-    }
-    for mount in mounts:
+    own: dict[str, str] = {}
+    for line in groups:
+        _, names, path = line.split(":", 2)
+        if not names or "cpu" in names.split(","):
+            own["cgroup" if names else "cgroup2"] = path
+    for line in mounts:
+        mount = line.split(" ")
         kind, _, options, *_ = [*mount[mount.index("-") + 1 :], "", "", ""] if "-" in mount else ("", "", "")
         if kind not in own or (kind == "cgroup" and "cpu" not in options.split(",")):
             continue
         top, inner = root / mount[4].replace("\\040", " ").lstrip("/"), os.path.relpath(own[kind], mount[3])
         group = top if inner.startswith("..") else top / inner
-        yield from (each for each in (group, *group.parents) if each.is_relative_to(top))
-
-
-def _quotas(group: Path) -> Iterator[int]:
-    """Yield the quota of a control group in whole cores, if it has one, from its files of version 2 or 1."""
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        try:
-            quota, period = map(int, " ".join((group / name).read_text("utf-8") for name in names).split())
-        except (OSError, ValueError):  # no such files, or "max": no quota
-            continue
-        if quota > 0 and period > 0:  # -1: no quota
-            yield quota // period
+        for each in (group, *group.parents):
+            if each.is_relative_to(top):
+                yield each
 
 
 def threads_for_each(workers: int) -> int:
@@ -189,10 +191,13 @@ def instructions() -> str:
     import torch
 
     capabilities = torch.cpu.get_capabilities()
-    names = {"amx": "amx_bf16", "avx512-bf16": "avx512_bf16", "avx512": "avx512_f", "avx2": "avx2"}
-    widest = next((name for name, key in names.items() if capabilities.get(key)), platform.machine())
-    limits = [f"{name}={value}" for name in ISA_LIMITS if (value := os.environ.get(name))]
-    return ", ".join([widest, *limits])
+    facts = [platform.machine()]
+    for name, key in (("avx2", "avx2"), ("avx512", "avx512_f"), ("avx512-bf16", "avx512_bf16"), ("amx", "amx_bf16")):
+        if capabilities.get(key):
+            facts = [name]
+    for name in ISA_LIMITS:
+        facts += [f"{name}={value}"] if (value := os.environ.get(name)) else []
+    return ", ".join(facts)
 
 
 # ----------------------------------------

@@ -36,6 +36,11 @@ def _split(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
+def is_unset(value: Any) -> bool:
+    """Return whether a field has no value, and is left out of records, which older versions wrote without it."""
+    return not value
+
+
 class Part(BaseModel):
     """A part of a spec, which cannot be changed; unknown keys, NaN and infinity are refused."""
 
@@ -63,9 +68,9 @@ class EncoderSpec(Part):
 
     family: str = "electra"  #: the architecture; `workbench list encoders` names them; or a file of your own
     #: hash of the family's file, filled in if it is not part of the package
-    source: str = Field(default="", exclude_if=lambda value: not value)
+    source: str = Field(default="", exclude_if=is_unset)
     #: the family's own options, set as `encoder.options.NAME`
-    options: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    options: dict[str, Any] = Field(default_factory=dict, exclude_if=is_unset)
     hidden: Extent = 256  #: width of the layers
     layers: Depth = 12  #: number of layers
     heads: Extent | None = None  #: attention heads of each layer; unset: one for each 64 of the width
@@ -157,6 +162,9 @@ class Special(Part):
     cls: int = 101
     sep: int = 102
     mask: int = 103
+
+
+TRAINED = ("wordpiece", "bpe", "unigram")  # kinds of vocabulary that are trained on the text of a run
 
 
 class DataSpec(Part):
@@ -418,7 +426,7 @@ class TasksSpec(Part):
     `bias_correction` (docs/electra.md 5 and 7).
     """
 
-    names: Names = ("probes",)  #: what is measured; set by `--tasks`
+    names: Names = ("pairs:replace", "linear:next")  #: what is measured; set by `--tasks`
     glue: str | None = None  #: folder or hub name of GLUE
     seeds: Annotated[int, Field(gt=0, le=1000)] = 3  #: fine-tuning seeds of each task
     lr: Annotated[float, Field(gt=0)] = 3e-4  #: peak learning rate of fine-tuning
@@ -472,7 +480,7 @@ class TasksSpec(Part):
     @field_validator("at")
     @classmethod
     def _is_schedule(cls, value: str) -> str:
-        """Accept the four kinds of schedule that `workbench.training.snapshots` describes."""
+        """Accept the four kinds of schedule that `workbench.training.plan` describes."""
         if value in ("auto", "none", "words") or re.fullmatch(r"log:([1-9]|[1-4]\d|50)", value):
             return value
         raise ValueError(

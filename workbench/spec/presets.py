@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from workbench.errors import InputError, suggest
-from workbench.spec.parts import Budget
+from workbench.spec.parts import UNITS, Budget
 from workbench.spec.run_spec import RunSpec, merge, parse
 
 # FLOPs of budgets are counted as in the paper's script at the paper's own scales, and by matrix products at the others:
@@ -183,9 +183,11 @@ def scale_of_encoder(layers: int, hidden: int) -> str:
 
 
 def of_objective(spec: RunSpec, given: Collection[str]) -> dict[str, Any]:
-    """Return the settings of the spec's objective that replace those of its scale, without the keys in `given`."""
-    row = OBJECTIVES.get(spec.scale, {}).get(spec.objective, {})
-    return {key: value for key, value in row.items() if key not in given}
+    """Return the objective's settings in place of its scale's, without the keys in `given` and the spec's options."""
+    settings = dict(OBJECTIVES.get(spec.scale, {}).get(spec.objective, {}))
+    for key in settings.keys() & {*given, *map("options.{}".format, spec.options)}:
+        del settings[key]
+    return settings
 
 
 def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> RunSpec:
@@ -201,9 +203,10 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
     rows = {"scale": scale, "budget.convention": convention} | known[scale] | RECIPES[recipe]
     if recipe == "released" and scale in RELEASED_LR:
         rows["tasks.lr"] = RELEASED_LR[scale]
-    of_budget = [key for key in (*rows, *overrides) if key.startswith("budget.") and key != "budget.convention"]
-    if not overrides.keys().isdisjoint(of_budget):  # a given budget replaces the budget of the scale
-        rows = {key: value for key, value in rows.items() if key not in of_budget}
+    budgets = {*map("budget.{}".format, UNITS)}
+    if not budgets.isdisjoint(overrides):  # a given budget replaces the budget of the scale
+        for key in budgets.intersection(rows):
+            del rows[key]
     return parse(merge({}, rows | overrides))
 
 
@@ -211,6 +214,9 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
 def budget_of(scale: str) -> Budget:
     """Return the budget that runs of a scale have if no other is given."""
     return resolve(scale).budget
+
+
+REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
 
 
 def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:

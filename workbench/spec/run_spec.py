@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
@@ -35,6 +36,7 @@ from workbench.spec.parts import (
     TasksSpec,
     Tying,
     heads_of,
+    is_unset,
 )
 
 P = TypeVar("P", bound="Part")
@@ -68,8 +70,8 @@ class RunSpec(Part):
     head: Literal["linear", "dense"] = "linear"  #: the detection head: one linear layer, or a dense layer before it
     start: StartSpec | None = None
     tasks: TasksSpec = TasksSpec()
-    pair: PairSpec | None = Field(default=None, exclude_if=lambda value: value is None)
-    published: PublishedSpec | None = Field(default=None, exclude_if=lambda value: value is None)
+    pair: PairSpec | None = Field(default=None, exclude_if=is_unset)
+    published: PublishedSpec | None = Field(default=None, exclude_if=is_unset)
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -215,11 +217,11 @@ class RunSpec(Part):
             raw["encoder"]["causal"] = raw["data"]["pairs"] = None  # as the parent's objective needs them
         if any(key.startswith("budget.") for key in own):
             raw["budget"] = {"convention": self.budget.convention}
-        return self._parsed(merge(raw, own))
+        return cast(Self, parse(merge(raw, own)))  # of the same stage, see `stages`
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with whole fields replaced, and check it. Raises InputError."""
-        return self._parsed({**self.model_dump(), **changes})
+        return cast(Self, parse({**self.model_dump(), **changes}))
 
     def changed(self, overrides: Mapping[str, Any]) -> Self:
         """Return a copy with dotted keys changed, as in `spec.changed({"generator.width": 0.5})`, and check it.
@@ -229,10 +231,7 @@ class RunSpec(Part):
         raw = self.model_dump()
         if self.encoder.source and overrides.get("encoder.family", self.encoder.family) != self.encoder.family:
             raw["encoder"] |= {"source": "", "options": {}}
-        return self._parsed(merge(raw, overrides))
-
-    def _parsed(self, raw: Mapping[str, Any]) -> Self:
-        return cast(Self, parse(raw))  # of the same stage, see `stages`
+        return cast(Self, parse(merge(raw, overrides)))
 
     def identity(self) -> dict[str, Any]:
         """Return all settings that decide what the run computes, with default sizes filled in; tasks are left out.
@@ -322,7 +321,7 @@ _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which
 
 def slug(text: str) -> str:
     """Return at most 60 characters that are letters of ASCII in lower case, digits and hyphens."""
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower()).strip("-")[:60]
+    return re.sub("[^a-z0-9]", "-", text.lower()).strip("-")[:60]
 
 
 def digest(value: Any, size: int = 12) -> str:
@@ -392,7 +391,10 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
 def _part_in(field: FieldInfo | None) -> type[BaseModel] | None:
     """Return the part of a spec that a field holds, None for a plain value."""
     kind = field.annotation if field else None
-    return next((a for a in (kind, *get_args(kind)) if isinstance(a, type) and issubclass(a, BaseModel)), None)
+    for part in (kind, *get_args(kind)):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            return part
+    return None
 
 
 def settable_keys() -> list[str]:
@@ -457,7 +459,7 @@ def split_settings(texts: Iterable[str], option: str = "--set") -> dict[str, str
     example = "key=1,2,3 or key=1e-4..1e-3:log" if option == "--over" else "key=value, as in --set optim.lr=5e-4"
     settings: dict[str, str] = {}
     for text in texts:
-        key, equals, value = (part.strip() for part in text.partition("="))
+        key, equals, value = map(str.strip, text.partition("="))
         if not equals or not key or (option == "--over" and not value):
             raise InputError(f"{option} {text!r} is not of the form {example}")
         if key in settings and option == "--over":
@@ -558,7 +560,7 @@ def parse_budget(given: str | Mapping[str, float], option: str = "--budget") -> 
 
 def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `raw` in which the dotted keys of `overrides` have their values."""
-    merged = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
+    merged = dict(raw)
     for key, value in overrides.items():
         head, dot, rest = SPELLINGS.get(key, key).partition(".")
         merged[head] = merge(merged.get(head) or {}, {rest: value}) if dot else value

@@ -91,9 +91,9 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return dict(zip(map(str, value), map(plain, value.values()), strict=True))
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return list(map(plain, value))
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "item"):
@@ -342,8 +342,8 @@ def sync_folder(folder: Path) -> None:
 def sync_tree(folder: Path) -> None:
     """Flush every file and folder below `folder`, and `folder` itself, to disk."""
     for path, _, names in os.walk(folder, topdown=False):
-        for place in (*(Path(path, name) for name in names), Path(path)):
-            sync_folder(place)
+        for name in (*names, ""):
+            sync_folder(Path(path, name))
 
 
 def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Callable[[], None] | None = None) -> None:

@@ -100,8 +100,11 @@ def faults(folder: Path, full: bool = False, blocks: int | None = None) -> Itera
         yield str(error)
         return
     entries = sealed["files"]
-    yield from (f"{name} does not belong to it" for name in sorted(set(_names(folder)) - set(entries)))
-    large = sum(len(each["blocks"]) > 0 for each in entries.values())
+    for name in sorted({*_names(folder)} - {*entries}):
+        yield f"{name} does not belong to it"
+    large = 0
+    for each in entries.values():
+        large += len(each["blocks"]) > 0
     count = max(2, (SAMPLED if blocks is None else blocks) // max(large, 1))
     for name, each in entries.items():
         try:
@@ -168,7 +171,12 @@ def staged(folder: Path) -> Iterator[Path]:
         stage.mkdir()
         try:
             with acquire(stage):
-                _sweep(stage)
+                now = stage.stat().st_mtime  # of a new folder: the present by the disk's clock
+                for left in stage.parent.iterdir():  # what killed processes left
+                    hidden = left.name.startswith((".", atomic.STAGE, atomic.TRASH))
+                    if left != stage and hidden and _is_abandoned(left, now):
+                        with suppress(OSError):
+                            atomic.discard(left)
                 content = stage / "content"
                 content.mkdir()
                 yield content
@@ -192,15 +200,6 @@ def discard(path: Path) -> None:
     """Remove an entry from the cache, unless another process has already removed it."""
     with suppress(FileNotFoundError):
         atomic.discard(path)
-
-
-def _sweep(stage: Path) -> None:
-    """Remove what killed processes left beside `stage`, a new folder, whose time is the present by the disk's clock."""
-    now = stage.stat().st_mtime
-    for left in stage.parent.iterdir():
-        if left != stage and left.name.startswith((".", atomic.STAGE, atomic.TRASH)) and _is_abandoned(left, now):
-            with suppress(OSError):
-                atomic.discard(left)
 
 
 def _is_abandoned(left: Path, now: float) -> bool:

@@ -48,9 +48,9 @@ def environment(
             "cpu": cpu_name(),
             "cores": cores(),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "gpu": _gpu(device),
+            "gpu": _gpu(device) if device.startswith("cuda") else None,
         },
-        **_job(),
+        **(_job() if "SLURM_JOB_ID" in os.environ else {}),
         "threads": threads or (torch.get_num_threads() if torch is not None else None),
         "device": device,
         "precision": precision,
@@ -127,9 +127,7 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _gpu(device: str) -> dict[str, Any] | None:
-    if not device.startswith("cuda"):
-        return None
+def _gpu(device: str) -> dict[str, Any]:
     import torch
 
     properties = torch.cuda.get_device_properties(torch.device(device))
@@ -139,10 +137,8 @@ def _gpu(device: str) -> dict[str, Any] | None:
 
 
 def _job() -> dict[str, Any]:
-    """Return the number, the node and the log of the SLURM job of this process, as an entry of env.json, if any."""
-    job = os.environ.get("SLURM_JOB_ID")
-    if not job:
-        return {}
+    """Return the number, the node and the log of the SLURM job of this process, as an entry of env.json."""
+    job = os.environ["SLURM_JOB_ID"]
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     name = f"{array}_{task}" if array and task else job
     return {"job": {"slurm": name, "node": platform.node(), "log": os.environ.get(JOB_LOG)}}

@@ -26,7 +26,7 @@ NO_FILE = -1  # in place of a file descriptor
 HANGING = 5.0  # seconds for which `release` waits for a heartbeat that is blocked by the disk
 
 
-class Lease:
+class Lease(contextlib.AbstractContextManager["Lease"]):
     """A lease held by this process, made by `acquire`; `check` is called before every rename to a final place."""
 
     def __init__(self, folder: Path, beat: float = BEAT) -> None:
@@ -37,12 +37,6 @@ class Lease:
         self._file = NO_FILE
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
 
     def check(self) -> None:
         """Raise LeaseLost unless this process still owns the folder; this takes one small read."""
@@ -64,7 +58,7 @@ class Lease:
             os.rename(self.folder, target)
         self.folder, self.stage = target, target / self.stage.name
 
-    def release(self) -> None:
+    def release(self, *error: object) -> None:
         """Release the lease. Nothing happens if it is already lost."""
         self._stop.set()
         if self._thread.is_alive():
@@ -75,6 +69,8 @@ class Lease:
             self.check()
             os.rename(self.folder / "lease", self.stage / "lease")
         self._drop()
+
+    __exit__ = release
 
     def _drop(self) -> None:
         """Remove the staging folder and close the file."""
@@ -116,8 +112,21 @@ class Lease:
         """Make the lease if there is none. Return False if another process was faster."""
         self.stage.mkdir()
         try:
-            self._create(self.stage / "lease")
-            self._link()
+            self._create(draft := self.stage / "lease")
+            try:
+                os.link(draft, self.folder / "lease")
+            except FileExistsError:
+                seen = read(self.folder)  # a network disk may have made the link, lost its reply and tried again
+                if seen is None or seen.token != self.token:
+                    return False
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
+                    raise
+                os.close(self._file)
+                self._file = NO_FILE  # another thread may soon open a file with the same number
+                # a disk without hard links: a kill before the next line leaves a lease without owner
+                self._create(self.folder / "lease")
+            draft.unlink(missing_ok=True)
         except FileExistsError:
             return False
         except FileNotFoundError:  # the staging folder was swept by an owner that acquired and released in between
@@ -131,23 +140,6 @@ class Lease:
         if seen is not None and seen.token == self.token:
             (self.folder / "lease").unlink(missing_ok=True)
         return False
-
-    def _link(self) -> None:
-        """Put the lease file in place, complete with its content. Raises FileExistsError if there is one."""
-        lease, draft = self.folder / "lease", self.stage / "lease"
-        try:
-            os.link(draft, lease)
-        except FileExistsError:
-            seen = read(self.folder)  # a network disk may have made the link, lost its reply and tried again
-            if seen is None or seen.token != self.token:
-                raise
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
-                raise
-            os.close(self._file)
-            self._file = NO_FILE  # another thread may soon open a file with the same number
-            self._create(lease)  # a disk without hard links: a kill before the next line leaves a lease without owner
-        draft.unlink(missing_ok=True)
 
     def _take(self, seen: Seen) -> bool:
         """Take over from an owner that is known to have ended. Return True for exactly one of several processes."""

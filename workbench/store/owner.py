@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,8 @@ def machine() -> str:
     """
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-        numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+        named = re.search("^NSpid:(.*)", status, re.MULTILINE)
+        numbers = named[1].split() if named else []
         if (numbers or [os.readlink("/proc/self")]) != [str(os.getpid())]:
             return ""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()

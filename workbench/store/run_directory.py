@@ -89,7 +89,7 @@ class RunDir:
 
     def write(self, name: str, data: bytes) -> Path:
         """Replace a file in one step, and update a finished run's manifest. Raises LeaseLost or OSError."""
-        listed = self._unlist(name)
+        listed = self._unlist(name) if self.trained else None
         path = self._put(name, data)
         if listed is not None:
             self._list(listed | {name: manifest.entry(data)})
@@ -107,7 +107,7 @@ class RunDir:
 
     def _unlist(self, name: str) -> manifest.Entries | None:
         """Remove a file from the manifest of a finished run; return the other entries, None if none covers `name`."""
-        if not manifest.covers(name) or not self.trained:
+        if not manifest.covers(name):
             return None
         try:
             listed = manifest.read(self.path)
@@ -136,7 +136,8 @@ class RunDir:
     def remove(self, name: str) -> None:
         """Delete a file or folder of this run, if it exists, and remove a file's entry from the manifest."""
         path = self.file(name)
-        self._unlist(name)
+        if self.trained:
+            self._unlist(name)
         with self._guarded() as stage:
             if os.path.lexists(path):
                 atomic.discard(path, stage)
@@ -223,8 +224,9 @@ class RunDir:
 
     def clear_error(self) -> None:
         """Delete error.json and error.log, when a failed run is tried again."""
-        self.remove("error.json")
-        self.remove("error.log")
+        for name in ("error.json", "error.log"):
+            if self._has(name):
+                self.remove(name)
 
     def want(self, scores: Iterable[str]) -> None:
         """List score files ("points/00000100/NAME.json" for a point's) that the run needs to be `done`."""
@@ -437,7 +439,7 @@ class RunDir:
     @property
     def damage(self) -> str | None:
         """A phrase about the damage of the run's folder, or None. Never raises an error."""
-        return validation.fault(self.path)
+        return validation.look(self.path)[0]
 
     @property
     def trained(self) -> bool:

@@ -130,20 +130,16 @@ class RunStore:
                 raise InputError(
                     f"{self.root} holds no runs (it has no store.json); choose another with --runs"
                 ) from None
-            self._mark(mark)
+            try:
+                atomic.write_atomic(mark, (atomic.dumps({"format": NAMING}) + "\n").encode())
+            except (FileNotFoundError, PermissionError) as error:
+                if _no_permission(error, self.root):
+                    raise
+                raise InputError(f"{self.root} cannot hold runs; choose another folder with --runs") from None
         except ValueError as error:
             raise InputError(
                 f"{self.root} cannot be used as a store of runs: {error}; choose another folder with --runs"
             ) from None
-
-    def _mark(self, mark: Path) -> None:
-        """Make the folder a store by its file `store.json`. Raises InputError if it takes no files, or OSError."""
-        try:
-            atomic.write_atomic(mark, (atomic.dumps({"format": NAMING}) + "\n").encode())
-        except (FileNotFoundError, PermissionError) as error:
-            if _no_permission(error, self.root):
-                raise
-            raise InputError(f"{self.root} cannot hold runs; choose another folder with --runs") from None
 
     @classmethod
     def check(cls, root: Path | str) -> None:
@@ -187,7 +183,7 @@ class RunStore:
             except DamagedRun:
                 return RunDir(self.root / bound.run_id)
 
-        first = [opened(bound) for bound in bounds[:1]]  # a store that cannot be written is found before threads begin
+        first = list(map(opened, bounds[:1]))  # a store that cannot be written is found before threads begin
         return first + in_threads(opened, bounds[1:], OPENED_AT_ONCE)
 
     def _create(self, run: RunDir, spec: RunSpec) -> None:
@@ -252,24 +248,24 @@ class RunStore:
         folder.mkdir(exist_ok=True)
         path = folder / f"{atomic.checked_name(record.name, 'the name of an experiment')}.json"
         with acquire(folder, patience=20) as lease:
-            before = self._record(path) if os.path.lexists(path) else record
-            if before.damage:
-                raise InputError(f"{path} {before.damage}, and give the same command again")
-            merged = dataclasses.replace(
-                record,
-                runs=_union(before.runs, record.runs),
-                untrained=_union(before.untrained, record.untrained),
-                tuning=_trials([*before.tuning, *record.tuning]),
-                contrasts=_contrasts([*before.contrasts, *record.contrasts]),
-                measures=_once([*before.measures, *record.measures], "name", "digest", "statistic"),
-                first_score=before.first_score or record.first_score,
-                design=before.design or record.design,
-                verdict=record.verdict or before.verdict,
-                looks=_once([*before.looks, *record.looks], "seeds"),
-                reported=_once([*before.reported, *record.reported], "budget", "seeds"),
-                command=redact(record.command),
-                updated=updated or now(),
-            )
+            merged = dataclasses.replace(record, command=redact(record.command), updated=updated or now())
+            if os.path.lexists(path):
+                before = self._record(path)
+                if before.damage:
+                    raise InputError(f"{path} {before.damage}, and give the same command again")
+                merged = dataclasses.replace(
+                    merged,
+                    runs=_union(before.runs, record.runs),
+                    untrained=_union(before.untrained, record.untrained),
+                    tuning=_trials([*before.tuning, *record.tuning]),
+                    contrasts=_contrasts([*before.contrasts, *record.contrasts]),
+                    measures=_once([*before.measures, *record.measures], "name", "digest", "statistic"),
+                    first_score=before.first_score or record.first_score,
+                    design=before.design or record.design,
+                    verdict=record.verdict or before.verdict,
+                    looks=_once([*before.looks, *record.looks], "seeds"),
+                    reported=_once([*before.reported, *record.reported], "budget", "seeds"),
+                )
             atomic.write_atomic(path, atomic.sealed(merged.dump()), lease.stage, lease.check)
         return merged
 

@@ -135,17 +135,17 @@ def weights_digest(done: Mapping[str, Any], part: str) -> str:
 
 
 def fault(folder: Path, full: bool = False) -> str | None:
-    """Return how a run's folder is damaged, or None. Never raises an error.
+    """Return how a run's folder is damaged, as `look` does."""
+    return look(folder, full)[0]
+
+
+def look(folder: Path, full: bool = False) -> tuple[str | None, Contents]:
+    """Return how a run's folder is damaged, or None, and the JSON files that were read to find out; never raises.
 
     Every JSON file is compared with its own hash, and other files with their size in the manifest, and with their hash
     there if they changed after training ended, by the times of the disk; with `full`, all files are compared with their
     hashes.
     """
-    return look(folder, full)[0]
-
-
-def look(folder: Path, full: bool = False) -> tuple[str | None, Contents]:
-    """Return how a run's folder is damaged, as `fault` does, and the JSON files that were read to find out."""
     for _ in range(LOOKS):
         before = stamp(folder / manifest.NAME)
         contents = Contents(folder)
@@ -173,6 +173,8 @@ def _fault(contents: Contents, full: bool) -> str | None:
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is a link or a file instead of a folder"
     parse_stored(contents.read_spec()["spec"])
+    if os.listdir(folder) == ["spec.json"]:
+        return None
     if linked := _not_folder(folder, (*manifest.FOLDERS, *manifest.COPIES, "unfinished")):
         return linked
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):

@@ -124,7 +124,9 @@ def read(options: TasksSpec, text: HeldOut | None = None) -> Suite:
     Members of a suite whose files are absent are listed in `missing`; a task selected by its own name must be
     available. `text` returns the prepared corpus, from which pairs are made. Raises InputError.
     """
-    if options.chosen and NONE in options.names:
+    if not options.chosen:
+        return Suite(())
+    if NONE in options.names:
         raise InputError(f"--tasks {','.join(options.names)}: 'none' cannot be combined with other tasks")
     names: dict[Plug, list[str]] = {}
     for kind, own in _of(options).values():
@@ -186,15 +188,18 @@ def check_settings(options: TasksSpec, given: Mapping[str, Any]) -> None:
     files of one's own read what they say, or any setting if they say nothing.
     """
     usual = TasksSpec(at="none" if options.at == "none" else "auto")
-    selected = _of(options).values()
-    read = {setting for kind, words in selected for word in words for setting in kind.call("reads", (), word, options)}
-    if any(kind.source and not hasattr(kind.module, "reads") for kind, _ in selected):
+    read, reads_anything = {"names"}, False
+    for kind, words in _of(options).values():
+        for word in words:
+            read.update(kind.call("reads", (), word, options))
+        reads_anything |= bool(kind.source) and not hasattr(kind.module, "reads")
+        if options.at != "none" and not kind.call("trains", False, options):
+            read.add("at")
+    if reads_anything:
         return
-    if any_during_training(options):
-        read.add("at")
     for key in given:
         part, _, name = key.partition(".")
-        if part != "tasks" or name in ("names", *read) or getattr(options, name) == getattr(usual, name):
+        if part != "tasks" or name in read or getattr(options, name) == getattr(usual, name):
             continue
         option = f"--evaluate-at {options.at}" if name == "at" else f"--set {key}={given[key]}"
         raise InputError(

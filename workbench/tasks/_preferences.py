@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from workbench import cpu
-from workbench.data import hugging_face
+from workbench.data import model_files
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import Diverged, InputError
-from workbench.models.sentence_scores import Sentences
+from workbench.models.heads import Sentences
 from workbench.process import heed
 from workbench.spec.host import Host
 from workbench.tasks.common.contract import Model, Progress, Scores, as_signs, items_of
@@ -108,10 +108,10 @@ class Tokenized:
         self.encoder, unique = encoder, list(dict.fromkeys(texts))
         tokenizer = load_published_tokenizer(encoder)
         read, characters = partial(tokenizer, unique, verbose=False), sum(map(len, unique))
-        whole = hugging_face.in_time(partial(read, truncation=False), characters, encoder)
+        whole = model_files.in_time(partial(read, truncation=False), characters, encoder)
         self.cut = sum(len(row) > length for row in whole["input_ids"])
         short = partial(read, truncation=True, max_length=length)
-        encoding = hugging_face.in_time(short, characters, encoder) if self.cut else whole
+        encoding = model_files.in_time(short, characters, encoder) if self.cut else whole
         self.ids = [np.array(row, dtype=np.int64) for row in encoding["input_ids"]]
         self.words = [[-1] * len(row) for row in self.ids]
         self._lumped = ""

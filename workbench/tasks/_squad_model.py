@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workbench.data import hugging_face
+from workbench.data import model_files
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
@@ -166,7 +166,7 @@ def windows(folder: Path, config: Any, parts: dict[str, Questions], limit: Limit
 
 def _frame(folder: Path, tokenizer: Any, config: Any) -> Frame:
     """Return the special tokens that a tokenizer puts around a pair of texts, or its end-of-text token."""
-    with hugging_face.refusing(folder, "holds a tokenizer that cannot encode pairs of texts"):
+    with model_files.refusing(folder, "holds a tokenizer that cannot encode pairs of texts"):
         encoding = tokenizer(TEXT, TEXT)
         ids, owners = np.array(encoding["input_ids"], dtype=np.int64), encoding.sequence_ids()
         question, paragraph = ([i for i, owner in enumerate(owners) if owner == side] for side in (0, 1))
@@ -241,7 +241,7 @@ def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, A
     made = []
     for part, characters in pieces(Examples(texts, None, [0] * len(texts)), folder):
         options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
-        encoding = hugging_face.in_time(functools.partial(tokenizer, part.first, **options), characters, folder)
+        encoding = model_files.in_time(functools.partial(tokenizer, part.first, **options), characters, folder)
         for text, ids, offsets in zip(part.first, encoding["input_ids"], encoding["offset_mapping"], strict=True):
             spans = []
             for start, end in offsets:  # some tokenizers include the blanks around a token

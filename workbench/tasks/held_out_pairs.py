@@ -9,6 +9,7 @@ over all pairs, so that a kind with few pairs adds only its share of noise. `pai
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -20,6 +21,7 @@ from workbench.data import built_in_text, filters
 from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.spec.parts import DataSpec, TasksSpec
+from workbench.spec.presets import REHEARSAL
 from workbench.tasks.common.contract import HeldOut
 from workbench.tasks.minimal_pairs import PairSet, pair_set
 from workbench.tasks.probes import halves
@@ -68,7 +70,7 @@ def of_text(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
             f"--tasks {name}: the held-out text of {', '.join(data.corpus)} gives {len(pairs_of[few])} pairs of the "
             f"kind {few!r}, and {LEAST} are needed; hold out more with --set data.held_out=, or choose other tasks"
         )
-    most = MOST if name == SUITE else ALONE
+    most = LEAST if os.environ.get(REHEARSAL) else MOST if name == SUITE else ALONE
     chosen = [
         (kind, good, bad)
         for kind, pairs in pairs_of.items()

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.data import tagged_sets
 from workbench.data.formats import json_rows, warn_of_unread, whole_split
-from workbench.data.hugging_face.hub import fetch
+from workbench.data.hugging_face import fetch
 from workbench.data.streams import lines, packed_or_not, unpacked_suffix
 from workbench.errors import InputError, encodable
 from workbench.models import flops

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import whole_split
-from workbench.data.hugging_face.hub import fetch
+from workbench.data.hugging_face import fetch
 from workbench.data.streams import packed_or_not
 from workbench.errors import InputError
 from workbench.rng import seed_of

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from workbench.models import flops
+from workbench.models.encoder import initialise, initialise_positions
 from workbench.models.flops import Flops
-from workbench.models.initial_weights import initialise, initialise_positions
 from workbench.spec.parts import EncoderSpec, Part, Special
 
 CAUSAL = "optional"  # "optional": config.causal is obeyed; "never" and "always" are the other two

@@ -19,9 +19,8 @@ from workbench.models import flops
 from workbench.models.corruption import mask_tokens
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
-from workbench.models.heads import MlmHead
+from workbench.models.heads import MlmHead, pseudo_log_likelihood
 from workbench.models.losses import gather, share, weighted_mean
-from workbench.models.sentence_scores import pseudo_log_likelihood
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss

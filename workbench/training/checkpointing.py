@@ -23,9 +23,8 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.atomic import read_object
-from workbench.store.checkpoint import Checkpoint, Files
+from workbench.store.checkpoint import Checkpoint, Files, Metrics
 from workbench.store.lease import Lease
-from workbench.store.metrics_file import Metrics
 from workbench.store.run_store import RunDir
 
 log = logging.getLogger("workbench")

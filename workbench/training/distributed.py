@@ -37,7 +37,8 @@ SIGNS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Timed out")
 class Ranks:
     """The processes that compute one run: this one's number `index` among `count`, and the group for its messages.
 
-    Process 0 decides, writes and reports; the others compute their rows. With one process, all methods do nothing.
+    Process 0 decides, writes and reports; the others compute their rows. `parallel`, `share` and `parts` are for
+    several processes; with one, the other methods do nothing.
     `control` is a group over CPU memory, which does not wait for a GPU. If they are `sharded`, each holds a part of the
     weights and of the optimizer's moments. `store` has the keys of these processes, which wait `seconds`
     for each other.
@@ -52,8 +53,6 @@ class Ranks:
 
     def parallel(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> nn.Module:
         """Return the model, which averages its gradients over several processes; all get the weights of process 0."""
-        if self.count == 1:
-            return model
         if self.sharded:
             split(model, optimizer, device)
             return model
@@ -87,10 +86,8 @@ class Ranks:
                 weights[name] = value.cpu()
         return weights
 
-    def parts(self, model: nn.Module) -> Parts | None:
-        """Return how the processes of a sharded run write checkpoints together; None if the first one writes alone."""
-        if not self.sharded:
-            return None
+    def parts(self, model: nn.Module) -> Parts:
+        """Return how the processes of a sharded run write checkpoints together."""
         offsets: dict[str, list[int]] = {}  # by name, where this process's part of each weight and its moments begins
         for name, weight in model.named_parameters():
             assert isinstance(weight, DTensor)
@@ -136,8 +133,6 @@ class Ranks:
 
     def share(self, model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> int:
         """Copy the moments of all weights from process 0 to the others, and return the steps that it has `done`."""
-        if self.count == 1:
-            return done
         names = dict(model.named_parameters())
         kept = [(name, key) for name, weight in names.items() for key in MOMENTS if key in optimizer.state[weight]]
         sizes = [(*each, optimizer.state[names[each[0]]][each[1]].shape) for each in kept]

@@ -30,15 +30,15 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.atomic import DISK
-from workbench.store.metrics_file import Metrics
+from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir
 from workbench.tensors import StepLoss
 from workbench.training.checkpointing import BackgroundWriter, CheckpointWriter, check_log, due, inherit, restore
+from workbench.training.concurrent_runs import TURNS, own_stream
 from workbench.training.distributed import ALONE, GATHER, SAVE, STEP, STOP, Ranks
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
-from workbench.training.plan import Plan, spent_by
-from workbench.training.snapshots import Snapshots
-from workbench.training.steps import RECORDED_AFTER, Steps, Sums, own_stream
+from workbench.training.plan import Plan, Snapshots, spent_by
+from workbench.training.steps import RECORDED_AFTER, Steps, Sums
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
@@ -81,30 +81,35 @@ def train(
         mirror.news()  # only now, since rows after the checkpoint were removed
     if snapshots is not None:
         snapshots.begin(done)
-    size = sum(p.numel() for p in model.parameters())
+    size = plan.parameters["total"]
     new = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints that need new disk space
     kept = snapshots.room(done, size) if snapshots is not None else 0
     checkpoint.room(run.path, new * 12 * size + kept + 4 * size)  # a checkpoint holds each weight three times in fp32
 
-    ranks.share(model, optimizer, done)
+    if ranks.count > 1:
+        ranks.share(model, optimizer, done)
     whole = copy.deepcopy(model).cpu() if ranks.sharded else model  # which snapshots and the caller get
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
     window = Window(spec, plan, spent, saving)
-    saved = time.monotonic()
+    saved, turns = time.monotonic(), TURNS.get()
 
     with (
         stop_signals() as stopped, own_stream(device), ranks.leading(),
-        CheckpointWriter(run, metrics, device, parts := ranks.parts(model)) as writer,
+        CheckpointWriter(run, metrics, device, parts := ranks.parts(model) if ranks.sharded else None) as writer,
         parts or contextlib.nullcontext(),
     ):  # fmt: skip
         for step in range(done + 1, plan.steps + 1):
+            if turns is not None:
+                turns.hand_on()
             ranks.announce(STEP)
             window.pending.append((step, _rates(optimizer, spec, plan, step), *steps.take(step)))
             last = step == plan.steps or bool(stopped)
             keep = last or due(step, host, time.monotonic() - saved, writer.took)
             point = snapshots is not None and snapshots.due(step)
             if keep or point or step % host.log_every == 0:
-                rows = window.rows(device)  # the only line that waits for the device
+                if turns is not None:
+                    turns.await_device(device)
+                rows = window.rows(device)  # else the only line that waits for the device
                 guard()
                 metrics.append(rows)
                 if mirror is not None:
@@ -167,7 +172,7 @@ def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) 
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
     with (
         stop_signals(), own_stream(device), BackgroundWriter(device) as writer,
-        ranks.parts(model) or contextlib.nullcontext() as parts,
+        ranks.parts(model) if ranks.sharded else contextlib.nullcontext() as parts,
     ):  # fmt: skip
         while (what := ranks.awaited()) != STOP:
             if what == GATHER:
@@ -194,6 +199,8 @@ def _on_device(
     device = torch.device(host.resolved_device())
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     model = build(spec, host)
+    if device.type == "cuda":
+        corpus.hold(device)
     count_words(model, corpus.counts)
     count_pairs(model, corpus.pairs)
     mark_words(model, corpus.word_starts)
@@ -221,7 +228,8 @@ def _begin(
             f"{run.path}: metrics.jsonl lacks rows before step {done}, the step of the checkpoint; "
             f"move that folder away and give the same command again"
         )
-    run.rows_to(done, plan.first)
+    if done:
+        run.rows_to(done, plan.first)
     if resumed:
         check_log(run, resumed, metrics.content())
     if done > plan.steps:

@@ -98,7 +98,7 @@ def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.Optimizer:
         alone = id(weight) in own
         family, inner = of_encoders.get(id(weight), (None, name))
         decayed = decays(name, weight) if family is None else family.decays(inner, weight)
-        factor = 1.0 if family is None else family.rate(inner, weight)
+        factor = family.rate(inner, weight) if family is not None and family.rate is not None else 1.0
         return Group(decayed, factor * (ratio if alone else 1.0), generator=alone, rule=rule)
 
     rows = _rows(model, spec, group_of)

@@ -1,21 +1,24 @@
-"""The plan of a run: its steps, tokens, FLOPs, parameters and memory, computed before training."""
+"""The plan of a run: its steps, tokens, FLOPs, parameters and memory, and the points at which its weights are kept."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import objectives
 from workbench.errors import DamagedRun, InputError, blaming
-from workbench.models.flops import Flops, number
-from workbench.spec.parts import CONVENTIONS, Convention, ScheduleSpec
+from workbench.models.flops import number
+from workbench.spec.parts import CONVENTIONS, Convention, Part, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import Plan as Plan
 from workbench.spec.stages import ResolvedSpec
+from workbench.store import validation
+from workbench.store.atomic import sealed, write_new
 from workbench.store.run_directory import RunDir
 from workbench.store.validation import check_fields
 
@@ -78,8 +81,9 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
             "optim.kind=lamb needs the package pytorch-optimizer, which is not installed: pip install "
             "'encoder-workbench[lamb]', or choose optim.kind=adamw or muon"
         )
-    row: Flops = objectives.cost(spec)
-    per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
+    row, per_step = objectives.cost(spec), dict[Convention, int | Fraction]()
+    for name in CONVENTIONS:
+        per_step[name] = spec.batch.size * row.train(name)
     origin = spec.parent()
     if origin is not None and before is None:
         before = spending(origin)
@@ -95,15 +99,20 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
     if origin is not None and before is not None:
         before_steps = _steps_spent(before)
         parent = {"run_id": origin.name, "steps": before_steps, "tokens": before.tokens, "flops": before.flops}
-    _check_continues(spec, origin, first, first + own)
+    if origin is not None:
+        _check_continues(spec, origin, first, first + own)
+    flops, flops_per_step = dict[str, int | float](), dict[str, int | float]()
+    for name, amount in per_step.items():
+        flops[name] = number(own * amount + Fraction(spent[name]))
+        flops_per_step[name] = number(amount)
     return Plan(
         steps=first + own,
         tokens=tokens,
         rows=rows,
         picks=spec.picks,
         warmup_steps=warmup_steps(spec.schedule, round((first + own) / spec.schedule.until)),
-        flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
-        flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
+        flops=flops,
+        flops_per_step=flops_per_step,
         parameters={},
         memory_bytes=0,
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
@@ -114,13 +123,13 @@ def spending(spec: ResolvedSpec, seconds_per_step: float | None = None, before: 
     )
 
 
-def _check_continues(spec: RunSpec, origin: RunSpec | None, first: int, steps: int) -> None:
+def _check_continues(spec: RunSpec, origin: RunSpec, first: int, steps: int) -> None:
     """Raise InputError if the learning rate would jump between two phases of a training (`StartSpec`).
 
     The first phase ends after `first` of all `steps`. A budget in FLOPs or tokens gives the phases other shares of the
     steps than of the budget, as longer rows cost more.
     """
-    if origin is None or spec.start is None or spec.start.take != "all" or not steps:
+    if spec.start is None or spec.start.take != "all" or not steps:
         return
     until, share, kind = origin.schedule.until, first / steps, spec.schedule.kind
     if until == 1 and origin.data.length == spec.data.length:
@@ -184,12 +193,13 @@ def count_parameters(spec: RunSpec) -> dict[str, int]:
         objective = outline(spec)
         if spec.pair is not None:
             published_pair.check_objective(objective, spec)
-        seen: set[int] = set()
-        parts: dict[str, int] = {}
-        for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:
-            fresh = {id(p): p.numel() for p in getattr(objective, name).parameters() if id(p) not in seen}
-            seen |= fresh.keys()
-            parts[name] = sum(fresh.values())
+        part_of = dict[Any, str]()  # of each weight the first part that has it
+        parts = {"encoder": 0, **dict.fromkeys(dict(objective.named_children()), 0)}
+        for name in parts:
+            for weight in getattr(objective, name).parameters():
+                part_of.setdefault(weight, name)
+        for weight, name in part_of.items():
+            parts[name] += weight.numel()
         _counted[key] = parts | {"total": sum(p.numel() for p in objective.parameters())}
     return dict(_counted[key])
 
@@ -205,11 +215,12 @@ def _sizes(spec: RunSpec) -> str:
     if spec.source:
         given = spec.identity()
         return digest({key: given[key] for key in given if key not in ("seed", "budget", "optim", "schedule")})
-    parts = (spec.encoder, spec.generator_encoder, spec.data.special)
-    rest = [spec.objective, spec.generator.kind, spec.tying, spec.head, spec.recipe, spec.generator_frozen]
+    parts: tuple[Part, ...] = (spec.encoder, spec.generator_encoder, spec.data.special)
+    rest: list[Any] = [spec.objective, spec.generator.kind, spec.tying, spec.head, spec.recipe, spec.generator_frozen]
     rest += [spec.pair.files] if spec.pair is not None else []
-    no_sizes = {"dropout", "attention_dropout", "init"}
-    return digest([*rest, *(part.model_dump(mode="json", exclude=no_sizes) for part in parts)])
+    for part in parts:
+        rest.append(part.model_dump(mode="json", exclude={"dropout", "attention_dropout", "init"}))
+    return digest(rest)
 
 
 def outline(spec: RunSpec) -> nn.Module:
@@ -251,10 +262,8 @@ def _steps_spent(plan: Plan) -> int:
     return plan.steps - plan.first + (plan.parent["steps"] if plan.parent else 0)
 
 
-def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
+def _paid(spec: RunSpec, before: Plan) -> Fraction:
     """Return the amount of the budget, in its unit, that the parent and its own parents spend. Raises InputError."""
-    if spec.start is None or before is None:
-        return Fraction(0)
     unit = spec.budget.unit
     if unit == "seconds":
         if unit not in before.budget:
@@ -282,7 +291,7 @@ def _steps(
     It is 0 for a budget in seconds while the time of a step is unknown. Raises InputError if no step is left.
     """
     budget = spec.budget
-    left = Fraction(budget.amount) - _paid(spec, before)
+    left = Fraction(budget.amount) - (_paid(spec, before) if spec.start is not None and before is not None else 0)
     if budget.unit == "steps":
         if spec.start is not None and left < 1:
             raise InputError(f"--budget steps={budget.amount:g} leaves no step for the run after those of its parent")
@@ -323,3 +332,127 @@ def memory(
         activations += rows * length * encoder.layers * of_token * 2
     logits = rows * spec.picks * spec.encoder.vocab * 4 * 3
     return round(each * parameters["total"]) + activations + logits
+
+
+# ----------------------------------------
+# Weights kept at points during training, so that these points can be evaluated after training.
+#
+# RUN/points/00000100/encoder    the encoder, in the same format as at the end of the run
+# RUN/points/00000100/heads      the objective's other weights
+# RUN/points/00000100/point.json steps, tokens and FLOPs up to the point, and the hashes of its weights
+# RUN/points/00000100/scores     the scores of the point
+#
+# The folder of a point appears complete, by one rename. A run that resumes from a checkpoint deletes the points after
+# it and writes them again when it reaches them, so that all points of a run come from one training.
+
+FORMAT = 1
+DESCRIPTIONS = 8192  # bytes of the JSON files of a point and of the heads of its two files of weights, at most
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """The points at which a run keeps its weights; `tokenizer` is a folder whose files are exported with them."""
+
+    run: RunDir
+    spec: RunSpec
+    plan: Plan
+    tokenizer: Path
+    points: Sequence[Point]
+
+    def begin(self, done: int) -> None:
+        """Delete the points after step `done`, where training continues. Raises DamagedRun for damaged earlier ones."""
+        for place in validation.points(self.run.path):
+            if step_of(place) > done:
+                self.run.remove(place.rstrip("/"))
+            else:
+                self.run.check_point(place)
+
+    def due(self, step: int) -> bool:
+        """Return whether the weights are kept at this step."""
+        return any(point.step == step for point in self.points)
+
+    def room(self, done: int, parameters: int) -> int:
+        """Return the largest number of bytes that the points after step `done` take on disk."""
+        if not self.points:
+            return 0
+        tokenizer = sum(file.stat().st_size for file in self.tokenizer.iterdir() if file.is_file())
+        return sum(point.step > done for point in self.points) * (4 * parameters + 2 * tokenizer + DESCRIPTIONS)
+
+    def keep(self, model: nn.Module, step: int, seconds: float) -> None:
+        """Write the weights of a point. Raises LeaseLost if another process took the run over, or OSError."""
+        from workbench.models.export import export, export_heads  # which loads torch
+
+        point = next(point for point in self.points if point.step == step)
+        facts = {"steps": step, **spent_by(self.plan, self.spec, step)}
+        with self.run.staged(f"points/{step:08d}") as draft:
+            encoder, heads = draft / "encoder", draft / "heads"
+            encoder.mkdir()
+            heads.mkdir()
+            export(model.encoder, self.tokenizer, encoder, self.spec, facts)  # type: ignore[arg-type]
+            export_heads(model, heads)
+            record = facts | {"mark": point.mark, "seconds": seconds}
+            record |= {"encoder": validation.hashes(encoder), "heads": validation.hashes(heads)}
+            write_new(draft / "point.json", sealed({"format": FORMAT, **record, "run_id": self.run.run_id}))
+
+
+# ----------------------------------------
+# The points of training at which a run keeps its weights, so that scores can be shown as curves over compute.
+#
+# `--evaluate-at` (tasks.at) has four kinds of values. `log:N` takes N points at equal distances on a logarithmic axis,
+# from 1 % of the run's compute on; the end of training, which every run has, is one more. `words` is BabyLM's
+# schedule: after 1, 2, ... 10, 20, ... 100, 200, ... 1,000 million words. `auto` takes log:6, or fewer points if their
+# scores would cost too much compute (see `workbench.tasks.common.cost`). `none` takes none.
+#
+# The points depend only on a spec and its plan, so that every command and every worker process computes the same ones.
+
+
+MILLION = 1_000_000
+DECADES = 2  # of compute that the points of `log:N` cover
+WORDS = tuple(map(MILLION.__mul__, (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A step of a run before its last one; `mark` is its name in the schedule, such as `10 %`, equal in all runs."""
+
+    step: int
+    mark: str
+
+
+def log_points(plan: Plan, count: int, convention: str) -> list[Point]:
+    """Return the points of `log:count`; the FLOPs of runs that this one starts from are part of its compute."""
+    per_step = Fraction(plan.flops_per_step[convention])
+    before = Fraction(plan.parent["flops"][convention]) if plan.parent else Fraction(0)
+    own = plan.steps - plan.first
+    shares = sorted(Fraction(10 ** (-DECADES * i / count)).limit_denominator(10**9) for i in range(1, count + 1))
+    targets = ((share, (share * (before + own * per_step) - before) / per_step) for share in shares)
+    return _within(plan, ((plan.first + round(steps), f"{100 * float(share):.3g} %") for share, steps in targets))
+
+
+def word_points(spec: RunSpec, plan: Plan) -> list[Point]:
+    """Return the points of `words`: for each number of words, the last step by which no more words were seen.
+
+    Words seen by the runs that this one starts from are included. Raises InputError if the words of the corpus are not
+    counted.
+    """
+    of_token = spec.data.words_per_token()
+    before = plan.parent["tokens"] * of_token if plan.parent else 0
+    of_step = spec.batch.size * spec.data.length * of_token
+    marks = ((plan.first + int((amount - before) // of_step), mark_of_words(amount)) for amount in WORDS)
+    return _within(plan, marks)
+
+
+def mark_of_words(amount: int) -> str:
+    """Return the mark of a point of the schedule `words`, such as "20 M words"."""
+    return f"{amount // MILLION:,} M words"
+
+
+def _within(plan: Plan, marks: Iterable[tuple[int, str]]) -> list[Point]:
+    """Return the points that lie within a run's own training and before its end, at most one for each step."""
+    points = {step: Point(step, mark) for step, mark in marks if plan.first < step < plan.steps}
+    return [points[step] for step in sorted(points)]
+
+
+def step_of(place: str) -> int:
+    """Return the step of a point from its place, such as "points/00000100/"."""
+    return int(place.split("/")[1])

@@ -28,6 +28,7 @@ from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Ratio, StepLoss
+from workbench.training.concurrent_runs import TURNS, own_generator
 from workbench.training.distributed import ALONE, Ranks, whole
 
 log = logging.getLogger("workbench")
@@ -58,10 +59,12 @@ class Steps:
             warnings.filterwarnings("ignore", ".*deterministic", UserWarning)
         if ranks.count > 1:
             set_aside_unused(model, corpus.batch(0, 1, device), autocast)
-        self.hollow = Hollow(model)
-        self.forward = ranks.parallel(compiled(model, device) if host.compile else model, optimizer, device)
-        self.parameters = list(model.parameters())
+        given = compiled(model, device) if host.compile else model
         self.micro = host.rows_at_once(spec.batch.size)
+        self.hollow = Hollow(model) if self.micro * ranks.count < spec.batch.size else None
+        self.model = model
+        self.forward = ranks.parallel(given, optimizer, device) if ranks.count > 1 else given
+        self.parameters = list(model.parameters())
         self.bad = torch.zeros((), device=device)
         optimizer.found_inf = self.bad  # type: ignore[attr-defined]  # a step changes no weights if this is 1
         self.recordable = is_recordable(spec, host)
@@ -99,6 +102,7 @@ class Steps:
             smaller = next(rows for rows in range(self.micro // 2, 0, -1) if self.spec.batch.size % rows == 0)
             log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, self.micro, smaller)
             self.micro = smaller
+            self.hollow = self.hollow or Hollow(self.model)
             self.forward.zero_grad(set_to_none=True)
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -363,11 +367,6 @@ RECORDED_AFTER = 3
 Compute = Callable[[Batch], tuple[Any, Tensor]]
 
 
-def own_stream(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which a GPU works in a stream other than the default one, which cannot be recorded."""
-    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
-
-
 def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
     """Move the learning rates to the device, where recorded steps read them, since they differ from step to step."""
     for group in optimizer.param_groups:
@@ -384,7 +383,11 @@ class Recorded:
     def __init__(self, compute: Compute, batch: Batch) -> None:
         self.batch = Batch(**{name: tensor.clone() for name, tensor in batch.tensors().items()})
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+        strict = "global" if TURNS.get() is None else "thread_local"  # whose calls may not disturb the recording
+        with (
+            own_generator(batch.ids.device) as self.generator,
+            torch.cuda.graph(self.graph, stream=torch.cuda.current_stream(), capture_error_mode=strict),
+        ):
             self.facts, self.numbers = compute(self.batch)
 
     def __call__(self, batch: Batch) -> tuple[Any, Tensor]:
@@ -392,6 +395,8 @@ class Recorded:
         given = batch.tensors()
         for name, own in self.batch.tensors().items():
             own.copy_(given[name], non_blocking=True)
+        if self.generator is not None:
+            self.generator.manual_seed(torch.initial_seed())  # that of this step
         self.graph.replay()
         return self.facts, self.numbers.clone()
 

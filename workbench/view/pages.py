@@ -30,7 +30,7 @@ from workbench.progress import clock
 from workbench.report import drawing, formatting
 from workbench.report.load import runs_table
 from workbench.report.load.run_files import flatten, optional
-from workbench.report.page import document, facts, rendering
+from workbench.report.page import document, rendering
 from workbench.report.results import Results
 from workbench.report.statistics.intervals import t_interval
 from workbench.store import tending
@@ -331,7 +331,7 @@ def shown(value: Any) -> str:
         return f"{value:.5g}" if abs(value) < 1e5 and not value.is_integer() else formatting.count(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1e4:
         return f"{value:,}"
-    return facts.shown(value)
+    return rendering.shown(value)
 
 
 def _is_setting(key: str) -> bool:

@@ -24,7 +24,7 @@ from workbench.execution.workers import OF_TRAINING
 from workbench.process import release_memory
 from workbench.report.load import runs_table
 from workbench.report.load.run_files import number
-from workbench.store.index import Index
+from workbench.report.load.runs_table import Index
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import EXPERIMENTS, ExperimentRecord, RunStore
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from workbench.data.hugging_face.checks import (
+from workbench.data.hugging_face import (
     CAUSAL,
     FIRST,
     KINDS,

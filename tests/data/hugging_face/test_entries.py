@@ -12,8 +12,8 @@ import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.hugging_face import folders
-from workbench.data.hugging_face.folders import read_settings, regular_files
+from workbench.data import model_files
+from workbench.data.model_files import read_settings, regular_files
 from workbench.errors import InputError
 
 
@@ -95,7 +95,7 @@ def test_anything_else_is_refused_by_name_in_one_line(folder: Path, case: str, n
 
 
 def test_a_folder_has_no_more_files_than_an_encoder_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(model_files, "MOST_ENTRIES", 3)
     for number in range(2):
         (folder / f"{number}").write_text("")
         (folder / f"folder-{number}").mkdir()  # which do not count

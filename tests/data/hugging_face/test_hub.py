@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench import objectives
-from workbench.data.hugging_face.hub import PUBLISHED, fetch, known_model, model_folder
+from workbench.data.hugging_face import PUBLISHED, fetch, known_model, model_folder
 from workbench.errors import InputError
 from workbench.spec.presets import resolve
 

@@ -12,7 +12,7 @@ import torch
 from refused import refusal
 from safetensors.torch import load_file
 
-from workbench.data.hugging_face.weights import with_safetensors
+from workbench.data.model_files import with_safetensors
 
 
 @pytest.fixture(autouse=True)

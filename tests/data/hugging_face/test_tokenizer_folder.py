@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from workbench.data.hugging_face.checks import (
+from workbench.data.hugging_face import (
     MOST_GROWTH,
     NO_LIMIT,
     TOKENIZER_FILES,
@@ -22,7 +22,7 @@ from workbench.data.hugging_face.checks import (
     kind_of_tokenizer,
     longest_text,
 )
-from workbench.data.hugging_face.folders import INDEX, LARGEST_VOCABULARY, SINGLE
+from workbench.data.model_files import INDEX, LARGEST_VOCABULARY, SINGLE
 from workbench.errors import InputError
 
 WORDS = {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}}, "added_tokens": [{"id": 0, "content": "[UNK]"}]}

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from workbench.data.hugging_face import weights
-from workbench.data.hugging_face.folders import INDEX, SINGLE, regular_files
-from workbench.data.hugging_face.weights import check_weights
+from workbench.data import model_files
+from workbench.data.model_files import INDEX, SINGLE, check_weights, regular_files
 from workbench.errors import InputError
 
 Found = tuple[dict[str, Path], dict[str, int], frozenset[str]]
@@ -92,9 +91,9 @@ def test_a_header_that_does_not_describe_its_six_bytes_is_refused(tmp_path: Path
 def test_a_header_larger_than_any_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / SINGLE).write_bytes(content := save(EXAMPLE))
     length = int.from_bytes(content[:8], "little")
-    monkeypatch.setattr(weights, "LARGEST_HEADER", length)
+    monkeypatch.setattr(model_files, "LARGEST_HEADER", length)
     assert check(tmp_path)
-    monkeypatch.setattr(weights, "LARGEST_HEADER", length - 1)
+    monkeypatch.setattr(model_files, "LARGEST_HEADER", length - 1)
     assert SINGLE in refusal(tmp_path)
 
 
@@ -179,7 +178,7 @@ def test_an_index_is_a_mapping(tmp_path: Path, places: Any) -> None:
 
 
 def test_shards_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "MOST_SHARDS", 2)
+    monkeypatch.setattr(model_files, "MOST_SHARDS", 2)
     shards(tmp_path, PLACES, **HALVES)
     assert len(check(tmp_path)[0]) == 3
     shards(tmp_path, PLACES | {"d": "three.safetensors"}, **HALVES, three={"d": np.ones(1, "f")})

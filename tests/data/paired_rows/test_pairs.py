@@ -12,10 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.data import sentence_pairs
-from workbench.data.corpus import Corpus
+from workbench.data import corpus
+from workbench.data.corpus import DRAWS, Corpus, Pairs, document_ends
 from workbench.data.prepare import Prepared
-from workbench.data.sentence_pairs import DRAWS, Pairs, document_ends
 from workbench.data.tokenizer import save, sentence_ends, train
 from workbench.errors import InputError
 from workbench.rng import row_keys
@@ -193,7 +192,7 @@ def test_ends_of_documents_are_found_wherever_files_and_blocks_end(
     files = sorted(tmp_path.glob("*.bin"))
     expected = np.flatnonzero(stream_of(sizes) == SPECIAL.sep).tolist()
     for block in (1, 5, 1 << 24):
-        monkeypatch.setattr(sentence_pairs, "BLOCK", block)
+        monkeypatch.setattr(corpus, "BLOCK", block)
         assert document_ends(files, np.dtype("<u4"), SPECIAL.sep).tolist() == expected
     assert document_ends([], np.dtype("<u4"), SPECIAL.sep).tolist() == []
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workbench.data import formats, prepare, preprocessing, remote, sources, tokenizer
+from workbench.data import formats, prepare, preprocessing, sources, streams, tokenizer
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
 from workbench.progress import silent
@@ -101,8 +101,8 @@ def test_text_on_a_server_that_fails_one_request_in_ten_is_the_text(
     files: tuple[Any, Failing, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, failing, folder = files
-    monkeypatch.setattr(remote, "BLOCK", 10_000)
-    monkeypatch.setattr(remote, "PAUSE", 0.01)
+    monkeypatch.setattr(streams, "REQUEST", 10_000)
+    monkeypatch.setattr(streams, "PAUSE", 0.01)
     monkeypatch.setattr(tokenizer, "SAMPLE", 50_000)
     here = make(str(folder), tmp_path / "here-cache")
     monkeypatch.setattr(preprocessing, "SLICE", 60_000)
@@ -177,7 +177,7 @@ def test_credentials_of_a_web_server_are_not_in_the_address(
     """These are the ways that the refusal of an address with a password names."""
     from fsspec import config
 
-    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    monkeypatch.setattr(streams, "PAUSE", 0.0)
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password planted\n" if way == "netrc" else "")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     header = {"FSSPEC_HTTP": json.dumps({"headers": {"Authorization": "Bearer planted"}})} if way == "header" else {}
@@ -198,19 +198,19 @@ def test_credentials_of_a_web_server_are_not_in_the_address(
     "error", [ValueError("Cannot traverse all of S3"), type("NoCredentialsError", (Exception,), {})("none")]
 )
 def test_what_no_repetition_helps_is_told_after_a_second(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    monkeypatch.setattr(streams, "PAUSE", 0.0)
 
     def failing() -> None:
         raise error
 
     with pytest.raises(InputError, match=rf"after 3 tries: {type(error).__name__}: {error}"):
-        remote.repeated("s3://text", failing)
+        streams.repeated("s3://text", failing)
 
 
 def test_a_server_that_keeps_failing_ends_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    monkeypatch.setattr(streams, "PAUSE", 0.0)
     tries: list[int] = []
 
     def failing() -> None:
@@ -218,8 +218,8 @@ def test_a_server_that_keeps_failing_ends_in_one_sentence(
         raise ConnectionError("reset by peer")
 
     with pytest.raises(InputError, match=r"after 9 tries: ConnectionError: reset by peer"):
-        remote.repeated("s3://text/a.txt", failing)
-    assert len(tries) == remote.TRIES and caplog.text.count("it is repeated for up to a minute") == 1
+        streams.repeated("s3://text/a.txt", failing)
+    assert len(tries) == streams.TRIES and caplog.text.count("it is repeated for up to a minute") == 1
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_what_cannot_be_read_is_one_sentence(
 ) -> None:
     if name.startswith("http:"):
         pytest.importorskip("aiohttp")
-    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    monkeypatch.setattr(streams, "PAUSE", 0.0)
     (tmp_path / "a.csv").write_text("no archive")
     with pytest.raises(InputError, match=message) as caught:
         sources.resolve(DataSpec(corpus=(name.format(folder=tmp_path),)))
@@ -280,8 +280,8 @@ def test_text_on_a_web_server(whole: bool, tmp_path: Path, monkeypatch: pytest.M
     """Its client, unlike that of S3, repeats nothing by itself."""
     pytest.importorskip("aiohttp", reason="needs aiohttp: pip install 'encoder-workbench[remote]'")
     monkeypatch.setattr(Ranges, "whole", whole)
-    monkeypatch.setattr(remote, "BLOCK", 5_000)
-    monkeypatch.setattr(remote, "PAUSE", 0.01)
+    monkeypatch.setattr(streams, "REQUEST", 5_000)
+    monkeypatch.setattr(streams, "PAUSE", 0.01)
     (tmp_path / "t.txt").write_text("\n\n".join(TEXTS))
     handler = functools.partial(Ranges, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

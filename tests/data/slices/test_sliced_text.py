@@ -29,8 +29,8 @@ from workbench.data.corpus import Corpus
 from workbench.data.filters import documents
 from workbench.data.prepare import Prepared
 from workbench.data.preprocessing import Plan
-from workbench.data.remote import RemotePath
 from workbench.data.sources import BuiltIn, File, Hub, Remote, Source
+from workbench.data.streams import RemotePath
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 from workbench.store.cache import differences

@@ -22,7 +22,7 @@ from workbench.report.load.arm_names import (
     sizeless,
     spoken,
 )
-from workbench.report.page import facts
+from workbench.report.page import rendering
 from workbench.report.page.document import Page
 from workbench.report.results import ReportOptions
 from workbench.store.run_store import RunStore
@@ -65,7 +65,7 @@ def test_runs_that_count_words_stay_in_the_arm_of_those_that_did_not(tmp_path: P
     assert math.isnan(rows[0]["words"]) and math.isnan(rows[0]["epochs"])
     seen = 60 * 4096 * 30 / 32 * 0.6  # of rows of 32 tokens, 30 are of the text
     assert rows[1]["words"] == pytest.approx(seen) and rows[1]["epochs"] == pytest.approx(seen / 60_000)
-    told = dict(facts.facts(found, [board]))
+    told = dict(rendering.facts(found, [board]))
     assert told["Text"] == "docs (60,000 words: childes.train 50,000, bnc.train 10,000)"
     assert told["Words seen by a run"] == "138 k (2.3 epochs)"
     page = Page(results_of(found, {}, ReportOptions()))

@@ -20,10 +20,9 @@ from boards import board, cell
 from workbench import report
 from workbench.report.data_files import results_of
 from workbench.report.load.study_tables import Frames
-from workbench.report.page import document, facts
+from workbench.report.page import document, rendering
 from workbench.report.results import Leaderboard, ReportOptions
-from workbench.spec.published import BABYLM
-from workbench.spec.scoring import GLUE, LINEAR, PROBES, SUITES, ZERO_SHOT, score_label
+from workbench.spec.scoring import BABYLM, GLUE, LINEAR, PROBES, SUITES, ZERO_SHOT, score_label
 from workbench.store.atomic import STAGE
 from workbench.store.run_store import RunStore
 
@@ -119,7 +118,7 @@ def test_a_table_that_is_no_report_s_is_replaced_in_silence(
 )
 def test_a_score_is_described_by_its_tasks_once(suite: str, tasks: tuple[str, ...], text: str) -> None:
     scores = board([cell("rtd", [60.0])], suite=suite, tasks=tasks, label=score_label(suite, tasks))
-    assert facts.score(scores) == text
+    assert rendering.score(scores) == text
 
 
 ARMS = ("rtd", "bert-mlm", "electra-15")
@@ -134,7 +133,7 @@ def row(arm: str, seed: int, scorer: str, ties: int = 0, rows: int = 1000, suite
 
 def notes(board: Leaderboard, frames: Frames) -> list[str]:
     """Return the notes without the first one, which says what intervals cover."""
-    return facts.notes(board, frames)[1:]
+    return rendering.notes(board, frames)[1:]
 
 
 def frames(*rows: dict[str, Any]) -> Frames:

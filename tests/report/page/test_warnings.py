@@ -19,7 +19,7 @@ from made import store_of, sweep
 from workbench.report import results, write
 from workbench.report.comparison import leaderboard
 from workbench.report.load import study_tables
-from workbench.report.page import facts, warnings
+from workbench.report.page import rendering, warnings
 from workbench.report.page.warnings import Caution, kinds_of_arithmetic, loss_checks
 from workbench.report.results import Cell, TaskCell
 from workbench.report.statistics.intervals import t_interval
@@ -83,7 +83,7 @@ def test_runs_are_told_apart_by_values_that_matter() -> None:
         "a": {"python": "3.11", "threads": 2, "started": "x"}, "b": {"python": "3.12", "threads": 2, "started": "y"},
         "c": {}, "d": {"threads": 2},
     }  # fmt: skip
-    assert facts.values_of_runs(tables) == {
+    assert rendering.values_of_runs(tables) == {
         "python": {"3.11": ["a"], "3.12": ["b"], "None": ["d"]}, "threads": {"2": ["a", "b", "d"]}
     }  # fmt: skip
     frames = replace(made.in_memory(lambda *_: 50.0, ("rtd",), 1, 1), environments=tables)

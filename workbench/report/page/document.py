@@ -20,7 +20,7 @@ from workbench.report.charts import Chart
 from workbench.report.formatting import capital, clean, seeds, short
 from workbench.report.load.arm_names import UNTRAINED, arm_name
 from workbench.report.load.run_files import FINISHED, flatten
-from workbench.report.page import facts, rendering
+from workbench.report.page import rendering
 from workbench.report.page.warnings import Caution, cautions
 from workbench.report.results import (
     NO_BUDGET,
@@ -34,7 +34,7 @@ from workbench.report.results import (
 )
 from workbench.report.statistics.group_sequential import NOTHING
 from workbench.report.statistics.intervals import Estimate
-from workbench.spec import published
+from workbench.spec import scoring
 from workbench.spec.parts import CONVENTIONS
 from workbench.store.atomic import sweep_old, write_together
 
@@ -124,18 +124,18 @@ class Page:
         self.boards = results.by_verdict  # the deciding measure first
         self.looks = drawing.looks(results)
         self.charts: dict[str, Chart] = {}  # all that the page shows, by name
-        self.answer = results.verdicts[0].sentence if results.verdicts else facts.no_scores(self.frames)
+        self.answer = results.verdicts[0].sentence if results.verdicts else rendering.no_scores(self.frames)
         self.measures = [
             Measure(board, verdict, capital(verdict.measure), charts.forest(results, board, "").limits,
                     board.at(board.budget))
             for board, verdict in zip(self.boards, results.verdicts, strict=True)
         ]  # fmt: skip
-        self.finding = published.finding(self.frames.axis.split(",")[0], results.arms)  # in the paper, on this axis
-        self.facts = facts.facts(self.frames, self.boards)
-        self.time_note = facts.time_note(self.frames)
-        self.environments = facts.environments(self.frames)
+        self.finding = scoring.finding(self.frames.axis.split(",")[0], results.arms)  # in the paper, on this axis
+        self.facts = rendering.facts(self.frames, self.boards)
+        self.time_note = rendering.time_note(self.frames)
+        self.environments = rendering.environments(self.frames)
         tasks = flatten(self.frames.record["tasks"])
-        self.tasks_settings = [(key, facts.shown(value)) for key, value in tasks.items() if value is not None]
+        self.tasks_settings = [(key, rendering.shown(value)) for key, value in tasks.items() if value is not None]
         self.runs = self.frames.rows("runs")
         self.rows = {run["run_id"]: number for number, run in enumerate(self.runs)}  # of the table of runs
         self.states = [run for run in self.runs if run["state"] not in FINISHED]  # runs that are in no average
@@ -339,7 +339,7 @@ class Page:
                 continue
             values: dict[str, dict[str, None]] = {arm: {} for arm in arms}
             for run in runs:
-                values[run["arm"]][facts.shown(self.frames.settings[run["run_id"]].get(key))] = None
+                values[run["arm"]][rendering.shown(self.frames.settings[run["run_id"]].get(key))] = None
             texts = [" or ".join(values[arm]) for arm in arms]
             if len(set(texts)) == 1 and " or " not in texts[0]:
                 same += [(key, texts[0])] if texts[0] != "–" else []
@@ -373,14 +373,16 @@ class Page:
         return {
             "run": run, "spark": drawing.spark(charts.sparkline(self.results, run_id), self.look(run["arm"])),
             "last": last, "differs": [(k, v, o) for k, v, o in differs if k not in ("seed", "scale")] + machine,
-            "values": [(key, facts.shown(own.get(key))) for key, _ in self.matrix[1]],
+            "values": [(key, rendering.shown(own.get(key))) for key, _ in self.matrix[1]],
             "scores": scores,
         }  # fmt: skip
 
     @property
     def written(self) -> dict[str, str]:
         """Return tags and notes of each run that has any; reports of earlier versions have none."""
-        texts = {run["run_id"]: [run[key] for key in ("tags", "notes") if facts.known(run[key])] for run in self.runs}
+        texts = {
+            run["run_id"]: [run[key] for key in ("tags", "notes") if rendering.known(run[key])] for run in self.runs
+        }
         return {run_id: ": ".join(filter(None, text)) for run_id, text in texts.items() if any(text)}
 
     @property
@@ -436,10 +438,10 @@ def _differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) ->
     """Return key, own value and most frequent other value, where a run differs from most runs of its arm."""
     rows = []
     for key in dict.fromkeys([*own, *(key for one in others for key in one)]):
-        if not others or key in facts.PASSING:
+        if not others or key in rendering.PASSING:
             continue
-        values = [facts.shown(one.get(key)) for one in others]
+        values = [rendering.shown(one.get(key)) for one in others]
         most = max(dict.fromkeys(values), key=values.count)
-        if facts.shown(own.get(key)) != most:
-            rows.append((key, facts.shown(own.get(key)), most))
+        if rendering.shown(own.get(key)) != most:
+            rows.append((key, rendering.shown(own.get(key)), most))
     return rows

@@ -15,13 +15,12 @@ from workbench.report.formatting import listing, seeds
 from workbench.report.load.arm_names import named, spoken
 from workbench.report.load.run_files import END, FINISHED
 from workbench.report.load.study_tables import Frames
-from workbench.report.page.facts import values_of_runs
+from workbench.report.page.rendering import values_of_runs
 from workbench.report.results import Cell, Leaderboard
 from workbench.report.statistics.intervals import t_interval
 from workbench.report.verdict import caveat, words_score
 from workbench.spec import loss_floors
-from workbench.spec.contrasts import arm_text
-from workbench.spec.experiment import EQUAL_WITHIN
+from workbench.spec.experiment import EQUAL_WITHIN, arm_text
 from workbench.spec.loss_floors import FloorCheck
 from workbench.spec.parts import CONVENTIONS
 from workbench.store.environment import SWITCH

@@ -25,9 +25,7 @@ from workbench.spec.parts import TasksSpec, size_in_words
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import ResolvedSpec
 from workbench.tasks.common.contract import FINE_TUNING, Cost, Measure, Suite
-from workbench.training import snapshots
-from workbench.training.plan import Plan
-from workbench.training.snapshots import Point
+from workbench.training.plan import Plan, Point, log_points, word_points
 
 SPECIAL = 2  # [CLS] and [SEP] of each text
 SAMPLE = 1000  # rows whose lengths are counted
@@ -150,13 +148,13 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
     made, spent, convention = [], 0.0, spec.budget.convention
     for name in sorted(suites, key=lambda name: (each[name], name)):
         if tasks.at == "words":
-            chosen = snapshots.word_points(spec, plan)
+            chosen = word_points(spec, plan)
         elif tasks.at == "auto":
-            candidates = (snapshots.log_points(plan, count, convention) for count in SERIES)
+            candidates = (log_points(plan, count, convention) for count in SERIES)
             left = SHARE - spent
             chosen = next((points for points in candidates if points and len(points) * each[name] <= left), [])
         else:
-            chosen = snapshots.log_points(plan, int(tasks.at.removeprefix("log:")), convention)
+            chosen = log_points(plan, int(tasks.at.removeprefix("log:")), convention)
         spent += each[name] * len(chosen)
         made.append(Series(name, tuple(suites[name]), tuple(chosen), each[name], each[name] * len(chosen)))
     return made

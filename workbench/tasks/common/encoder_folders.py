@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from workbench.cpu import layers
-from workbench.data import hugging_face
+from workbench.data import hugging_face, model_files
 from workbench.errors import InputError
 from workbench.models import own_layout
 from workbench.models.families import PLUGS
@@ -113,7 +113,7 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     if (run.path / "encoder.py").is_file() and (run.path / "spec.json").is_file():
         PLUGS.keep(run.spec().encoder.source, run.path / "encoder.py")  # the file of a family that is in no package
     model = own_layout.read(folder, files.config, dropout)
-    with contextlib.nullcontext() if model is not None else hugging_face.refusing(folder, REFUSED):
+    with contextlib.nullcontext() if model is not None else model_files.refusing(folder, REFUSED):
         model = model if model is not None else load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
         whole = next((each for each in files.whole_numbers if f".{each}".endswith(f".{name}")), None)
@@ -134,7 +134,7 @@ def configured(files: hugging_face.EncoderFiles) -> Any:
         return SimpleNamespace(**files.config)
     from transformers import AutoConfig
 
-    with hugging_face.refusing(files.folder, REFUSED):
+    with model_files.refusing(files.folder, REFUSED):
         return AutoConfig.for_model(kind, **{key: value for key, value in files.config.items() if key != "model_type"})
 
 
@@ -171,7 +171,7 @@ def from_files(files: hugging_face.EncoderFiles, config: Any, kind: str) -> tupl
     import transformers
 
     config.use_cache = False
-    with hugging_face.view(files.folder, files.weights, files.config) as clean:
+    with model_files.view(files.folder, files.weights, files.config) as clean:
         model, report = getattr(transformers, kind).from_pretrained(
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
             use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,

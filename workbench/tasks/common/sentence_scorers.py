@@ -13,15 +13,14 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils import parametrize
 
 from workbench import objectives
-from workbench.data import hugging_face
-from workbench.data.hugging_face.folders import regular_files
-from workbench.data.hugging_face.weights import check_weights
+from workbench.data import hugging_face, model_files
+from workbench.data.model_files import check_weights, regular_files
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
 from workbench.models.generators import Ngrams, WordFrequencies
+from workbench.models.heads import Scorer, pseudo_log_likelihood, summed
 from workbench.models.own_layout import WEIGHTS, exported_weights
-from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_directory import home_of
@@ -263,7 +262,7 @@ def _with_head(files: hugging_face.EncoderFiles, config: Any) -> tuple[Any, str]
         kind = "AutoModelForPreTraining"
     else:
         kind = "AutoModelForCausalLM" if is_causal(config) else "AutoModelForMaskedLM"
-    with hugging_face.refusing(files.folder, REFUSED):
+    with model_files.refusing(files.folder, REFUSED):
         try:
             model, mismatched, lacking = from_files(files, config, kind)
         except ValueError as error:

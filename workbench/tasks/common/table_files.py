@@ -25,7 +25,7 @@ from typing import Any
 
 from workbench.data import formats
 from workbench.data.formats import delimited_rows, json_rows, parquet_rows
-from workbench.data.hugging_face.hub import fetch
+from workbench.data.hugging_face import fetch
 from workbench.data.streams import chunks, only_cr
 from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.data import hugging_face
+from workbench.data import hugging_face, model_files
 from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.progress import counted
@@ -127,7 +127,7 @@ def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folde
     segments: list[list[int]] = []
     for part, characters in pieces(examples, folder):
         work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
-        encoding = hugging_face.in_time(work, characters, folder)
+        encoding = model_files.in_time(work, characters, folder)
         for number, ids in enumerate(encoding["input_ids"]):
             if apart is not None:
                 texts = encoding.sequence_ids(number)
@@ -228,7 +228,7 @@ def open_splitter(folder: Path, length: int, use: str) -> Splitter:
     `use` names what needs the rows in the message. Raises InputError for rows that are too short.
     """
     tokenizer = load_published_tokenizer(folder)
-    with hugging_face.refusing(folder, REFUSED):
+    with model_files.refusing(folder, REFUSED):
         bare, whole = (list(tokenizer(LEAD, add_special_tokens=special)["input_ids"]) for special in (False, True))
     starts = (start for start in range(len(whole) - len(bare) + 1) if bare and whole[start:][: len(bare)] == bare)
     start = next(starts, None)
@@ -281,7 +281,7 @@ def aligned(known: Mapping[str, list[int]], sentences: Iterable[Sequence[str]], 
 
 def _ids(splitter: Splitter, texts: list[str]) -> list[list[int]]:
     work = partial(splitter.tokenizer, texts, add_special_tokens=False, verbose=False)
-    ids: list[list[int]] = hugging_face.in_time(work, sum(map(len, texts)), splitter.folder)["input_ids"]
+    ids: list[list[int]] = model_files.in_time(work, sum(map(len, texts)), splitter.folder)["input_ids"]
     return ids
 
 

@@ -1,19 +1,40 @@
-"""Checks of encoder folders that others made: config.json, tokenizer, weights, and whether their sizes agree."""
+"""Folders that others made, in the Hugging Face layout, checked before a library opens a file; and the model hub.
+
+Files must be regular, weights safetensors with true headers, sizes such that they can be built, and no setting may
+request code or a download. A library reads a `view`: a temporary folder of checked settings and links to checked files.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.hugging_face import folders
-from workbench.data.hugging_face.folders import INDEX, SETTINGS, SINGLE, TOKENIZER_FILES, VOCABULARIES, read_settings
-from workbench.data.hugging_face.weights import check_weights
-from workbench.errors import InputError
-from workbench.store.atomic import loads, read_bytes
+from workbench.data.model_files import (
+    INDEX,
+    LARGEST_VOCABULARY,
+    PICKLED_FILE,
+    SETTINGS,
+    SINGLE,
+    TOKENIZER_FILES,
+    VOCABULARIES,
+    check_weights,
+    read_settings,
+    regular_files,
+)
+from workbench.errors import InputError, message_of
+from workbench.store.atomic import loads, read_bytes, user_path
+
+# The files of a model that are read, as patterns for a download; pickled weights are apart.
+MODEL_FILES = ("config.json", SINGLE, INDEX, "model-*.safetensors", *TOKENIZER_FILES)
+
+
+# ----------------------------------------
+# Checks of encoder folders that others made: config.json, tokenizer, weights, and whether their sizes agree.
 
 # Model types of transformers with one stack of layers over text, by the position that attends to the whole text.
 FIRST = frozenset({
@@ -128,25 +149,23 @@ CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
 def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
     """Return the files of the tokenizer in a folder by name. Raises InputError if a library must not read them."""
-    files = {name: path for name, path in folders.regular_files(folder).items() if name in TOKENIZER_FILES}
+    files = {name: path for name, path in regular_files(folder).items() if name in TOKENIZER_FILES}
     if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary
         raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
     for name, path in files.items():
-        if path.stat().st_size > folders.LARGEST_VOCABULARY:
+        if path.stat().st_size > LARGEST_VOCABULARY:
             raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than the largest vocabulary")
     settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
     _check_settings(folder, settings.get("tokenizer_config.json", {}))
     if "tokenizer.json" in files:
-        raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], folders.LARGEST_VOCABULARY)
+        raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY)
         _check_vocabulary(folder, raw)
         if (growth := _growth(raw.get("normalizer"))) > MOST_GROWTH:
             raise InputError(
                 f"{folder}: tokenizer.json has a normalizer that may write {growth:.3g} characters for one; "
                 f"at most {MOST_GROWTH} are allowed"
             )
-    elif "vocab.json" in files and not read_settings(
-        folder, "vocab.json", files["vocab.json"], folders.LARGEST_VOCABULARY
-    ):
+    elif "vocab.json" in files and not read_settings(folder, "vocab.json", files["vocab.json"], LARGEST_VOCABULARY):
         raise InputError(f"{folder}: vocab.json holds no tokens")
     elif "vocab.txt" in files and not files["vocab.txt"].stat().st_size:
         raise InputError(f"{folder}: vocab.txt holds no tokens")
@@ -200,7 +219,7 @@ def _growth(normalizer: Any) -> float:
 
 def kind_in(path: Path) -> str | None:
     """Return the kind of model in a tokenizer.json that was checked, such as Unigram; None if old files name none."""
-    kind = loads(read_bytes(path, folders.LARGEST_VOCABULARY))["model"].get("type")
+    kind = loads(read_bytes(path, LARGEST_VOCABULARY))["model"].get("type")
     return str(kind) if kind else None
 
 
@@ -216,7 +235,7 @@ def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
 
     A tokenizer of words (MeCab) is Japanese BERT's, whatever its model's type: some of these folders do not say so.
     """
-    files = folders.regular_files(folder)
+    files = regular_files(folder)
     raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")
     if raw and kind is None and (SINGLE in files or INDEX in files):
@@ -247,7 +266,7 @@ class EncoderFiles:
 
 def check_encoder_folder(folder: Path) -> EncoderFiles:
     """Return an encoder's files, checked by settings and headers alone. Raises InputError naming the faulty file."""
-    files = folders.regular_files(folder)
+    files = regular_files(folder)
     if "config.json" not in files:
         raise InputError(f"{folder} holds no encoder: it has no config.json")
     raw = read_settings(folder, "config.json", files["config.json"])
@@ -274,3 +293,122 @@ def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, i
             f"{folder}: config.json has a table of {max(vocab, positions):,} rows of width {width}, and all weights "
             f"together have {elements_held:,} numbers"
         )
+
+
+# ----------------------------------------
+# The Hugging Face hub: data sets and published models that are read, and models uploaded for others.
+
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path | str:
+    """Return the local copy of a data set's files that match the patterns, or a sentence on why there is none.
+
+    `option` gave the name, and `folder` describes what may be given instead. Raises InputError for an impossible name.
+    """
+    no_folder = f"{option.removeprefix('--set ')}={name!r} is not a folder here"
+    if not NAME.fullmatch(name):
+        raise InputError(f"{no_folder}, nor a valid name of a data set on the hub; give {folder}")
+    snapshot = _snapshot(name, "dataset", patterns)
+    if isinstance(snapshot, Path):
+        return snapshot
+    return f"{no_folder}, and its download from the hub failed ({snapshot}); give a folder with {option}=DIR"
+
+
+def model_folder(name: str, allow_bin: bool = False) -> Path:
+    """Return the folder of a model: `name` itself if it is one, or cannot be a name on the hub, else a download.
+
+    Pickled weights are downloaded only with `allow_bin`, if there are no others. Raises InputError if that fails.
+    """
+    path = user_path(name, "model")
+    if path.exists() or not NAME.fullmatch(name) or "/" not in name:
+        return path
+    copy = _snapshot(name, "model", MODEL_FILES)
+    if isinstance(copy, Path) and allow_bin and not any(copy.glob("*.safetensors")):
+        copy = _snapshot(name, "model", (*MODEL_FILES, PICKLED_FILE))
+    if isinstance(copy, Path):
+        return copy
+    raise InputError(
+        f"{name} is not a folder here, and its download from the hub failed ({copy}); give the folder of an encoder, "
+        f"or put the model into the hub's cache"
+    )
+
+
+def check_new(name: str) -> None:
+    """Raise InputError if a model cannot be published under this name."""
+    if not NAME.fullmatch(name) or "/" not in name:
+        raise InputError(f"{name!r} is not a name on the hub; give OWNER/NAME, of letters, digits, '.', '_' and '-'")
+
+
+def upload(folder: Path, name: str, private: bool) -> str:
+    """Upload a folder as a model of the hub, new or not, and return its address. Raises InputError if it fails."""
+    from huggingface_hub import HfApi, errors
+
+    # The client's HTTP library differs between versions; its errors have one base, from which HfHubHTTPError is made.
+    http: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]
+    api = HfApi()
+    try:
+        api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"Upload {name} with workbench")
+    except (http, errors.HFValidationError, errors.LocalTokenNotFoundError, errors.OfflineModeIsEnabled) as error:
+        raise InputError(
+            f"{name} could not be uploaded ({_reason(error)}); log in with: hf auth login, or set "
+            f"HF_TOKEN to a token that may write"
+        ) from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # a field of the answer is missing or wrong
+        raise InputError(
+            f"{name}: {api.endpoint} gave an answer that is not a model hub's ({_reason(error)}), so it is not known "
+            f"what was uploaded; look there, check HF_ENDPOINT, and push again"
+        ) from None
+    return f"{api.endpoint}/{name}"
+
+
+def _reason(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message."""
+    return f"{type(error).__name__}: {message_of(error).strip().partition(chr(10))[0][:200]}"
+
+
+def _snapshot(name: str, kind: str, patterns: Sequence[str]) -> Path | str:
+    """Return the folder of a snapshot in the cache of the hub, or the kind of the error that its download raised."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, repo_type=kind, allow_patterns=list(patterns)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        return type(error).__name__
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedModel:
+    """A published checkpoint, described in `published_models.toml`; a value that no source states is None."""
+
+    name: str
+    model_class: str
+    tokenizer: str
+    licence: str | None = None
+    parameters: float | None = None
+    corpus: str | None = None
+    source: str
+    steps: int | None = None
+    batch: int | None = None
+    length: int | None = None
+    flops: float | None = None
+    flops_source: str | None = None
+    packages: Sequence[str] = ()
+    weights: str | None = None
+    note: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """Return the fields as plain data for a table; a value that is unknown is None."""
+        packages, page = ", ".join(self.packages) or "none", f"https://huggingface.co/{self.name}"
+        return asdict(self) | {"packages": packages, "page": page}
+
+
+with Path(__file__).with_name("published_models.toml").open("rb") as _table:
+    PUBLISHED = tuple(PublishedModel(**model) for model in tomllib.load(_table)["model"])
+
+
+def known_model(name: str) -> PublishedModel | None:
+    """Return the published checkpoint of this name on the hub, or None if the table has none."""
+    return next((model for model in PUBLISHED if model.name.lower() == name.lower()), None)
