@@ -242,8 +242,10 @@ def test_a_documented_command_works_as_typed(
     words = filled_in(given.words, folder, real_data) + ["--dry-run"] * is_planned
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
-    if words[0] == "new":
-        (folder / f"{words[2]}.py").unlink(missing_ok=True)  # an earlier page may have it
+    made = folder / f"{words[2]}.py" if words[0] == "new" else None
+    of_another_page = made.read_bytes() if made and made.exists() else None
+    if made:
+        made.unlink(missing_ok=True)
     store = words[words.index("--runs") + 1] if "--runs" in words else ""
     if store and words[0] == "diff" and not (folder / store).exists():  # the page's command before makes it
         before = [each for each in COMMANDS[: COMMANDS.index(given)] if each.page == given.page and store in each.words]
@@ -257,6 +259,8 @@ def test_a_documented_command_works_as_typed(
     done = workbench(*words, cwd=folder, **cluster, **whole)
     assert done.returncode == 0, f"{given}\n{done.stderr}"
     assert_shown(given, done)
+    if made and of_another_page is not None:
+        made.write_bytes(of_another_page)
 
 
 @pytest.mark.slow
