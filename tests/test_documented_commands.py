@@ -46,6 +46,7 @@ REPEATED = (
     ("generator-size", "micro", "my_text.txt"),
     ("generator-size", "runs-rehearsal"),
     ("tune", "slurm", "--trials", "20"),
+    ("mini", "--streams"),
 )
 OTHERS = {  # lines of code that are no command of ours begin so
     *("make", "du", "rsync", "export", "unset", "mkdir", "cd"),
