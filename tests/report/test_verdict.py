@@ -123,6 +123,21 @@ def test_of_measures_that_treat_all_alike_the_one_named_first_decides_and_contra
     assert judged(measured({"glue": DOWN, "linear": level}, names=("linear", "glue")))[0].kind == "undecided"
 
 
+@pytest.mark.parametrize(
+    ("names", "decides"),
+    [
+        (("tag:texts/da-pos-train.conllu", "pairs:replace", "linear:next"), "tagging"),
+        (("linear:next", "tag:texts/da-pos-train.conllu"), "linear"),
+        (("linear:texts/da-pos-dev.conllu", "tag:da-pos"), "linear"),
+        (("tag:da-pos", "linear"), "tagging"),
+    ],
+)
+def test_a_task_of_a_file_is_named_first_though_it_has_another_name(names: tuple[str, ...], decides: str) -> None:
+    frames = measured({"linear": UP, "tagging": DOWN}, names=names)
+    frames.scores["task"] = frames.scores["task"].map({"linear": "linear:next", "tagging": "tag:da-pos-pos"})
+    assert judged(frames)[0].suite == decides
+
+
 def test_what_would_decide_is_said_with_what_it_costs() -> None:
     level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 64.0}
     frames = measured({"linear": level}, seeds=4, sd=2.0)

@@ -44,8 +44,9 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
 
     def rank(one: tuple[Leaderboard, Verdict]) -> tuple[bool, bool, int]:
         board, verdict = one
-        words = {board.suite.lower(), *(task.lower() for task in board.tasks)}
-        places = (i for i, name in enumerate(names) if words & {name, name.rpartition("/")[2].rpartition(".")[0]})
+        tasks = [task.lower() for task in board.tasks]
+        words = {board.suite.lower(), *tasks, *(task[: task.find(":") + 1] for task in tasks if ":" in task)}
+        places = (i for i, name in enumerate(names) if words & set(_as_task(name)))
         place = -1 if board.suite == planned else next(places, len(names))  # the measure of a plan is the first
         return board.family.exploratory, not verdict.alike, place
 
@@ -62,6 +63,14 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
         tail = f"{late} treat all alike, but were named after scores were known"
         first = replace(first, sentence=_higher(first, f"; {tail if late else 'no measure here treats all alike'}"))
     return [first, *(verdict for _, verdict in others)]
+
+
+def _as_task(word: str) -> tuple[str, ...]:
+    """Return what a word under --tasks may be called as a task or a suite: itself, its file without ending, its kind.
+
+    `tag:da-pos-train.conllu` is the task `tag:da-pos-pos`, of which only the kind, `tag:`, is in the word.
+    """
+    return word, word.rpartition("/")[2].rpartition(".")[0], word[: word.find(":") + 1] or word
 
 
 def verdict_of(board: Leaderboard, axis: str) -> Verdict:
