@@ -138,6 +138,13 @@ def test_a_task_of_a_file_is_named_first_though_it_has_another_name(names: tuple
     assert judged(frames)[0].suite == decides
 
 
+def test_a_task_whose_name_is_too_long_for_a_sentence_is_left_out_of_it() -> None:
+    frames = measured({"tagging": DOWN})
+    for task, said in (("tag:da", "by tagging (tag:da) it"), ("tag:da_ddt-ud-pos-pos", "by tagging it")):
+        frames.scores["task"] = task
+        assert said in str(judged(frames)[0])
+
+
 def test_what_would_decide_is_said_with_what_it_costs() -> None:
     level = {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 64.0}
     frames = measured({"linear": level}, seeds=4, sd=2.0)

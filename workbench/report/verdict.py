@@ -171,6 +171,11 @@ def _brief(measure: str) -> str:
     return measure.partition(" (")[0]
 
 
+def _uncut(measure: str) -> str:
+    """Return a measure with its only task, as in `linear probes (linear:next)`, or without it if it would be cut."""
+    return measure if short(measure) == measure else _brief(measure)
+
+
 def _name(verdict: Verdict, arm: str) -> str:
     return short(verdict.names.get(arm, arm))
 
@@ -187,7 +192,7 @@ def _take(verdict: Verdict) -> str:
     here = f" at {short(verdict.budget)}" if verdict.absent else ""
     others = f"all others{here}, of " if len(verdict.names) > 2 else ""
     start, end = f"Take {_name(verdict, verdict.best)}{unequal}", f"{_name(verdict, verdict.next)} by {_gap(verdict)}"
-    measures = (verdict.measure, _brief(verdict.measure))
+    measures = (_uncut(verdict.measure), _brief(verdict.measure))
     return _fitting(*(f"{start}: by {short(measure)} it is ahead of {others}{end}." for measure in measures))
 
 
@@ -206,7 +211,7 @@ def _exploratory(verdict: Verdict) -> str:
 
 
 def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
-    measures = [(verdict.measure, _brief(short(verdict.measure))) for verdict in (first, other)]
+    measures = [(_uncut(verdict.measure), _brief(verdict.measure)) for verdict in (first, other)]
     one, two = _name(first, first.best), _name(other, pair.a)
     sentences = (
         f"The measures disagree: by {short(a)} {one} is ahead of all others, by {short(b)} {two} is ahead of it."
