@@ -113,7 +113,7 @@ def test_the_kept_agreement_follows_from_the_kept_encoders(agreement: ModuleType
 def test_the_page_has_the_numbers_of_the_kept_agreement() -> None:
     page = (BENCHMARKS.parents[1] / "docs/explanation/budgets.md").read_text(encoding="utf-8")
     kept, tables = pd.read_csv(KEPT / "agreement.csv"), page.split("| measure | all encoders |")[1:]
-    for target, text in zip(EXPENSIVE, tables, strict=True):
+    for target, text in zip(("mean", "tag:da_ddt-ud-pos-pos"), tables, strict=True):
         table = kept[kept["stands_for"] == target].set_index(["measure", "question"])
         lines = [line for line in text.splitlines() if line.startswith("| `")]
         assert lines
