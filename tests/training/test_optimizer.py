@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,22 @@ def test_groups_begin_at_their_own_peak_rate() -> None:
     spec = tiny("rtd", optim__lr=1e-3, optim__generator_lr=5e-4)
     groups = make_optimizer(build(spec), spec.optim).param_groups
     assert {(group["generator"], round(group["lr"], 9)) for group in groups} == {(False, 1e-3), (True, 5e-4)}
+
+
+def test_a_family_scales_the_rates_of_its_weights_by_their_names_and_shapes() -> None:
+    spec = tiny("bert-mlm", optim__lr=1e-3)
+    objective: Any = build(spec)
+
+    def rate(name: str, weight: Tensor) -> float:
+        return 0.5 if name.startswith("embeddings.") and weight.ndim == 2 else 1.0
+
+    objective.encoder.family = replace(objective.encoder.family, rate=rate)
+    tables = {id(weight) for weight in objective.encoder.model.embeddings.parameters() if weight.ndim == 2}
+    groups = make_optimizer(objective, spec.optim).param_groups
+    assert len(tables) >= 2
+    for group in groups:
+        for weight in group["params"]:
+            assert group["lr"] == pytest.approx(5e-4 if id(weight) in tables else 1e-3)
 
 
 # Learning rate
