@@ -2,7 +2,7 @@
 
 mutmut makes the changes (mutants) and runs the tests that reach each changed function; modules, tests and options
 stand in pyproject.toml under `tool.mutmut`. A sample depends on its seed alone, git's hash of workbench/ unless another
-word is given, so that every commit has a sample of its own and everybody draws the same one for it. Exit code 1 if
+word is given, so that everybody draws the same one for the same code. Exit code 1 if
 a mutant survives that is not in docs/mutants.md.
 """
 

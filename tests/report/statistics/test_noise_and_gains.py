@@ -406,6 +406,7 @@ def test_before_the_first_look_of_a_plan_gains_have_no_interval() -> None:
     for key, one in before.items():
         assert one.estimate.mean == free[key].estimate.mean and one.estimate.half is None and one.p is None
         assert one.adjusted is None and one.verdict == "open" and free[key].estimate.half is not None
+        assert one.flip is one.order is None and free[key].flip is not None
     looked = gains_over_untrained(
         study.groups, study.scores, study.seeds, study.bare, {"60 steps": Plan((4, 6), taken=1)}
     )
