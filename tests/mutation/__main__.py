@@ -2,8 +2,8 @@
 
 mutmut makes the changes (mutants) and runs the tests that reach each changed function; modules, tests and options
 stand in pyproject.toml under `tool.mutmut`. A sample depends on its seed alone, git's hash of workbench/ unless another
-word is given, so that everybody draws the same one for the same code. Exit code 1 if
-a mutant survives that is not in docs/mutants.md.
+word is given, so that everybody draws the same one for the same code. Exit code 1 if a mutant survives that is not in
+docs/mutants.md.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def documented(text: str) -> set[Change]:
     return {Change(**found.groupdict()) for found in ENTRY.finditer(text)}
 
 
-def head() -> str:
+def code_hash() -> str:
     done = subprocess.run(["git", "rev-parse", "HEAD:workbench"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "0"
 
@@ -96,7 +96,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("modules", nargs="*", help="files to change; all of tool.mutmut's if none is given")
     parser.add_argument("--sample", type=int, help="how many mutants, drawn at random; all if left out")
-    parser.add_argument("--seed", default=head(), help="what the sample is drawn by; left out, the code")
+    parser.add_argument("--seed", default=code_hash(), help="what the sample is drawn by; left out, the code")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args(words)
     os.chdir(ROOT)

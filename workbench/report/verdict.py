@@ -66,9 +66,9 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
 
 
 def _as_task(word: str) -> tuple[str, ...]:
-    """Return what a word under --tasks may be called as a task or a suite: itself, its file without ending, its kind.
+    """Return what a word under --tasks has in common with a task or suite: all of it, its file's name, or its kind.
 
-    `tag:da-pos-train.conllu` is the task `tag:da-pos-pos`, of which only the kind, `tag:`, is in the word.
+    `tag:da-pos-train.conllu` selects the task `tag:da-pos-pos`; they have only the kind, `tag:`, in common.
     """
     return word, word.rpartition("/")[2].rpartition(".")[0], word[: word.find(":") + 1] or word
 

@@ -74,13 +74,13 @@ class Turns:
             self.take()
 
     def await_device(self, device: torch.device) -> None:
-        """Wait, without the turn, until a GPU has done this thread's work; a CPU has always done it."""
+        """Let other threads compute until the GPU has done the work of this one; a CPU has always done it."""
         if device.type == "cuda":
             with self.left():
                 torch.cuda.current_stream(device).synchronize()
 
     def idle(self, seconds: float) -> bool:
-        """Wait, without the turn, for other threads; return whether one of them still has something to do."""
+        """Let other threads compute for some seconds; return whether one of them still trains a run."""
         self._idle += 1
         if self._idle < self.count:
             with self.left():
