@@ -5,7 +5,7 @@
 A report is a folder that `workbench report` wrote, or the encoders.csv of an earlier table, whose rows are taken over.
 OUT gets encoders.csv, a row for each encoder with all its measures; agreement.csv, a row for each pair of a measure and
 an expensive one; and agreement.svg. --expensive names the mean of some tasks, and may be given several times, as for
-texts in two languages. Three questions are asked:
+texts in two languages. A loss that agrees has a negative correlation. Three questions are asked:
 
 - `pooled`: do all encoders have the same order by both? With the interval of Bonett and Wright (2000), for independent
   encoders.
@@ -39,7 +39,9 @@ LABELS = {"pooled": "all encoders", "within": "within an arm", "across": "across
 def encoders_of(folder: Path, expensive: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """Return a row for each finished encoder of a report or a table: its keys, and each measure's mean over its seeds.
 
-    `expensive` are tasks by the name of their mean, which an encoder has that has all of them.
+    `expensive` are tasks by the name of their mean, which an encoder has that has all of them. Of minimal pairs there
+    are columns for other scorers than an objective's own, as in `pairs:replace [generator-pll]`; `[electric]` is the
+    own scorer where an objective has no `electric`.
     """
     if folder.suffix == ".csv":
         return pd.read_csv(folder)
@@ -48,10 +50,30 @@ def encoders_of(folder: Path, expensive: Mapping[str, Sequence[str]]) -> pd.Data
     scale = runs["run_id"].str.extract(SCALE, expand=False)
     keys = runs.assign(text=runs["data_fingerprint"], scale=scale, flops=runs["flops_matmul"])[KEYS]
     measures = scores.pivot_table(index="run_id", columns="task", values="value", aggfunc="mean")
+    details = pd.read_csv(folder / "metrics.csv")
+    readings = details[details["split"].isin(["electric", "generator-pll"]) & details["metric"].eq("accuracy")]
+    for (task, scorer), values in readings.groupby(["task", "split"]):
+        reading = values.set_index("run_id")["value"].reindex(measures.index)
+        measures[f"{task} [{scorer}]"] = reading.fillna(measures[task]) if scorer == "electric" else reading
+    measures = measures.join(last_losses(pd.read_csv(folder / "curves.csv")))
     for name, tasks in expensive.items():
         if set(tasks) <= set(measures):
             measures[name] = measures[list(tasks)].mean(axis=1, skipna=False)
     return keys.merge(measures, left_on="run_id", right_index=True)
+
+
+def last_losses(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean losses of each run's last tenth of steps: `loss`, and `masked-word loss`, in nats.
+
+    The latter is the generator's, or of an objective without a generator its own.
+    """
+    curves = curves.reindex(columns=["run_id", "last_step", "rows", "loss", "mlm_loss", "generator_loss"])
+    end = curves[curves["last_step"] > 0.9 * curves.groupby("run_id")["last_step"].transform("max")]
+    losses = pd.DataFrame({
+        "loss": end["loss"], "masked-word loss": end["generator_loss"].fillna(end["mlm_loss"]),
+    })  # fmt: skip
+    weights = end["rows"].groupby(end["run_id"]).sum()
+    return losses.mul(end["rows"], axis=0).groupby(end["run_id"]).sum(min_count=1).div(weights, axis=0)
 
 
 def rank_correlations(a: pd.Series[float], b: pd.Series[float]) -> tuple[float, float]:

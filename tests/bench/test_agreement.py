@@ -94,6 +94,26 @@ def test_a_kept_report_gives_a_row_for_each_encoder_and_a_figure(agreement: Modu
     assert "<svg" in (tmp_path / "agreement.svg").read_text()
 
 
+def test_pairs_have_columns_for_other_scorers_and_runs_for_their_last_losses(agreement: ModuleType) -> None:
+    kept = Path(__file__).parents[2] / "reports" / "kept" / "ablation-micro-danish-tagged"
+    if not kept.is_dir():
+        pytest.skip("there are no kept reports here")
+    table = agreement.encoders_of(kept, {}).set_index("run_id")
+    metrics = pd.read_csv(kept / "metrics.csv").query("task == 'pairs:replace' and metric == 'accuracy'")
+    curves = pd.read_csv(kept / "curves.csv")
+    for run_id, row in table[table["kind"] == "pre-training"].iterrows():
+        scores = metrics[metrics["run_id"] == run_id].set_index("split")["value"].to_dict()
+        assert row["pairs:replace [generator-pll]"] == pytest.approx(scores.get("generator-pll", math.nan), nan_ok=True)
+        assert row["pairs:replace [electric]"] == pytest.approx(scores.get("electric", row["pairs:replace"]))
+        steps = curves[curves["run_id"] == run_id].to_dict("records")
+        last = [each for each in steps if each["last_step"] > 0.9 * steps[-1]["last_step"]]
+        of_words = "mlm_loss" if row["arm"] == "bert-mlm" else "generator_loss"
+        for name, column in (("loss", "loss"), ("masked-word loss", of_words)):
+            total = sum(each[column] * each["rows"] for each in last)
+            assert row[name] == pytest.approx(total / sum(each["rows"] for each in last))
+    assert table[table["kind"] == "untrained"][["loss", "masked-word loss"]].isna().all(axis=None)
+
+
 KEPT = BENCHMARKS.parents[1] / "reports/kept/yardstick"
 EXPENSIVE = {
     "mean": ["SST-2", "STS-B", "CoLA", "MRPC", "RTE"],
