@@ -18,6 +18,8 @@ VENV := .venv
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.ready-dev
 UNFINISHED := $(VENV)/.unfinished
+# Tests start hundreds of processes: what Python compiles in one, the next ones read.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 
 # An environment that was moved here, or whose interpreter is gone, is made anew: its scripts name absolute paths.
