@@ -302,9 +302,10 @@ NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path | str:
-    """Return the local copy of a data set's files that match the patterns, or a sentence on why there is none.
+    """Download files of a data set from the hub; return their folder, or an error message if the download failed.
 
-    `option` gave the name, and `folder` describes what may be given instead. Raises InputError for an impossible name.
+    Messages name `option`, the command-line option that holds the name, and suggest `folder`, a description of a local
+    folder, instead. Raises InputError for a name that is not valid on the hub.
     """
     no_folder = f"{option.removeprefix('--set ')}={name!r} is not a folder here"
     if not NAME.fullmatch(name):

@@ -401,9 +401,10 @@ def complete(run: RunDir, wanted: Wanted) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command requests; without the `prepared` text, only scores at the end of runs.
+    """The scores that a command requests.
 
-    Runs that are not to be `scored` yet are complete without scores, and keep their weights at points for them.
+    Without `prepared` (the token shards), only the final weights are scored. If `scored` is False, a run counts as
+    complete without scores; it keeps its weights at the points, to be scored later.
     """
 
     tasks: TasksSpec

@@ -371,7 +371,7 @@ def seeds_before(session: Session, record: ExperimentRecord, named: Mapping[str,
         return []
     seeds = set()
     for run in (RunDir(session.store.root / run_id) for run_id in record.runs):
-        with contextlib.suppress(DamagedRun):  # which is in no report
+        with contextlib.suppress(DamagedRun):  # reports leave damaged runs out
             seeds |= {run.spec().seed} if run.trained else set()
     return sorted(seeds - {run.spec.seed for run in named.values()})
 

@@ -207,7 +207,7 @@ class Disentangled(nn.Module):
         self._shared = (shared,)  # a tuple hides it from torch: its weights belong to the generator
 
     def forward(self, residual: Tensor) -> Tensor:
-        """Return the token table (V, E) of the main encoder."""
+        """Return the main encoder's token table (V, E): the generator's table, detached, plus the residual (V, E)."""
         return residual + self._shared[0].weight.detach()
 
     def right_inverse(self, table: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ class WordFrequencies(nn.Module):
         samples = self.sample(uniform(keys, "sample", masked.targets.shape[1]))
         nll = -self.log_share[masked.targets]
         right = -nll == self.log_share.max()
-        # Slots that do not count may hold special tokens, whose log share is minus infinity.
+        # Picks of weight 0 may hold special tokens, whose log-probability is minus infinity; 0 * inf would be NaN.
         loss = weighted_mean(nll.masked_fill(masked.weights == 0, 0.0), masked.weights)
         return Guess(samples, loss, right, -self.log_share[samples])
 

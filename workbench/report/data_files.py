@@ -79,7 +79,7 @@ VERDICT = (
     "scorers", "sentence",
 )  # fmt: skip
 PUBLISHED = ("run_id", "model", "suite", "task", "value", "fine_tuning_seed", "flops_stated", "flops_source")
-FORMS = ("csv", "parquet", "latex")  # of an export
+FORMS = ("csv", "parquet", "latex")  # file formats of an export
 EXPORTED = (
     "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "words", "epochs", "seconds", *FLOPS, "spec",
     "data", "code",

@@ -47,7 +47,7 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
         tasks = [task.lower() for task in board.tasks]
         words = {board.suite.lower(), *tasks, *(task[: task.find(":") + 1] for task in tasks if ":" in task)}
         places = (i for i, name in enumerate(names) if words & set(_as_task(name)))
-        place = -1 if board.suite == planned else next(places, len(names))  # the measure of a plan is the first
+        place = -1 if board.suite == planned else next(places, len(names))  # a plan's measure comes first
         return board.family.exploratory, not verdict.alike, place
 
     each = sorted(((board, verdict_of(board, frames.axis)) for board in boards), key=rank)

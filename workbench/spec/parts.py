@@ -449,7 +449,7 @@ class TasksSpec(Part):
     text: str | None = None  #: column of the text in a table
     pair: str | None = None  #: column of the second text in a table
     label: str | None = None  #: column of the label in a table
-    #: how the labels of a table are read; unset: by their values
+    #: how the labels of a table are read; unset: guessed from their values
     kind: Literal["classification", "multilabel", "regression"] | None = None
     blimp: str | None = None  #: folder or hub name of BLiMP's minimal pairs
     scorers: Names = ("default", "generator-pll")  #: how minimal pairs are scored
@@ -459,7 +459,7 @@ class TasksSpec(Part):
     tagging: str | None = None  #: folder of the named sets of tagged words
     #: weight of next-token prediction beside the task's loss, for causal encoders
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
-    metric: TableMetric | None = None  #: headline metric of a table; unset: by its labels
+    metric: TableMetric | None = None  #: headline metric of a table; unset: chosen by the kind of its labels
     #: number of parts by which every row of a table is tested once
     folds: Annotated[int, Field(ge=2, le=100)] | None = None
     statistic: Literal["mean", "median"] = "mean"  #: what a report shows of fine-tuning seeds

@@ -114,7 +114,10 @@ def check_score_name(name: str) -> None:
 
 
 def inside(inner: str, name: str) -> str:
-    """Return the file of a score in the folder `inner`: "scores/CoLA.json" or "points/00000100/scores/CoLA.json"."""
+    """Return the path of a score's file: "CoLA.json" is in "scores/CoLA.json" if `inner` is "scores".
+
+    "points/00000100/CoLA.json" is in "points/00000100/scores/CoLA.json".
+    """
     place, slash, file = name.rpartition("/")
     return f"{place}{slash}{inner}/{file}"
 

@@ -224,7 +224,7 @@ class Regression:
         self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
 
     def _signed(self, rows: Array, targets: Array) -> Array:
-        """Return the differences, negated where the target is 0: the loss stays, and scikit-learn gets both labels."""
+        """Negate the rows of pairs with target 0, so that scikit-learn gets both labels; the loss does not change."""
         if not self.pairs:
             return rows
         signs = np.where(targets == 1, 1, -1).astype(rows.dtype)[:, None]

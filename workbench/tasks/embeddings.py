@@ -249,7 +249,7 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
 
 
 def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
-    """Return a sentence on the queries to test on whose text is trained on."""
+    """Return a warning if test queries have the same text as training queries."""
     known = {train.queries[query] for query in train.grades}
     asked = {query for part in parts.values() for query in part.grades}
     again = sorted(query for query in asked if train.queries[query] in known)

@@ -143,10 +143,10 @@ class Squad(Measure):
 
 
 def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
-    """Return the task as `spec` measures it, with its fingerprint.
+    """Return the task after the cuts of `spec`, with its fingerprint.
 
-    With `spec.held_out` it is tested on the questions of about that share of the training paragraphs. At most
-    `spec.rows` questions are trained on. Hashes decide which.
+    `spec.held_out` is the share of training paragraphs whose questions become the test; `spec.rows` is the largest
+    number of training questions. Hashes of paragraphs and of question ids decide which.
     """
     train, tests = task.train, task.tests
     if spec.held_out:

@@ -149,11 +149,11 @@ class _Read:
     equal: dict[str, Any] = field(default_factory=dict)  # one copy of each content that many runs or scores share
 
     def flat(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nested settings with dotted keys, with the keys and values of former ones where they are equal."""
+        """Return nested settings with dotted keys; equal keys and values share one object, to save memory."""
         return {sys.intern(key): self.once(item) for key, item in run_files.flatten(value).items()}
 
     def once(self, value: Any) -> Any:
-        """Return an equal value that was given before, or else this one."""
+        """Return the first value that is equal to `value`, so that equal values are kept in memory once."""
         return self.equal.setdefault(repr(value), value)
 
 

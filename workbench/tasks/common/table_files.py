@@ -295,7 +295,7 @@ def _canonical(word: str) -> str:
 
 
 def separated(lines: Sequence[Line]) -> list[Line]:
-    """Return the rows with their labels as tuples, after cutting fields with several; an empty field has none."""
+    """Split the label fields of a multi-label table at their separator; each label becomes a tuple, () if empty."""
     fields = [line.label for line in lines if isinstance(line.label, str)]
     separator = next((each for each in SEPARATORS if any(each in field for field in fields)), SEPARATORS[0])
 
