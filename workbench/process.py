@@ -210,8 +210,8 @@ def end_with_parent(parent: int) -> None:
 
 FOR_TORCH = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 STACK = 8 << 20  # bytes of address space for the stack of each further thread, by default
-FOR_TEXT = 700 << 20  # bytes of address space with which tokenizers can start its threads and encode a text
-FOR_STATISTICS = 900 << 20  # bytes with which scipy's OpenBLAS finds its buffers; with fewer it tries for ever
+FOR_TEXT = 700 << 20  # bytes of address space that tokenizers needs to start its threads and encode a text
+FOR_STATISTICS = 900 << 20  # bytes for the buffers of scipy's OpenBLAS; with fewer, its allocation loops for ever
 
 
 def check_address_space(needed: int = FOR_TORCH, what: str = "torch") -> None:

@@ -2,8 +2,8 @@
 
 Two copies of the model, with 1 and with 4 layers, train on few rows; widths, vocabulary, objective, precision and
 threads are as in the run. The time of a step is taken as linear in the FLOPs of its matrix products: the line through
-both copies gives the time of the full model, and optimizer time is scaled by the number of weights. Results stay in the cache for ten
-minutes.
+both copies gives the time of the full model, and optimizer time is scaled by the number of weights. Results stay in
+the cache for ten minutes.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ def _unpacked_size(array: Any) -> int:
 
 
 def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
-    """Raise InputError if a column (or any if None) of a Parquet file with this metadata would fill memory."""
+    """Raise InputError if a Parquet column (any if None) decompresses to far more bytes than text does."""
     for rows in map(metadata.row_group, range(metadata.num_row_groups)):
         for part in map(rows.column, range(rows.num_columns)):
             name, packed, unpacked = part.path_in_schema, part.total_compressed_size, part.total_uncompressed_size
@@ -338,7 +338,7 @@ def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
 
 
 def too_many_rows(shown: str) -> InputError:
-    """Return the error for a table that its reader would hold in memory, and that has more rows than it can have."""
+    """Return the error for a table of more than MOST_ROWS rows, too many to hold in memory."""
     return InputError(f"{shown} has more than {MOST_ROWS:,} rows, the most that a table may have; name a smaller table")
 
 

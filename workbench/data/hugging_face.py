@@ -142,7 +142,7 @@ def first_of(raw: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
 
 
 MOST_GROWTH = 100  # characters that a normaliser may write for one; usual ones write 1 to 3
-NO_LIMIT = 1 << 24  # transformers writes 1e30 if there is no limit
+NO_LIMIT = 1 << 24  # tokens; a larger model_max_length means none (transformers writes 1e30)
 JAPANESE, DICTIONARIES = "BertJapaneseTokenizer", ("ipadic", "unidic", "unidic_lite")
 CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 

@@ -311,7 +311,7 @@ def _take_part(training: Training, store: Any) -> None:
         if given is None:
             loop.follow(spec, plan_of(run), corpus, host, ranks)
         else:
-            with contextlib.suppress(InputError, Diverged):  # which the first process raises as well
+            with contextlib.suppress(InputError, Diverged):  # the first process raises and reports the same error
                 take(pairs, Model(run.path / given["encoder"], tasks, ranks=ranks), host)
 
 

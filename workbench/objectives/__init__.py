@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PARTS = ("Options", "cost", "Objective")
 MOST = 1e100  # operations of one row; a larger number is a mistake, and products with it may overflow a float
 PLUGS = Plugs("objective", "--objective", __name__, Path(__file__).parent, "workbench.objectives", PARTS)
-listing, find = PLUGS.listing, PLUGS.find  # every known objective; the name and the source hash of one
+listing, find = PLUGS.listing, PLUGS.find  # all known objectives; one objective's name and source hash
 
 
 def names() -> list[str]:

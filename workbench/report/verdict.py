@@ -172,7 +172,7 @@ def _brief(measure: str) -> str:
 
 
 def _uncut(measure: str) -> str:
-    """Return a measure with its only task, as in `linear probes (linear:next)`, or without it if it would be cut."""
+    """Return a measure such as `linear probes (linear:next)`, without the task in brackets if it is too long."""
     return measure if short(measure) == measure else _brief(measure)
 
 

@@ -107,7 +107,7 @@ def launched() -> int:
 
 
 def follows() -> bool:
-    """Return whether this process is a further process of a run, not its first one. Raises InputError."""
+    """Return whether this process has a rank above 0 in a run of several processes. Raises InputError."""
     return (launched() > 1 or PARENT in os.environ) and number_by_launcher("RANK") > 0
 
 

@@ -433,7 +433,7 @@ class TasksSpec(Part):
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.8  #: learning rate of a layer relative to the layer above
     extra_decay: bool = False  #: one more power of `tasks.layer_decay` below the head
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  #: decoupled weight decay of fine-tuning
-    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1  #: length of the linear warm-up
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1  #: share of the steps with linear warm-up
     batch: Positive = 32  #: rows of one step
     #: passes over the training rows; unset: each task has its own number
     epochs: Annotated[float, Field(gt=0)] | None = None

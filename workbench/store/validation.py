@@ -241,7 +241,7 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
     if json_names(folder, "scores") and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
     lost = next((name for name in ("plan.json", "env.json") if name not in records), None)
-    with contextlib.suppress(OSError):  # a checkpoint is always written after the plan and the environment
+    with contextlib.suppress(OSError):  # no checkpoints; plan.json and env.json are written before the first
         if lost and any(name.startswith("step-") for name in os.listdir(folder / "checkpoints")):
             return f"{lost} is missing"
     return None

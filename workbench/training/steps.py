@@ -326,10 +326,9 @@ class Hollow:
 
 
 class _Shapes(TorchDispatchMode):
-    """Compute only shapes of what depends on meta tensors, and all else as usual.
+    """Compute only shapes for operations on meta tensors, and run all other operations as usual.
 
-    `known` keeps the results of operations on meta tensors by operation and arguments, since torch takes longer for
-    their shapes than for a small sum.
+    `known` caches the results on meta tensors by operation and arguments, since torch's shape inference is slow.
     """
 
     def __init__(self, known: dict[Any, Any]) -> None:
@@ -344,14 +343,14 @@ class _Shapes(TorchDispatchMode):
                 raise NotImplementedError("torch draws random numbers for them")
             return func(*args, **kwargs)
         if func._schema.is_mutable:
-            raise NotImplementedError("a tensor is changed in place by one that depends on weights")
+            raise NotImplementedError("an operation on weights changes a tensor in place")
         key = (func, *kwargs)  # and all that the shape of the result may depend on
         for each in leaves:
             key += (each.shape, each.stride(), each.dtype) if isinstance(each, Tensor) else (type(each), each)
         if key not in self.known:
             args, kwargs = tree_map_only(Tensor, lambda each: each.to("meta"), (args, kwargs))
             self.known[key] = func(*args, **kwargs)
-        return tree_map_only(Tensor, Tensor.detach, self.known[key])  # autograd takes the same tensor only once
+        return tree_map_only(Tensor, Tensor.detach, self.known[key])  # autograd needs a new tensor for each result
 
 
 # ----------------------------------------

@@ -100,10 +100,10 @@ class Guard:
         return [*lines, "Ctrl-C ends it; runs go on"]
 
     def knows(self, host: str) -> bool:
-        """Return whether a Host header names this machine.
+        """Return whether a Host header names this machine, as a defence against DNS rebinding.
 
-        A page elsewhere whose name is made to lead here has its own name as the Host. Ports are not compared, since a
-        tunnel has its own. Under a `--host` of its own, an address of numbers is no such name either.
+        In such an attack, the Host header holds the attacker's domain name. Numeric addresses are therefore accepted
+        with `--host`. Ports are not compared, since an SSH tunnel may use another port.
         """
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()

@@ -79,7 +79,7 @@ def row_of(run: RunDir) -> Row:
     done, env = optional(run.path / "done.json", records), optional(run.path / "env.json", records)
     row |= {"kind": kind_of(spec)}
     settings = flatten(spec) if spec else {}
-    if row["kind"] == PUBLISHED:  # its other settings are of no run
+    if row["kind"] == PUBLISHED:  # its spec has defaults elsewhere, which say nothing
         settings = flatten({key: spec[key] for key in ("published", "seed", "budget") if key in spec})
     row |= settings | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}
     if row["kind"] in (UNTRAINED, PUBLISHED):  # every spec names an objective, and here it is not used
