@@ -45,13 +45,13 @@ Reader = Callable[[Place, str, Advance], Iterator[str]]
 LONGEST = 1 << 24  # characters; a longer document is cut, at a line end if it has one, so that memory stays bounded
 WORD = 1 << 20  # characters without a blank; a longer run is not text, and a tokenizer would take hours for it
 ROWS = 256  # rows of Parquet that are read at once
-UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of a single one
+UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of one row
 MOST_OF_A_TABLE = 4 << 30  # bytes of a table of all columns, which its reader holds in memory
-MOST_ROWS = 1 << 22  # of such a table: equal rows take no room in a packed file, and some hundred bytes in memory
+MOST_ROWS = 1 << 22  # of such a table; a packed file may hold far more equal rows than memory does
 NUMBERED = re.compile(r"(.*)-\d{5,}-of-(\d{5,7})(\.\w+)")  # one of several files of a split
 LONGEST_LINK = 4096  # bytes of a path
 NAMED = 8  # files that a sentence names
-LFS = "version https://git-lfs.github.com/spec/"  # begins what git keeps in place of a large file
+LFS = "version https://git-lfs.github.com/spec/"  # the start of a Git LFS pointer file
 JSON = ".json"
 BESIDE = re.compile(  # names of files beside the text of a repository or a data set
     r"readme|licen[cs]e|copying|notice|authors|contributors|citation|change(s|log)|version|todo|makefile|dockerfile"

@@ -341,7 +341,7 @@ def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSp
 
 
 def is_shared(items: int, host: Host) -> bool:
-    """Return whether processes share items: if they run already, or have a GPU each and enough to do to start."""
+    """Return whether to divide items among processes: if they run already, or on several GPUs if it saves time."""
     if host.devices == 1:
         return False  # processes on a CPU would share its cores, all of which the first one uses alone
     return launched() > 1 or (host.resolved_device().startswith("cuda") and items >= WORTH)

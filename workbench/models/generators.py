@@ -206,7 +206,7 @@ class Ngrams(nn.Module):
             torch.where(from_left, self.left.share(left, tokens, share), self.right.share(right, tokens, share))
             for tokens in (masked.targets, samples)
         )
-        # Slots that do not count may hold special tokens, whose probability is 0.
+        # Picks of weight 0 may hold special tokens, whose probability is 0.
         of_targets = of_targets.masked_fill(masked.weights == 0, 1.0)
         best = torch.where(from_left, self.left.largest[left], self.right.largest[right])
         loss = weighted_mean(-of_targets.log().float(), masked.weights)

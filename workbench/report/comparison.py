@@ -244,7 +244,7 @@ def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, floa
 
 
 def contrasts(frames: Frames, late: bool = False) -> list[Mapping[str, Any]]:
-    """Return the contrasts declared before any seed had trained runs of both arms, or with `late` the others."""
+    """Return the contrasts that were declared before both arms had a trained seed; with `late`, only later ones."""
     return [row for row in frames.record.get("contrasts") or () if bool(row["seen"]) == late]
 
 

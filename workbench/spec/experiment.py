@@ -218,7 +218,7 @@ def load(word: str) -> Experiment:
 
 
 def _copied(value: Any) -> Any:
-    """Return a value with mappings and sequences copied, so that unreadable classes fail where the file is named."""
+    """Copy nested mappings to dicts and sequences to tuples; unusable values fail here, where the file is known."""
     if isinstance(value, Mapping):
         return {_copied(key): _copied(value[key]) for key in value}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
@@ -230,7 +230,7 @@ def _copied(value: Any) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value that `_copied` returned, keys of mappings included."""
+    """Yield every string in nested dicts and tuples (see `_copied`), keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -489,7 +489,7 @@ class TasksSpec(Part):
         )
 
 
-# Fields of TasksSpec that are not settings of fine-tuning on texts: they select what is evaluated, or belong to SQuAD.
+# Fields of TasksSpec that select the tasks or belong to SQuAD; all others are settings of fine-tuning.
 DATA_KEYS = {
     "names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at",
     "babylm", "tagging", "metric", "folds", "statistic", "squad", "squad_head", "squad_length", "squad_stride",

@@ -92,7 +92,7 @@ class Copy:
         return str(new.info.run_id)
 
     def _describe(self) -> None:
-        """Set parameters, which are the spec, and tags: the environment, which may change, and what people wrote."""
+        """Send the spec as MLflow parameters, and the environment, tags and notes as MLflow tags, which may change."""
         run, entities = self._tracked, self._entities
         spec = {key: value for key, value in run.config.items() if not key.startswith("env.")}
         params = [entities.Param(_name(key), str(value)[:VALUE]) for key, value in spec.items()]

@@ -405,7 +405,7 @@ def record(compute: Compute, batch: Batch) -> Recorded | None:
     try:
         return Recorded(compute, batch)
     except RuntimeError as error:
-        # The generator still counts on being recorded, and would refuse to draw; a state of its own replaces that.
+        # The random generator is still in its recording state, in which torch draws nothing: give it a fresh state.
         generator = torch.cuda.default_generators[batch.ids.device.index or 0]
         generator.graphsafe_set_state(torch.Generator(batch.ids.device).graphsafe_get_state())
         why = "memory ran out" if is_memory(error) else str(error).strip().partition("\n")[0]

@@ -94,7 +94,7 @@ class Guard:
             place = f"{self.port}:127.0.0.1:{self.port}"
             lines.append(f"from another machine: ssh -L {place} {socket.gethostname()}, and open the address there")
         else:
-            lines.append("every machine that reaches this one can ask for the page, and needs the token to see it")
+            lines.append("every machine that reaches this one can request the page, but the token is needed to see it")
         if self.key:
             lines.append("whoever has the token can change notes and tags, and archive runs")
         return [*lines, "Ctrl-C ends it; runs go on"]

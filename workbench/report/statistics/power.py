@@ -87,8 +87,8 @@ def needed_seeds(
 def gap_by_own_noise(own: OwnNoise, seeds: int, reach: int, share: float = 1.0) -> float:
     """Return the gap that a test with the noise of only two arms shows with a probability of 0.8.
 
-    It is the power of Student's t test, averaged over the distribution of the estimated noise. `reach` is the factor
-    of the correction (`reach_of`), and `share` the share of the error rate that a look may spend.
+    The power is that of Student's t test, averaged over the distribution of the noise estimate. `reach` is the factor
+    of the correction (`reach_of`); `share` is the share of the error rate that a look may spend.
     """
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr
