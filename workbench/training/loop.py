@@ -68,9 +68,9 @@ def train(
     Training starts from the newest undamaged checkpoint of the run; if it has none, from the end of `parent`, or from
     the initial weights. `guard` is called before metrics are written, and raises an error if this process no longer
     owns the run; `mirror` copies new rows to a tracker. `snapshots` are the points at which weights are kept for later
-    scores; the time that they take counts as saving. If memory runs out, a step is computed again in smaller micro-batches.
-    If `ranks` has other processes, they take the same steps in `follow`. Checkpoints are written during training,
-    and all of them are on disk when this function ends.
+    scores; the time that they take counts as saving. If memory runs out, a step is computed again in smaller
+    micro-batches. If `ranks` has other processes, they take the same steps in `follow`. Checkpoints are written during
+    training, and all of them are on disk when this function ends.
 
     Raises Diverged if gradients are not finite (they are not applied), Interrupted after writing a checkpoint, and
     OSError if the disk fails.
