@@ -54,7 +54,7 @@ def interrupting() -> Iterator[None]:
             _end(number)
 
     def hook(lost: sys.UnraisableHookArgs) -> None:
-        """Report an exception that a destructor raised, unless it is that of a signal, which `heed` raises again."""
+        """Report an exception that a destructor raised, except a signal's, which `heed` raises again."""
         if not (_raised and isinstance(lost.exc_value, Interrupted | KeyboardInterrupt)):
             report(lost)
 
@@ -68,7 +68,7 @@ def interrupting() -> Iterator[None]:
                 over = True
                 sys.unraisablehook = report
     finally:
-        _inside.clear()  # there is one block in a process, that of its command
+        _inside.clear()  # a process has one such block, around its command
         _raised.clear()  # the code after the block is not to be stopped
 
 

@@ -39,7 +39,7 @@ log = logging.getLogger("workbench")
 COUNTED = 2  # version of the counts in a manifest
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set, or of a large text, read to train a vocabulary
 SPREAD = 256  # slices of a large text from whose beginnings its vocabulary is trained
-_READ_FULLY: set[Path] = set()  # folders of which this process has compared every token
+_READ_FULLY: set[Path] = set()  # folders in which this process has checked every token
 CHECKED, BLOCKS = 64, 4  # slices that are checked when a text is opened, and blocks of each
 FACTS_OF_TEXT = ("fingerprint", "tokens", "documents", "bytes", "vocab", "words", "sources")
 

@@ -1,4 +1,4 @@
-"""Tokenizers in the Hugging Face layout: trained on the corpus, or those of the hub or a folder."""
+"""Tokenizers in the Hugging Face layout: trained on the corpus, or read from the hub or a folder."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def mask_tokens(
 ) -> Corruption:
     """Return the batch with a share `mask` of its picks masked and a share `random` replaced by random tokens.
 
-    The picks are those of `pick_positions` if none are given.
+    Without given picks, `pick_positions` draws them.
     """
     positions, weights = pick_positions(batch, spec) if picks is None else picks
     targets = gather(batch.ids, positions)

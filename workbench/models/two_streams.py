@@ -106,7 +106,7 @@ def content_stream(states: Tensor, visible: Tensor, segments: Tensor | None = No
 
 
 def query_stream(states: Tensor, queries: Queries, segments: Tensor | None = None) -> Stream:
-    """Return the stream of states (B, M, D) of queries; segments (B, L) are those of all positions."""
+    """Return the query stream of states (B, M, D); segments (B, L) has the segment of every position."""
     bias = _bias(gather(queries.visible, queries.places), states.dtype)
     apart = None if segments is None else gather(segments, queries.places)[..., None] != segments[:, None]
     return Stream(states, bias, queries.places, apart)
@@ -139,7 +139,7 @@ def _layer(
 ) -> Tensor:
     """Return the states after one layer of the rows (N, D) of `streams`, the last rows of states.
 
-    The first `tokens` rows of states are those of the content stream.
+    The first `tokens` rows of states belong to the content stream.
     """
     sizes, rows = [stream.total for stream in streams], len(streams[0].states)
     asking = states[-sum(sizes) :]

@@ -84,7 +84,7 @@ def cost(spec: ResolvedSpec) -> Flops:
 
 
 def _checked(flops: Any, convention: Convention, file: str) -> Flops:
-    """Return what `cost` in an objective's file returned. Raises InputError unless it is numbers of operations."""
+    """Return the FLOPs from `cost` of an objective's file. Raises InputError if they are not numbers of operations."""
     if not isinstance(flops, Flops):
         raise InputError(f"{file}: cost(spec) returns {flops!r:.80}, not a workbench.models.flops.Flops")
     whole = (flops.paper, flops.sparse, flops.matmul)

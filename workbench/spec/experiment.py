@@ -101,7 +101,7 @@ class Experiment:
 
     @property
     def scales(self) -> list[str]:
-        """The scales that runs of the experiment name, in the order of the runs; none if all have that of the base."""
+        """The scales that runs of the experiment name, in order; none if all have the base spec's scale."""
         named: dict[str, None] = {}
         for cell in self.cells():
             if "scale" in cell:

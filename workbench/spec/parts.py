@@ -412,7 +412,7 @@ class PairSpec(Part):
 class PublishedSpec(Part):
     """A model that others trained, whose scores a run holds; nothing of it is trained here.
 
-    `name` is its name on the hub, or that of its folder. `files` is the SHA-256 over the files that are read.
+    `name` is its name on the hub, or the name of its folder. `files` is the SHA-256 over the files that are read.
     """
 
     name: str

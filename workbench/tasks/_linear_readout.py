@@ -309,7 +309,7 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
 
 
 def states_of_layers(model: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Return the states (B, L, D) that enter the first layer, and those that leave each layer."""
+    """Return the states (B, L, D) before the first layer and after each layer."""
     ids, attention = inputs["input_ids"], inputs.get("attention_mask")
     with torch.inference_mode():
         if layers.can(model, ids):

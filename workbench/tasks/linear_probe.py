@@ -261,7 +261,7 @@ def of_tagged(name: str) -> LinearProbe:
 
 
 def of_pairs(pairs: PairSet) -> LinearProbe:
-    """Return a probe of which of two sentences is acceptable, tested on paradigms that it was not trained on.
+    """Return a probe for the acceptable one of two sentences, tested on paradigms that it was not trained on.
 
     It trains on two thirds of the paradigms; a hash of a paradigm's name decides. Raises InputError for too few
     paradigms.

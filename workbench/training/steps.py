@@ -107,7 +107,7 @@ class Steps:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
         numbers = sums.stacked(self._update())
-        self.ranks.add(numbers[1:])  # the norm is that of the averaged gradients already
+        self.ranks.add(numbers[1:])  # numbers[0], the gradient norm, is already of the averaged gradients
         return sums, numbers
 
     def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
@@ -282,7 +282,7 @@ class Sums:
 
 
 class Hollow:
-    """A copy of an objective whose weights have shapes and no values, and whose buffers are those of the original.
+    """A copy of an objective with weights on the meta device (shapes only), which shares the original's buffers.
 
     Its forward pass computes at little cost what does not depend on weights.
     """
@@ -395,7 +395,7 @@ class Recorded:
         for name, own in self.batch.tensors().items():
             own.copy_(given[name], non_blocking=True)
         if self.generator is not None:
-            self.generator.manual_seed(torch.initial_seed())  # that of this step
+            self.generator.manual_seed(torch.initial_seed())  # this step's seed
         self.graph.replay()
         return self.facts, self.numbers.clone()
 

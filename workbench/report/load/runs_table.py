@@ -292,7 +292,7 @@ def described(record: ExperimentRecord, states: Counter[str]) -> str:
 
 
 def is_untrained(run: RunDir) -> bool:
-    """Return whether a run is an untrained encoder, whose scores stand beside those of trained ones."""
+    """Return whether a run is an untrained encoder, whose scores are shown beside trained encoders."""
     return kind_of(part(optional(run.path / "spec.json"), "spec")) == UNTRAINED
 
 
@@ -335,7 +335,7 @@ class Index:
         return dict(entry["facts"])
 
     def keep(self) -> None:
-        """Write the facts that were returned, if they differ from those that were kept; do nothing if that fails."""
+        """Write the index if its facts have changed; do nothing if writing fails."""
         if self.used != self.known:
             with contextlib.suppress(OSError, ValueError):
                 write_atomic(self.path, sealed({"version": self.version, "runs": self.used}))

@@ -367,7 +367,7 @@ PlainRow = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """A published model. `flops` are those that its source states, NaN if it states none.
+    """A published model. `flops` are the training FLOPs that its source states, or NaN.
 
     `scores` maps each task to its scores by fine-tuning seed, and `suites` maps it to its suite.
     """
@@ -405,7 +405,7 @@ def read_published(
 
 
 def _model(files: RunFiles, spec: PlainRow, folder: Path, same: set[tuple[Any, ...]]) -> tuple[PublishedRun, list[str]]:
-    """Return a published model with its comparable scores, and sentences on those that are left out."""
+    """Return a published model with its comparable scores, and sentences on scores that are left out."""
     run_id, done = files.run_id, run_files.optional(folder / "done.json", files.records)
     read_scores = list(run_files.scores_of(folder, files.records))
     shown = _name(run_id, spec)

@@ -73,7 +73,7 @@ def plan_of(record: Mapping[str, Any]) -> Plan | None:
 
 
 def schedule(most: int) -> tuple[int, ...]:
-    """Return the numbers of seeds to look at, the last of which is `most`; the last look adds at least two seeds."""
+    """Return the planned numbers of seeds, which end with `most`; the last look adds at least two seeds."""
     counts = [FIRST]
     while math.ceil(counts[-1] * GROWTH) < most:
         counts.append(math.ceil(counts[-1] * GROWTH))
