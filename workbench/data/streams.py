@@ -262,7 +262,7 @@ def chunks(path: Place, advance: Advance = ignore) -> Iterator[bytes]:
 
 
 def head(path: Place) -> bytes:
-    """Return the first HEAD bytes of a file's decompressed content; for a part, of its whole file. Raises InputError."""
+    """Return the first HEAD bytes of a file's decompressed content; a part stands for its file. Raises InputError."""
     file, content = whole(path), b""
     with closing(chunks(file if packing_of(file) else FilePart(file, 0, HEAD, HEAD))) as blocks:  # type: ignore[type-var]
         while len(content) < HEAD and (block := next(blocks, b"")):

@@ -106,7 +106,7 @@ def carry_out_all(
                 DAMAGE.warning("%s", error)
         if looked and leased == left:
             if not wanted.scored and not _others_train():
-                return  # what is left is of other processes, and waited for before it is scored
+                return  # other processes carry out the rest; it is waited for before scoring
             if not waited and wanted.scored:
                 log.warning("waiting for %s that other processes carry out", plural(len(left), "run"))
             waited = True

@@ -66,7 +66,7 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
 
 
 def _as_task(word: str) -> tuple[str, ...]:
-    """Return what a word under --tasks has in common with a task or suite: all of it, its file's name, or its kind.
+    """Return the parts of a word of --tasks that may match a task or suite: all of it, its file's name, or its kind.
 
     `tag:da-pos-train.conllu` selects the task `tag:da-pos-pos`; they have only the kind, `tag:`, in common.
     """
@@ -74,7 +74,7 @@ def _as_task(word: str) -> tuple[str, ...]:
 
 
 def verdict_of(board: Leaderboard, axis: str) -> Verdict:
-    """Return the verdict of one measure, whatever the others say."""
+    """Return the verdict of one measure by itself."""
     cells, pairs, alike = board.at(board.budget), board.pairs[board.budget], board.alike()
     wins = Counter(pair.a for pair in pairs)  # every pair names the arm with the higher mean first
     first = max(cells, key=lambda cell: wins[cell.arm])

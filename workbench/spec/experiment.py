@@ -125,8 +125,9 @@ class Experiment:
     def record_name(self, base: RunSpec, measured: Iterable[str]) -> str:
         """Return the name of the experiment's record, such as `ablation-nano-1a2b3c4d`.
 
-        Runs of one experiment from the same base settings share a record, even if their budgets differ. The base of
-        several scales is that of the first one. `measured` are the names of the tasks, wherever their files are found.
+        Runs of one experiment from the same base settings share a record, even if their budgets differ. With several
+        scales, the base is the spec of the first scale. `measured` are the names of the tasks, wherever their files
+        are found.
         """
         given = base.identity()
         for key in ("budget", "seed", "objective", "options", "source"):

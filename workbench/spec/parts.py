@@ -305,7 +305,8 @@ class ScheduleSpec(Part):
     overlap: bool = False  #: whether the decay already runs during warm-up
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2  #: part at the end in which the rate of a `wsd` run decays
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.0  #: learning rate at the end of a `cosine` run
-    until: Annotated[float, Field(gt=0, le=1)] = 1.0  #: where on its schedule the run ends; below 1 another run goes on
+    #: share of the schedule at which the run ends; below 1, a later run continues it
+    until: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:

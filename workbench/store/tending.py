@@ -329,7 +329,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def each_run(work: Callable[[RunDir], object], runs: Iterable[RunDir]) -> dict[str, str]:
-    """Do `work` for each run, and return by name why it could not be done for some of them: it is used, or gone."""
+    """Do `work` for each run; return an error message by name for each run that is in use or gone."""
     failed = {}
     for run in runs:
         try:

@@ -306,7 +306,7 @@ def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
 
 
 def last_line(file: BinaryIO) -> tuple[bytes, bytes]:
-    """Return the last whole line of a file without its line break, and the bytes after it, with the file at its end.
+    """Return the last complete line of a file without its line break, and the bytes after that line break.
 
     The file is read from its end in blocks that grow up to the length of the longest rows, so that no file fills
     memory. The line is b"" if there is no line break, and the end of a longer line, which is not a row.

@@ -51,7 +51,7 @@ def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
 
 
 def plainly(model: nn.Module) -> nn.Module:
-    """Return the model, set to Hugging Face's forward pass and losses from all logits, with which tests compare."""
+    """Return the model, set to Hugging Face's forward pass and losses from all logits (the reference in tests)."""
     for part in model.modules():
         if isinstance(part, (Encoder, MlmHead)):
             part.plain = True

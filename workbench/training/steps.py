@@ -284,7 +284,7 @@ class Sums:
 class Hollow:
     """A copy of an objective with weights on the meta device (shapes only), which shares the original's buffers.
 
-    Its forward pass computes at little cost what does not depend on weights.
+    Its forward pass computes, at little cost, everything that does not depend on weights.
     """
 
     def __init__(self, objective: nn.Module) -> None:

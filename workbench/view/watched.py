@@ -126,7 +126,7 @@ class Watched:
                 self.version += 1
 
     def _list(self) -> None:
-        """List the runs again if one may have been added or removed, and forget those that are gone.
+        """List the runs again if one may have been added or removed, and drop removed runs.
 
         Adding or removing a run changes the time of the store's folder. A change in the same instant as the last
         listing leaves that time as it was, so the runs are listed again while the time is recent. Some network disks
