@@ -196,7 +196,7 @@ class Study:
         return [board.suite for board in self._results.boards]
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdict of each measure as typed fields, the one that decides first; none without scores."""
+        """Return the verdict of each measure as typed fields, the deciding measure first; none without scores."""
         return list(self._results.verdicts)
 
     def answer(self, measure: str | None = None) -> str:

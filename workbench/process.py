@@ -54,7 +54,7 @@ def interrupting() -> Iterator[None]:
             _end(number)
 
     def hook(lost: sys.UnraisableHookArgs) -> None:
-        """Report an exception that a destructor raised, unless it is that of a signal, which `heed` raises again."""
+        """Report an exception that a destructor raised, except a signal's, which `heed` raises again."""
         if not (_raised and isinstance(lost.exc_value, Interrupted | KeyboardInterrupt)):
             report(lost)
 
@@ -68,7 +68,7 @@ def interrupting() -> Iterator[None]:
                 over = True
                 sys.unraisablehook = report
     finally:
-        _inside.clear()  # there is one block in a process, that of its command
+        _inside.clear()  # a process has one such block, around its command
         _raised.clear()  # the code after the block is not to be stopped
 
 
@@ -210,8 +210,8 @@ def end_with_parent(parent: int) -> None:
 
 FOR_TORCH = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 STACK = 8 << 20  # bytes of address space for the stack of each further thread, by default
-FOR_TEXT = 700 << 20  # bytes of address space with which tokenizers can start its threads and encode a text
-FOR_STATISTICS = 900 << 20  # bytes with which scipy's OpenBLAS finds its buffers; with fewer it tries for ever
+FOR_TEXT = 700 << 20  # bytes of address space that tokenizers needs to start its threads and encode a text
+FOR_STATISTICS = 900 << 20  # bytes for the buffers of scipy's OpenBLAS; with fewer, its allocation loops for ever
 
 
 def check_address_space(needed: int = FOR_TORCH, what: str = "torch") -> None:

@@ -53,7 +53,7 @@ def terminal() -> bool:
 
 
 def console() -> Console:
-    """Return a console of `rich` on standard error: its own control characters pass, and none that a text contains."""
+    """Return a `rich` console on standard error that escapes control characters in the texts it prints."""
     import rich.console
 
     class Cleaned(rich.console.Console):

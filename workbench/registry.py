@@ -171,7 +171,7 @@ def file_of(module: ModuleType) -> str:
 
 
 class _SourceAlone(SourceFileLoader):
-    """A loader that neither reads nor writes a compiled copy of a file, since its folder may be that of a run."""
+    """A loader that neither reads nor writes a compiled copy of a file, since the file may be in a run's folder."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         """Raise OSError, on which importlib uses the source alone."""

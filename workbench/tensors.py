@@ -111,7 +111,7 @@ class Mean:
         return self.value.detach()
 
     def backward(self) -> None:
-        """Add the gradient of the value to the gradients."""
+        """Backpropagate from the value; gradients accumulate in the weights."""
         self.value.backward()
 
 

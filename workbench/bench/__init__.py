@@ -74,7 +74,7 @@ def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Sa
 
 
 def _bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
-    """Return the rows of specs that have one precision, with the ceiling of that precision."""
+    """Return a row of results for each spec, beside the speed of pure matrix products; all specs have one precision."""
     with Worker.ceiling(host) as ceiling:
         speed = float(ceiling.turn("time")["flops_per_second"])
         cells = [fitted(spec, host, speed) for spec in specs]

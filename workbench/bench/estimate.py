@@ -1,9 +1,9 @@
 """Estimates of training time on this machine, from a few steps of shallow copies of the same run.
 
-A copy with 1 layer and one with 4 train on few rows; widths, vocabulary, objective, precision and threads are those
-of the run. The time of a step is a linear function of its matrix products; the line through both copies is extended
-to the whole run, and the time of the optimizer is scaled by the number of weights. Results stay in the cache for ten
-minutes.
+Two copies of the model, with 1 and with 4 layers, train on few rows; widths, vocabulary, objective, precision and
+threads are as in the run. The time of a step is taken as linear in the FLOPs of its matrix products: the line through
+both copies gives the time of the full model, and optimizer time is scaled by the number of weights. Results stay in
+the cache for ten minutes.
 """
 
 from __future__ import annotations

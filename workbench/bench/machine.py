@@ -27,7 +27,7 @@ STOLEN = 0.02  # share of time that the hypervisor may give to others without a 
 
 @dataclass
 class Quiet:
-    """A record of the processor time that others used during measurements."""
+    """Seconds of processor time that other processes and virtual machines used during measurements."""
 
     elapsed: float = 0.0
     others: float = 0.0

@@ -204,7 +204,7 @@ def _system_error(error: OSError) -> int:
     gone = [place for place in places if not os.path.lexists(place)]
     if error.errno == errno.ENOENT and gone:
         return _fail(f"{gone[0]} is missing; if it was moved or removed meanwhile, give the same command again", 74)
-    if error.errno in FAILING and error.strerror == os.strerror(error.errno):  # else the text says what to do
+    if error.errno in FAILING and error.strerror == os.strerror(error.errno):  # a text of our own has its own advice
         where = f"{name}: " if name else ""
         return _fail(f"{where}{error.strerror}; see that the disk and the connection to it work{ADVICE}", 74)
     if error.errno in LIMITS:

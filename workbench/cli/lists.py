@@ -167,7 +167,7 @@ def values_of(key: str) -> list[str]:
 
 
 def names_in(name: str, store: Path) -> list[str]:
-    """Return the names of a list for the completion of a shell; `runs` and `records` are those of a store."""
+    """Return the names of a list for the completion of a shell; `runs` and `records` are of a store."""
     if name == "runs":
         return sorted(place.parent.name for place in store.glob("*/spec.json"))
     if name == "records":

@@ -44,7 +44,7 @@ def plan_json(
     job: Job, plans: Sequence[Priced], matches: Sequence[Match], text: Mapping[str, Any] | None = None,
     trained: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the plan as a JSON document; the parameters are those of `plan_table`."""
+    """Return the plan as a JSON document; parameters as in `plan_table`."""
     from workbench.execution.study import flops_ratio, is_equal, plan_rows
 
     ratio = flops_ratio(plans)

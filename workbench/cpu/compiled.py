@@ -157,7 +157,7 @@ _faults: list[str] = []  # why kernels could not be compiled in this process
 
 
 def fault() -> str:
-    """Return why kernels could not be compiled in this process, though they were to be used; "" if they could."""
+    """Return why compiling the kernels failed in this process; "" if it did not fail or was not tried."""
     return _faults[0] if _faults else ""
 
 

@@ -1,7 +1,7 @@
-"""Softmax, GELU, and residual sum with layer norm as functions with gradients, for models that `layers.py` cannot hold.
+"""Softmax, GELU, and layer norm of a residual sum, with gradients, for models that `layers.py` does not support.
 
-On a CPU each takes one pass over memory (`workbench/cpu/compiled.py`); elsewhere, under torch.compile, and without
-`fast`, torch computes the same.
+On a CPU each is one pass over memory (`workbench/cpu/compiled.py`). On a GPU, under torch.compile, and without `fast`,
+the same is computed by torch operations.
 
 B rows, H heads, Q queries, K keys, N rows of a matrix, D or I its columns.
 """
@@ -137,7 +137,7 @@ def guess(
     """Return the weighted mean loss and, for each row, whether its target is the most probable token, and a sample.
 
     features (N, E), table (V, E), bias (V,), targets (N,), weights (N,). With logits x = features @ table.T + bias, the
-    loss of a row is -log softmax(x)[target]; with `gate` (N,) and `copied` (N,) bool it is that of the copy mixture
+    loss of a row is -log softmax(x)[target]; with `gate` (N,) and `copied` (N,) bool it is the copy-mixture loss
     (`losses.copy_mixture_loss`). Samples come from softmax(x / temperature) at draws (N,) in [0, 1), and are 0 without
     draws.
     """

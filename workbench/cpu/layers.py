@@ -134,7 +134,7 @@ def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> lis
 
 
 def _bias(ids: Tensor, attention: Tensor | None, config: Any, dtype: torch.dtype) -> Tensor | None:
-    """Return what is added to attention scores: 0 at the keys of `visible_keys`, minus infinity elsewhere, or None."""
+    """Return the bias of the attention logits: 0 at visible keys, minus infinity elsewhere; None if all are visible."""
     visible = visible_keys(ids, attention, getattr(config, "is_decoder", False))  # ALBERT has no such setting
     if visible is None:
         return None

@@ -57,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Info:
-    """Versions of packages, those that are missing, entries and bytes of each side, and the SHA-256 of all entries."""
+    """Facts of the built-in corpus: package versions, missing packages, entries and bytes of each split, SHA-256."""
 
     fingerprint: str
     packages: dict[str, str]
@@ -67,7 +67,7 @@ class Info:
 
 
 def entries(split: Split) -> list[Entry]:
-    """Return all entries of one side in a fixed order: package, module, place in the file. They are made if needed."""
+    """Return all entries of a split, sorted by package, module and place in the file; made if the cache has none."""
     return list(_load(str(_cached()), split))
 
 
@@ -78,7 +78,7 @@ def documents(split: Split) -> Iterator[str]:
 
 
 def info() -> Info:
-    """Return the facts on the built-in corpus, which is made if it is not in the cache."""
+    """Return the facts of the built-in corpus; the corpus is made if it is not in the cache."""
     raw = json.loads((_cached() / "info.json").read_text())
     return Info(**{**raw, "missing": tuple(raw["missing"])})
 

@@ -274,7 +274,7 @@ class Rows(NamedTuple):
 class Window(NamedTuple):
     """Parts of documents: tokens (n, W), their offsets (n, W), and where sentences begin (n, W).
 
-    `place` (n,) is the beginning of a sentence that is nearest to the middle, or the middle if none is `near` (n,) it.
+    `place` (n,) is the sentence start nearest to the middle, or the middle if there is none `near` (n,) it.
     """
 
     tokens: Ints
@@ -286,7 +286,7 @@ class Window(NamedTuple):
 
 @dataclass
 class Pairs:
-    """The rows of one epoch. `starts` and `sizes` (D,) are those of documents in the stream, without their [SEP].
+    """The rows of one epoch. `starts` and `sizes` (D,) of documents in the stream do not count their [SEP].
 
     `ends_sentence` (V,) is true for tokens that end a sentence. Raises InputError for fewer than two documents.
     """

@@ -223,7 +223,7 @@ def _skip_body(lines: list[str], at: int, indent: int) -> int:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """Return the paragraphs of indented lines with their inline markup, read in a single pass."""
+    """Return the paragraphs of a docstring's lines; inline markup is kept, and indentation is removed."""
     reader = _Reader(inspect.cleandoc("\n".join(lines)).split("\n"))
     while reader.at < len(reader.lines):
         reader.read()

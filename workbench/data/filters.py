@@ -81,7 +81,7 @@ MOST = 1 << 24  # characters of held-out text that are kept at most
 
 
 def without(document: str, share: float, aside: Aside | None = None) -> str:
-    """Return a document without the `share` (0 to 1) of its parts that is held out and given to `aside`."""
+    """Hold out a random `share` (0 to 1) of a document's parts: pass them to `aside`, and return the rest."""
     if not share:
         return document
     remaining = []

@@ -45,13 +45,13 @@ Reader = Callable[[Place, str, Advance], Iterator[str]]
 LONGEST = 1 << 24  # characters; a longer document is cut, at a line end if it has one, so that memory stays bounded
 WORD = 1 << 20  # characters without a blank; a longer run is not text, and a tokenizer would take hours for it
 ROWS = 256  # rows of Parquet that are read at once
-UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of a single one
+UNPACKED, MOST_OF_A_ROW = 64 << 20, 1 << 30  # bytes of rows that are unpacked at once, and of one row
 MOST_OF_A_TABLE = 4 << 30  # bytes of a table of all columns, which its reader holds in memory
-MOST_ROWS = 1 << 22  # of such a table: equal rows take no room in a packed file, and some hundred bytes in memory
+MOST_ROWS = 1 << 22  # of such a table; a packed file may hold far more equal rows than memory does
 NUMBERED = re.compile(r"(.*)-\d{5,}-of-(\d{5,7})(\.\w+)")  # one of several files of a split
 LONGEST_LINK = 4096  # bytes of a path
 NAMED = 8  # files that a sentence names
-LFS = "version https://git-lfs.github.com/spec/"  # begins what git keeps in place of a large file
+LFS = "version https://git-lfs.github.com/spec/"  # the start of a Git LFS pointer file
 JSON = ".json"
 BESIDE = re.compile(  # names of files beside the text of a repository or a data set
     r"readme|licen[cs]e|copying|notice|authors|contributors|citation|change(s|log)|version|todo|makefile|dockerfile"
@@ -325,7 +325,7 @@ def _unpacked_size(array: Any) -> int:
 
 
 def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
-    """Raise InputError if a column (or any if None) of a Parquet file with this metadata would fill memory."""
+    """Raise InputError if a Parquet column (any if None) decompresses to far more bytes than text does."""
     for rows in map(metadata.row_group, range(metadata.num_row_groups)):
         for part in map(rows.column, range(rows.num_columns)):
             name, packed, unpacked = part.path_in_schema, part.total_compressed_size, part.total_uncompressed_size
@@ -338,7 +338,7 @@ def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
 
 
 def too_many_rows(shown: str) -> InputError:
-    """Return the error for a table that its reader would hold in memory, and that has more rows than it can have."""
+    """Return the error for a table of more than MOST_ROWS rows, too many to hold in memory."""
     return InputError(f"{shown} has more than {MOST_ROWS:,} rows, the most that a table may have; name a smaller table")
 
 

@@ -142,7 +142,7 @@ def first_of(raw: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
 
 
 MOST_GROWTH = 100  # characters that a normaliser may write for one; usual ones write 1 to 3
-NO_LIMIT = 1 << 24  # transformers writes 1e30 if there is no limit
+NO_LIMIT = 1 << 24  # tokens; a larger model_max_length means none (transformers writes 1e30)
 JAPANESE, DICTIONARIES = "BertJapaneseTokenizer", ("ipadic", "unidic", "unidic_lite")
 CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
@@ -302,9 +302,10 @@ NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path | str:
-    """Return the local copy of a data set's files that match the patterns, or a sentence on why there is none.
+    """Download files of a data set from the hub; return their folder, or an error message if the download failed.
 
-    `option` gave the name, and `folder` describes what may be given instead. Raises InputError for an impossible name.
+    Messages name `option`, the command-line option that holds the name, and suggest `folder`, a description of a local
+    folder, instead. Raises InputError for a name that is not valid on the hub.
     """
     no_folder = f"{option.removeprefix('--set ')}={name!r} is not a folder here"
     if not NAME.fullmatch(name):

@@ -88,7 +88,7 @@ def write(folder: Path, documents: Iterable[str | None], threshold: float) -> tu
 def _hashed(
     path: Path, documents: Iterable[str | None], blank: MinHash, bands: int, rows: int
 ) -> tuple[int, NDArray[np.uint32]]:
-    """Write 8 bytes for each band of each document; return the number of documents, and those that have bands, (n,)."""
+    """Write 8 bytes for each band of each document; return their number, and the indices (n,) of those with bands."""
     signed = bytearray()
     number = 0
     with open(path, "wb") as file:

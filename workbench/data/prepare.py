@@ -39,7 +39,7 @@ log = logging.getLogger("workbench")
 COUNTED = 2  # version of the counts in a manifest
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set, or of a large text, read to train a vocabulary
 SPREAD = 256  # slices of a large text from whose beginnings its vocabulary is trained
-_READ_FULLY: set[Path] = set()  # folders of which this process has compared every token
+_READ_FULLY: set[Path] = set()  # folders in which this process has checked every token
 CHECKED, BLOCKS = 64, 4  # slices that are checked when a text is opened, and blocks of each
 FACTS_OF_TEXT = ("fingerprint", "tokens", "documents", "bytes", "vocab", "words", "sources")
 
@@ -252,9 +252,10 @@ class _Preparation:
             self._write_manifest(temporary, words, text_hash, facts)
 
     def _survey(self) -> tuple[Path, str | None]:
-        """Return the folder of the vocabulary, and the SHA-256 of a small text, both from the cache if they are there.
+        """Return the folder of the vocabulary, and the SHA-256 of the text (None for a large text).
 
-        The vocabulary of a text that is not small is trained on the beginnings of slices spread evenly over it.
+        Both are read from the cache if it has them. For a large text or one on the hub, the vocabulary is trained on
+        the beginnings of slices that are spread evenly over the text.
         """
         whole = sources.size_of(self.found) <= preprocessing.WHOLE
         if not whole or any(isinstance(source, sources.Hub) for source in self.found):

@@ -220,7 +220,7 @@ def _matches(pattern: str) -> Iterator[str]:
         entered |= _above(Path(base))
         for folder, names, _ in os.walk(base, onerror=_fail, followlinks=True):
             names[:] = sorted(name for name in names if not name.startswith("."))
-            with contextlib.suppress(OSError):  # of a folder that has just been removed
+            with contextlib.suppress(OSError):  # the folder has just been removed
                 info = os.stat(folder)
                 if (info.st_dev, info.st_ino) in entered:
                     names.clear()
@@ -377,7 +377,7 @@ def _commit(name: str, revision: str | None) -> str:
 
         try:
             commit = str(HfApi().dataset_info(name, revision=revision, timeout=10).sha)
-        except Exception as error:  # the hub's client raises many types, and those of its HTTP library
+        except Exception as error:  # of many types, some from the HTTP library of the hub's client
             recorded = read_entry(record) if getattr(error, "response", None) is None else None
             if recorded is None:
                 raise _hub_error(name, error) from None

@@ -60,7 +60,7 @@ def opened(path: Path | RemotePath, size: int | None = None) -> IO[bytes]:
 
 
 class _Requests(io.RawIOBase):
-    """A file of which each read is one request."""
+    """A remote file; each read is one request."""
 
     def __init__(self, path: RemotePath) -> None:
         self.path, self.place = path, 0
@@ -262,7 +262,7 @@ def chunks(path: Place, advance: Advance = ignore) -> Iterator[bytes]:
 
 
 def head(path: Place) -> bytes:
-    """Return the first HEAD bytes of a file's decompressed content; of a part, those of its file. Raises InputError."""
+    """Return the first HEAD bytes of a file's decompressed content; a part stands for its file. Raises InputError."""
     file, content = whole(path), b""
     with closing(chunks(file if packing_of(file) else FilePart(file, 0, HEAD, HEAD))) as blocks:  # type: ignore[type-var]
         while len(content) < HEAD and (block := next(blocks, b"")):

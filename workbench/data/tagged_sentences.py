@@ -269,7 +269,7 @@ def encode(spans_of_sentence: Iterable[Span], length: int, scheme: str) -> list[
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
-    """Return the scheme of tagged sentences: by the letters that only it has, else the one that more tags follow."""
+    """Return the scheme of tagged sentences: by letters of one scheme alone, else the scheme that more tags follow."""
     letters = {tag[0] for tags in sentences for tag in tags}
     for letter, scheme in {"E": "BIOES", "S": "BIOES", "L": "BILOU", "U": "BILOU"}.items():
         if letter in letters:
@@ -278,7 +278,7 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> str:
 
 
 def deviations(tags: Sequence[str], scheme: str) -> list[int]:
-    """Return the words whose tag is not the one that the scheme has for the spans of the sentence."""
+    """Return the words whose tag differs from the scheme's tag for the spans of the sentence."""
     right = encode(spans(tags), len(tags), scheme)
     return [place for place, (tag, other) in enumerate(zip(tags, right, strict=True)) if tag != other]
 

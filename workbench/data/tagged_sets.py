@@ -104,7 +104,7 @@ def holds_set(folder: Path) -> bool:
 
 
 def title(files: Mapping[str, Path]) -> str:
-    """Return the name of a set: that of its files without the part, or of their folder."""
+    """Return the name of a set: its files' name without the part, or the name of their folder."""
     first = next(iter(files.values()))
     if len({_set(file) for file in files.values()}) > 1 or (len(files) > 1 and not _part(first)):
         return first.resolve().parent.name
@@ -138,7 +138,7 @@ def sides(path: Path, parts: Sentences) -> Sentences:
 
 
 def labels_of(path: Path, parts: Sentences) -> tuple[str, ...]:
-    """Return the tags of the training sentences, then those of tests alone. Raises InputError for one or too many."""
+    """Return the tags of training, then tags that only tests have. Raises InputError for one tag or too many."""
     seen = sorted({tag for sentence in parts["train"] for tag in sentence.tags})
     if len(seen) > MOST_TAGS:
         raise InputError(
@@ -183,7 +183,7 @@ def _by_part(path: Path, files: list[Path], beside: Iterable[Path] = ()) -> dict
 
 
 def _but(chosen: Mapping[str, Path]) -> str:
-    """Return the end of a sentence on files that are not read: those that are."""
+    """Return the clause of a warning that names the files that are read instead."""
     return ", but " + ", ".join(
         f"{part}: {chosen[part].name}".removeprefix(": ") for part in ("train", "dev", "test", "") if part in chosen
     )
@@ -221,7 +221,7 @@ def _only(path: Path, part: str, files: list[Path]) -> Path:
 
 
 def _worded_part(file: Path) -> str:
-    """Return the part that the name of a file ends in, else that of the last word of a part in it, "" for none."""
+    """Return the part (train, dev, test) at the end of a file's name, else the last one in it; "" for none."""
     words = WORD.findall(file.name.lower())
     return _part(file) or (PARTS[words[-1]] if words else "")
 

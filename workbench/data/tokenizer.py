@@ -1,4 +1,4 @@
-"""Tokenizers in the Hugging Face layout: trained on the corpus, or those of the hub or a folder."""
+"""Tokenizers in the Hugging Face layout: trained on the corpus, or read from the hub or a folder."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
 def pieces(document: str, length: int) -> Iterator[str]:
     """Yield a document in pieces of about `length` characters, cut after blanks and line ends.
 
-    Without one within FAR characters, the cut is after other white space or punctuation, else inside the word.
+    If none follows within FAR characters, a piece ends after other white space or punctuation, else inside a word.
     """
     start = 0
     while start < len(document):

@@ -10,7 +10,7 @@ from workbench.spec.parts import EncoderSpec, Special
 
 TABLE, EMBEDDINGS, LAYERS = "embeddings.word_embeddings", "embeddings", "encoder.layer"
 CAUSAL = "optional"
-RESERVED = 2  # positions that its table has before the first one
+RESERVED = 2  # rows of the position table before the row of the first position
 cost = flops.transformer
 states, plain_states, states_at = encoder.states, encoder.plain_states, encoder.states_at
 to_hub = encoder.save

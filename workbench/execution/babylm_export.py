@@ -357,10 +357,10 @@ def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str
 
 
 def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: str) -> list[dict[str, Any]]:
-    """Return a table row for each file of predictions, and one for the mean of the tasks of each revision.
+    """Return a table row for each file of predictions, and a row with the mean over tasks for each revision.
 
-    `pipeline` is BabyLM's accuracy: the mean over paradigms, with ties counted as right, while `ours` counts a tie
-    as half. `with_f1` is F1 instead for the tasks of which BabyLM's tables show F1.
+    `pipeline` is BabyLM's accuracy: the mean over paradigms, where a tie counts as right; in `ours` a tie counts as
+    half. `with_f1` is F1 for tasks whose F1 is in BabyLM's tables, and `pipeline` for the others.
     """
     table = []
     for revision, several in by_revision.items():

@@ -311,7 +311,7 @@ def _take_part(training: Training, store: Any) -> None:
         if given is None:
             loop.follow(spec, plan_of(run), corpus, host, ranks)
         else:
-            with contextlib.suppress(InputError, Diverged):  # which the first process raises as well
+            with contextlib.suppress(InputError, Diverged):  # the first process raises and reports the same error
                 take(pairs, Model(run.path / given["encoder"], tasks, ranks=ranks), host)
 
 
@@ -341,7 +341,7 @@ def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSp
 
 
 def is_shared(items: int, host: Host) -> bool:
-    """Return whether processes share items: if they run already, or have a GPU each and enough to do to start."""
+    """Return whether to divide items among processes: if they run already, or on several GPUs if it saves time."""
     if host.devices == 1:
         return False  # processes on a CPU would share its cores, all of which the first one uses alone
     return launched() > 1 or (host.resolved_device().startswith("cuda") and items >= WORTH)

@@ -106,7 +106,7 @@ def carry_out_all(
                 DAMAGE.warning("%s", error)
         if looked and leased == left:
             if not wanted.scored and not _others_train():
-                return  # what is left is of other processes, and waited for before it is scored
+                return  # other processes carry out the rest; it is waited for before scoring
             if not waited and wanted.scored:
                 log.warning("waiting for %s that other processes carry out", plural(len(left), "run"))
             waited = True
@@ -401,9 +401,10 @@ def complete(run: RunDir, wanted: Wanted) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command requests; without the `prepared` text, only scores at the end of runs.
+    """The scores that a command requests.
 
-    Runs that are not to be `scored` yet are complete without scores, and keep their weights at points for them.
+    Without `prepared` (the token shards), only the final weights are scored. If `scored` is False, a run counts as
+    complete without scores; it keeps its weights at the points, to be scored later.
     """
 
     tasks: TasksSpec

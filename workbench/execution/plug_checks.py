@@ -499,7 +499,7 @@ def check_task(word: str, checks: Checks, options: TasksSpec | None = None) -> N
     given = (options or TasksSpec(length=16, batch=8, epochs=1, rows=40, seeds=1)).model_copy(update={"names": (word,)})
     if tasks_of_text := checks.that("the file loads, and has names", lambda: [tasks.of_corpus(given)]):
         if tasks_of_text[0]:
-            return  # it is made from a prepared corpus
+            return  # such a task needs a prepared corpus, which a check does not have
     else:
         return
     measures = checks.that("load(names, options, text) returns measures", lambda: tasks.read(given).tasks)

@@ -108,7 +108,7 @@ def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out:
 def tune(
     jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int, out: Path | None
 ) -> Outcome:
-    """Search for every objective alike, then report the best settings of each with seeds that were not searched."""
+    """Run the same search for each objective; then report the best settings of each, trained with fresh seeds."""
     searching, reporting = jobs
     base = reporting.base
     _ = searching.priced

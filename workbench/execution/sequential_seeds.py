@@ -130,7 +130,7 @@ def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
     planned = {"seeds": list(seeds), "measure": _measure(session), "made": now(), **given}
     specs = [spec for spec in job.specs if spec.seed < job.base.seed + most]
     for row in study_runner.contrasts_of(session, bound_runs(job, specs, session.prepared)[0]):
-        if row["seen"]:  # this look was not planned
+        if row["seen"]:  # a plan made after a look at scores would not control the error rate
             raise InputError(
                 f"--seeds auto: {row['seen']} seeds of {arm_text(row['a'])} and {arm_text(row['b'])} are trained "
                 f"already, so their scores may have been seen; give another --runs, or fresh seeds with --set seed=N"

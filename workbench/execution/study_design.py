@@ -151,7 +151,7 @@ def arms_and_family(job: Job) -> tuple[int, ArmPairs | None]:
     """Return the number of arms at the largest budget, and the family of their declared contrasts."""
     one = [(spec, plan) for spec, plan in job.priced[0] if spec.seed == job.base.seed]
     most, given = max(one, key=lambda each: each[1].flops["matmul"])[0].budget, {spec.budget for spec in job.specs}
-    if most not in given:  # it was matched
+    if most not in given:  # with --match, the budget of an arm is computed, not given
         most = max(given, key=lambda budget: budget.amount)
     level = [spec.name for spec in job.specs if spec.seed == job.base.seed and spec.budget == most]
     return len(level), family_of(level, [pair for declared in job.declared for pair in declared.runs])

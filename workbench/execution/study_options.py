@@ -53,10 +53,10 @@ TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of mor
 def study_of(
     options: RunOptions | SweepOptions, own_process: bool = False
 ) -> tuple[Job, Limit | None, Callable[..., Outcome]]:
-    """Return the job of a command, with --seeds auto its limit to added seeds, and the function that carries it out.
+    """Return the job of a command, the limit on added seeds (None without --seeds auto), and the function to run it.
 
     The function takes the store's folder, the host, the number of workers and the report's folder. For a search, the
-    job is the one that is searched. `own_process` is true if environment variables may be set. Raises InputError.
+    job holds the searched runs. `own_process` is True if environment variables may be set. Raises InputError.
     """
     if isinstance(options, SweepOptions) and (options.trials is not None or options.axis == TUNE):
         from workbench.execution import search

@@ -125,8 +125,8 @@ class Session:
         return self.job.experiment.record_name(self.base, names)
 
 
-# The specs that are carried out together, with further fields of the record. A study that decides by results, such as a
-# search, yields a block, reads what the runs of `todo` gave, and yields the next one.
+# Yields blocks: specs that are carried out together, and further fields of the study's record. A study that depends on
+# results, such as a search, reads the scores of one block's runs before it yields the next block.
 Blocks = Callable[[Session, list[str]], Iterable[tuple[Sequence[ResolvedSpec], dict[str, Any]]]]
 
 
@@ -371,7 +371,7 @@ def seeds_before(session: Session, record: ExperimentRecord, named: Mapping[str,
         return []
     seeds = set()
     for run in (RunDir(session.store.root / run_id) for run_id in record.runs):
-        with contextlib.suppress(DamagedRun):  # which is in no report
+        with contextlib.suppress(DamagedRun):  # reports leave damaged runs out
             seeds |= {run.spec().seed} if run.trained else set()
     return sorted(seeds - {run.spec.seed for run in named.values()})
 

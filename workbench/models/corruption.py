@@ -84,7 +84,7 @@ def mask_tokens(
 ) -> Corruption:
     """Return the batch with a share `mask` of its picks masked and a share `random` replaced by random tokens.
 
-    The picks are those of `pick_positions` if none are given.
+    Without given picks, `pick_positions` draws them.
     """
     positions, weights = pick_positions(batch, spec) if picks is None else picks
     targets = gather(batch.ids, positions)
@@ -177,9 +177,9 @@ def mark_words(model: nn.Module, starts: Callable[[], NDArray[np.bool_]]) -> Non
 
 
 def pick_spans(batch: Batch, special: Special, alpha: int, longest: int) -> tuple[Tensor, Tensor]:
-    """Return the positions of each row that are predicted, (B, K) int64, and whether each counts, (B, K) float.
+    """Pick spans to predict in each row: positions (B, K) int64, and weights (B, K) float, 0 if a pick does not count.
 
-    There are K = L / alpha, rounded down; a row with padding is due as many of its own tokens, and at least one. Spans
+    K = L / alpha, rounded down; in a row with padding, 1 / alpha of its tokens count, and at least one. Spans
     of n tokens, n from 1 to `longest` with a probability proportional to 1/n, follow each other from left to right,
     each at a random place among alpha n other tokens. If these are too few, single tokens are added; if they are too
     many, the last ones are left out. Special tokens and padding are never picked.

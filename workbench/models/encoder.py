@@ -207,7 +207,7 @@ class Disentangled(nn.Module):
         self._shared = (shared,)  # a tuple hides it from torch: its weights belong to the generator
 
     def forward(self, residual: Tensor) -> Tensor:
-        """Return the token table (V, E) of the main encoder."""
+        """Return the main encoder's token table (V, E): the generator's table, detached, plus the residual (V, E)."""
         return residual + self._shared[0].weight.detach()
 
     def right_inverse(self, table: Tensor) -> Tensor:
@@ -273,8 +273,8 @@ def initialise(module: nn.Module, std: float) -> None:
 
 BASE = 10_000  # of the sinusoids' wavelengths (Vaswani et al. 2017, section 3.5)
 # Of `local`, chosen by measurement (docs/log.md, 2026-11-25).
-AMPLITUDE = 3.0  # standard deviation of the position table, as a multiple of that of the token table
-PAIRS = 6  # pairs of a sine and a cosine, those of the highest frequencies, by which a head of the first layer attends
+AMPLITUDE = 3.0  # ratio of the standard deviations of the position table and the token table
+PAIRS = 6  # sine-cosine pairs of the highest frequencies, which a head of the first layer uses to attend
 FACTOR = 1.125  # of the sum of the pairs' products, which is a head's attention logit where tokens add nothing to it
 
 

@@ -264,7 +264,7 @@ def length_line(spec: RunSpec) -> str:
 
 
 def _data_sets(spec: RunSpec) -> list[str]:
-    """Return the names of the hub's data sets among the corpora of a run; a folder here is none."""
+    """Return the names of the hub's data sets among the corpora of a run; local folders are left out."""
     found = [
         match[1]
         for name in spec.data.corpus

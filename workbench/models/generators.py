@@ -84,7 +84,7 @@ class WordFrequencies(nn.Module):
         samples = self.sample(uniform(keys, "sample", masked.targets.shape[1]))
         nll = -self.log_share[masked.targets]
         right = -nll == self.log_share.max()
-        # Slots that do not count may hold special tokens, whose log share is minus infinity.
+        # Picks of weight 0 may hold special tokens, whose log-probability is minus infinity; 0 * inf would be NaN.
         loss = weighted_mean(nll.masked_fill(masked.weights == 0, 0.0), masked.weights)
         return Guess(samples, loss, right, -self.log_share[samples])
 
@@ -188,7 +188,7 @@ class Ngrams(nn.Module):
     def guess(self, keys: Tensor, masked: Corruption) -> Guess:
         """Return samples (B, K) at the picks of rows with `keys` (B,), and how well their contexts predict the targets.
 
-        Loss, accuracy and entropy are those of the distribution given the one neighbour that was chosen.
+        Loss, accuracy and entropy are of the distribution given the chosen neighbour.
         """
         assert len(self.pairs), "an n-gram generator is used before `count` was called"
         draws, side, back = (uniform(keys, stream, masked.positions.shape[1]) for stream in ("sample", "side", "back"))
@@ -206,7 +206,7 @@ class Ngrams(nn.Module):
             torch.where(from_left, self.left.share(left, tokens, share), self.right.share(right, tokens, share))
             for tokens in (masked.targets, samples)
         )
-        # Slots that do not count may hold special tokens, whose probability is 0.
+        # Picks of weight 0 may hold special tokens, whose probability is 0.
         of_targets = of_targets.masked_fill(masked.weights == 0, 1.0)
         best = torch.where(from_left, self.left.largest[left], self.right.largest[right])
         loss = weighted_mean(-of_targets.log().float(), masked.weights)
@@ -259,7 +259,7 @@ class Generator(nn.Module):
         return self._replaced(batch, masked, self.guess(batch, masked))
 
     def with_states(self, batch: Batch) -> tuple[Corruption, Tensor]:
-        """Return what `forward` does, and the hidden states (B, L, D) of the generator, which must have weights."""
+        """Return the result of `forward`, and the hidden states (B, L, D) of a generator with weights."""
         masked = mask_for_generator(batch, self.spec)
         states: Tensor = self.body(masked.ids, batch.attention, batch.segments)
         return self._replaced(batch, masked, self.guess_from(states, batch, masked)), states
@@ -302,7 +302,7 @@ class Generator(nn.Module):
         return self.guess_from(self.body(masked.ids, batch.attention, batch.segments), batch, masked)
 
     def guess_from(self, states: Tensor, batch: Batch, masked: Corruption) -> Guess:
-        """Return what `guess` does, from the hidden states (B, L, D) of the generator."""
+        """Return the result of `guess`, computed from the generator's hidden states (B, L, D)."""
         draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         hidden = gather(states, masked.positions)  # (B, K, D)
         return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)

@@ -77,7 +77,7 @@ class MlmHead(nn.Module):
     def copy_loss(
         self, hidden: Tensor, targets: Tensor, weights: Tensor, gate: Tensor, untouched: Tensor
     ) -> tuple[Mean, Tensor]:
-        """Return what `loss` returns, with the loss of the copy mixture (`losses.copy_mixture_loss`).
+        """Return the same as `loss`, for the copy-mixture loss (`losses.copy_mixture_loss`).
 
         gate (B, N) are the logits of copying, untouched (B, N) bool is true where the token shown is the original.
         """
@@ -88,7 +88,7 @@ class MlmHead(nn.Module):
         return result.loss, result.right
 
     def guess(self, hidden: Tensor, targets: Tensor, weights: Tensor, draws: Tensor, temperature: float = 1.0) -> Guess:
-        """Return what `loss` returns, and tokens (B, N) sampled from softmax(logits / temperature), without gradient.
+        """Return the same as `loss`, and tokens (B, N) sampled from softmax(logits / temperature), without gradient.
 
         The cumulative distribution is inverted at draws (B, N) in [0, 1), one for each token. The samples have the same
         distribution as those of the Gumbel-max trick (docs/electra.md 1.2), which takes V times more random numbers.
@@ -268,7 +268,7 @@ def pair_losses(
 ) -> StepLoss:
     """Return the sum of both losses, each a mean, for the masked rows of a batch of pairs.
 
-    `name` is that of the second loss in metrics: `nsp` for the next sentence, `sop` for the order of sentences.
+    `name` is the name of the second loss in metrics: `nsp` for next sentence, `sop` for sentence order.
     """
     assert batch.broken is not None, "rows without pairs"
     hidden = encoder(masked.ids, batch.attention, batch.segments)  # (B, L, D)

@@ -55,7 +55,7 @@ def add_entry(folder: Path, **facts: Any) -> None:
 def read(folder: Path, settings: Mapping[str, Any], dropout: float) -> nn.Module | None:
     """Return the encoder in a folder under Hugging Face's interface, with the same rate for every dropout.
 
-    `settings` are those of config.json. Returns None if only Hugging Face's own loader can read the folder. Raises
+    `settings` is the content of config.json. Returns None if only Hugging Face's own loader can read the folder. Raises
     InputError if the family's file is not known here, or if the weights do not fit.
     """
     entry = (settings.get(ORIGIN) or {}).get("family")
@@ -116,7 +116,7 @@ def _filled(family: Family, config: EncoderSpec, special: Special, folder: Path)
 
 
 class Output(NamedTuple):
-    """The output of an encoder: the last states (B, L, D), and those of all layers if they were requested."""
+    """The output of an encoder: the last states (B, L, D), and if requested, the states of all layers."""
 
     last_hidden_state: Tensor
     hidden_states: tuple[Tensor, ...] = ()

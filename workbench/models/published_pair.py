@@ -94,7 +94,7 @@ def settings(pair: Pair) -> dict[str, Any]:
 
 
 def check_generator(spec: RunSpec, pair: Pair) -> None:
-    """Raise InputError if the generator of the spec has other sizes than that of the pair."""
+    """Raise InputError if the spec's generator and the pair's generator differ in size."""
     wanted, stored = spec.generator_encoder, _sizes(pair.generator)
     sizes = {
         "hidden_size": wanted.hidden, "num_hidden_layers": wanted.layers, "num_attention_heads": wanted.head_count,
@@ -165,7 +165,7 @@ def _given(name: str, by_place: Mapping[str, Mapping[str, Any]]) -> Any:
 
 
 def _sizes(files: hugging_face.EncoderFiles) -> dict[str, int]:
-    """Return the sizes of an ELECTRA in config.json, with the library's defaults for those that are left out."""
+    """Return the sizes of an ELECTRA in config.json, with the library's defaults for missing ones."""
     from transformers import ElectraConfig
 
     keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads",

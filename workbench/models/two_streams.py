@@ -77,10 +77,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream: states (B, Q, D); bias (B or 1, Q or 1, L), added to its attention scores; places (B, Q).
+    """One attention stream of XLNet: hidden states as queries, and the bias of their attention logits.
 
-    Places are the positions of its states in the row, or None if the states are those of all positions in order.
-    apart (B, Q, L) bool is true at positions in another segment than that of the state; it is None for rows of one.
+    states (B, Q, D); bias (B or 1, Q or 1, L); places (B, Q), the position of each state in its row, None if Q is L
+    and positions are in order; apart (B, Q, L) bool, True where query and key are in different segments, None if rows
+    have one segment.
     """
 
     states: Tensor
@@ -95,9 +96,9 @@ class Stream:
 
 
 def content_stream(states: Tensor, visible: Tensor, segments: Tensor | None = None) -> Stream:
-    """Return the stream of states (B, L, D), of which each sees itself and visible (B or 1, L or 1, L) positions.
+    """Return the content stream of states (B, L, D): each attends to itself and visible (B or 1, L or 1, L) positions.
 
-    segments (B, L) are those of the positions, None if all are the same.
+    segments (B, L) holds the segment of each position; None if rows have one segment.
     """
     own = torch.eye(states.shape[1], dtype=torch.bool, device=states.device)
     apart = None if segments is None else segments[:, :, None] != segments[:, None]
@@ -105,7 +106,7 @@ def content_stream(states: Tensor, visible: Tensor, segments: Tensor | None = No
 
 
 def query_stream(states: Tensor, queries: Queries, segments: Tensor | None = None) -> Stream:
-    """Return the stream of states (B, M, D) of queries; segments (B, L) are those of all positions."""
+    """Return the query stream of states (B, M, D); segments (B, L) has the segment of every position."""
     bias = _bias(gather(queries.visible, queries.places), states.dtype)
     apart = None if segments is None else gather(segments, queries.places)[..., None] != segments[:, None]
     return Stream(states, bias, queries.places, apart)
@@ -138,7 +139,7 @@ def _layer(
 ) -> Tensor:
     """Return the states after one layer of the rows (N, D) of `streams`, the last rows of states.
 
-    The first `tokens` rows of states are those of the content stream.
+    The first `tokens` rows of states belong to the content stream.
     """
     sizes, rows = [stream.total for stream in streams], len(streams[0].states)
     asking = states[-sum(sizes) :]

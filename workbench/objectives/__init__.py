@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PARTS = ("Options", "cost", "Objective")
 MOST = 1e100  # operations of one row; a larger number is a mistake, and products with it may overflow a float
 PLUGS = Plugs("objective", "--objective", __name__, Path(__file__).parent, "workbench.objectives", PARTS)
-listing, find = PLUGS.listing, PLUGS.find  # every known objective; the name and the source hash of one
+listing, find = PLUGS.listing, PLUGS.find  # all known objectives; one objective's name and source hash
 
 
 def names() -> list[str]:
@@ -84,7 +84,7 @@ def cost(spec: ResolvedSpec) -> Flops:
 
 
 def _checked(flops: Any, convention: Convention, file: str) -> Flops:
-    """Return what `cost` in an objective's file returned. Raises InputError unless it is numbers of operations."""
+    """Return the FLOPs from `cost` of an objective's file. Raises InputError if they are not numbers of operations."""
     if not isinstance(flops, Flops):
         raise InputError(f"{file}: cost(spec) returns {flops!r:.80}, not a workbench.models.flops.Flops")
     whole = (flops.paper, flops.sparse, flops.matmul)

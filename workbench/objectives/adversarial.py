@@ -37,7 +37,7 @@ class Options(rtd.Options):
 
 
 def cost(spec: RunSpec) -> flops.Flops:
-    """Return the cost of one forward pass over one row: that of RTD, and the product of the baseline at the picks."""
+    """Return the cost of one forward pass over one row: RTD's cost, and the baseline's product at the picks."""
     return rtd.cost(spec) + flops.baseline(spec)
 
 
@@ -105,7 +105,7 @@ def detection_losses(logits: Tensor, replaced: Tensor) -> Tensor:
 
 
 def policy_loss(losses: Tensor, rewards: Tensor, guesses: Tensor, weights: Tensor) -> Mean:
-    """Return the policy loss, whose gradient is that of REINFORCE.
+    """Return the policy loss, whose gradient is the REINFORCE estimate.
 
     It is the mean over picks of -log p(sample) * (reward - baseline). losses (B, K) are -log p(sample), rewards (B, K),
     guesses (B, K) the logits of the baseline. Its descent raises the probability of samples whose reward is above the

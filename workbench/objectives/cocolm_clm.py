@@ -33,7 +33,7 @@ def floors(words: Frequencies) -> dict[str, float]:
 
 
 class Objective(all_tokens_mlm.Objective):
-    options: Options  # type: ignore[assignment]  # of its own, not those of its base
+    options: Options  # type: ignore[assignment]  # not the options of the base class
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)

@@ -39,7 +39,7 @@ class Objective(rtd.Objective):
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
         require_weights(spec)
         super().__init__(encoder, spec, options)
-        with seeded(spec.seed, "init", "head"):  # the numbers of the second head follow those of the first
+        with seeded(spec.seed, "init", "head"):  # the second head draws after the first
             self.head, self.selection = BinaryHead(encoder, spec.head), SelectionHead(encoder, encoder.table)
 
     def forward(self, batch: Batch) -> StepLoss:

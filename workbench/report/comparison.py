@@ -205,7 +205,7 @@ def _beside(frames: Frames, tasks: Sequence[str], cells: Iterable[Cell]) -> dict
 def _item_intervals(
     frames: Frames, cells: Iterable[Cell], pairs: Iterable[Pair], tasks: Sequence[str], tuned: Tuned, level: float
 ) -> dict[frozenset[str], intervals.ItemInterval]:
-    """Return the interval of each pair for new test items as well, where scores keep the result of each item."""
+    """Return each pair's interval over new seeds and new test items, if scores keep the result of each item."""
     runs, points = {}, {}
     for cell in cells:
         runs[cell.arm] = dict(zip(sorted(cell.scores), cell.runs, strict=True))
@@ -244,7 +244,7 @@ def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, floa
 
 
 def contrasts(frames: Frames, late: bool = False) -> list[Mapping[str, Any]]:
-    """Return the contrasts declared before any seed had trained runs of both arms, or with `late` the others."""
+    """Return the contrasts that were declared before both arms had a trained seed; with `late`, only later ones."""
     return [row for row in frames.record.get("contrasts") or () if bool(row["seen"]) == late]
 
 

@@ -37,9 +37,9 @@ DERIVED = ("table.csv", "pairs.csv", "tasks.csv", "noise.csv", "verdict.csv")  #
 MEASURED = ("runs", "scores", "metrics", "baselines", "curves", "points", "published")  # what a page is made from
 MOST_ITEMS = 2_000_000  # characters of the results of single test items; more are left out of report.json
 
-# Names of columns in files where they are others than in `Frames`.
+# Columns with another name in files than in `Frames`.
 NAMES = {"role": "kind", "spec": "spec_hash", "data": "data_fingerprint", "code": "code_version"}
-OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # if a row is one fine-tuning run
+OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # in tables of scores
 COUNTS = {
     "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
     "fine_tuning_seed", "items", "needed_seeds", "gain_seeds", "finetunings", "ties", "micro_batch",
@@ -79,7 +79,7 @@ VERDICT = (
     "scorers", "sentence",
 )  # fmt: skip
 PUBLISHED = ("run_id", "model", "suite", "task", "value", "fine_tuning_seed", "flops_stated", "flops_source")
-FORMS = ("csv", "parquet", "latex")  # of an export
+FORMS = ("csv", "parquet", "latex")  # file formats of an export
 EXPORTED = (
     "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "words", "epochs", "seconds", *FLOPS, "spec",
     "data", "code",
@@ -345,7 +345,7 @@ def _packed(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     same: dict[str, Any] = {}
     differ: dict[str, Any] = {}
     for key in dict.fromkeys(key for table in tables.values() for key in table):
-        values: dict[str, Any] = {}  # by their text
+        values: dict[str, Any] = {}  # JSON text -> value
         texts = [json.dumps(t[key], sort_keys=True, default=str) if key in t else None for t in tables.values()]
         for text, table in zip(texts, tables.values(), strict=True):
             if text is not None:

@@ -33,13 +33,13 @@ from workbench.spec.parts import Budget
 Curve = tuple[tuple[float, float], ...]  # (amount spent, score), by rising amount
 Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> its curve
 Points = Sequence[tuple[float, Scores]]  # (amount spent, {seed: score}), by rising amount
-NEAR = 1 + EQUAL_WITHIN  # amounts whose ratio is below this count as one, as in what a report calls equal
+NEAR = 1 + EQUAL_WITHIN  # amounts outside the measured range by at most this factor count as inside
 FEWEST = 3  # budgets; the last three give the line and its bend
 REACH = 10.0  # scores are bounded up to this multiple of the largest budget
 BEST = 100.0  # points, the highest possible score
 SLOWING = 0.8  # level of the two-sided interval that must lie below zero: a one-sided 90 % claim
 APART = 1.05  # budgets with a smaller ratio give no slope
-SAME = 1.02  # amounts with a smaller ratio count as one amount
+SAME = 1.02  # largest budgets of two arms whose ratio is at most this count as equal
 
 
 @dataclass(frozen=True)

@@ -80,13 +80,13 @@ class Leaderboard:
     finetunings: tuple[int, ...]
     published: Column | None
     conventions: Mapping[str, str] = field(default_factory=dict)  # budget -> how its runs' FLOPs are counted
-    families: Families = field(default_factory=dict)  # budget -> what was declared beforehand, if anything
+    families: Families = field(default_factory=dict)  # budget -> the comparisons declared beforehand
     labels: Labels = field(default_factory=dict)
     points: tuple[Cell, ...] = ()  # scores along training, where runs were measured before their end
-    measured: tuple[Point, ...] = ()  # models that others trained, with their mean over the counted tasks
-    statistic: str = "mean"  # of the scores of one run with several fine-tuning seeds: tasks.statistic
-    looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
-    # budget -> two arms -> the interval of their difference for new test items as well, where their results are kept
+    measured: tuple[Point, ...] = ()  # published models, with their mean over the counted tasks
+    statistic: str = "mean"  # over the fine-tuning seeds of a run: mean or median (tasks.statistic)
+    looks: tuple[Look, ...] = ()  # interim looks with --seeds auto: declared comparisons at the largest budget
+    # budget -> two arms -> the interval of their difference over new seeds and new test items, if items were stored
     items: Mapping[str, Mapping[frozenset[str], ItemInterval]] = field(default_factory=dict)
     scorers: Mapping[str, Scorers] = field(default_factory=dict)  # arm -> task and scorer, where arms have their own
     beside: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)  # arm -> further scorer, largest budget

@@ -47,7 +47,7 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
         tasks = [task.lower() for task in board.tasks]
         words = {board.suite.lower(), *tasks, *(task[: task.find(":") + 1] for task in tasks if ":" in task)}
         places = (i for i, name in enumerate(names) if words & set(_as_task(name)))
-        place = -1 if board.suite == planned else next(places, len(names))  # the measure of a plan is the first
+        place = -1 if board.suite == planned else next(places, len(names))  # a plan's measure comes first
         return board.family.exploratory, not verdict.alike, place
 
     each = sorted(((board, verdict_of(board, frames.axis)) for board in boards), key=rank)
@@ -66,7 +66,7 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
 
 
 def _as_task(word: str) -> tuple[str, ...]:
-    """Return what a word under --tasks has in common with a task or suite: all of it, its file's name, or its kind.
+    """Return the parts of a word of --tasks that may match a task or suite: all of it, its file's name, or its kind.
 
     `tag:da-pos-train.conllu` selects the task `tag:da-pos-pos`; they have only the kind, `tag:`, in common.
     """
@@ -74,7 +74,7 @@ def _as_task(word: str) -> tuple[str, ...]:
 
 
 def verdict_of(board: Leaderboard, axis: str) -> Verdict:
-    """Return the verdict of one measure, whatever the others say."""
+    """Return the verdict of one measure by itself."""
     cells, pairs, alike = board.at(board.budget), board.pairs[board.budget], board.alike()
     wins = Counter(pair.a for pair in pairs)  # every pair names the arm with the higher mean first
     first = max(cells, key=lambda cell: wins[cell.arm])
@@ -172,7 +172,7 @@ def _brief(measure: str) -> str:
 
 
 def _uncut(measure: str) -> str:
-    """Return a measure with its only task, as in `linear probes (linear:next)`, or without it if it would be cut."""
+    """Return a measure such as `linear probes (linear:next)`, without the task in brackets if it is too long."""
     return measure if short(measure) == measure else _brief(measure)
 
 

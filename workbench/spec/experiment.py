@@ -101,7 +101,7 @@ class Experiment:
 
     @property
     def scales(self) -> list[str]:
-        """The scales that runs of the experiment name, in the order of the runs; none if all have that of the base."""
+        """The scales that runs of the experiment name, in order; none if all have the base spec's scale."""
         named: dict[str, None] = {}
         for cell in self.cells():
             if "scale" in cell:
@@ -125,8 +125,9 @@ class Experiment:
     def record_name(self, base: RunSpec, measured: Iterable[str]) -> str:
         """Return the name of the experiment's record, such as `ablation-nano-1a2b3c4d`.
 
-        Runs of one experiment from the same base settings share a record, even if their budgets differ. The base of
-        several scales is that of the first one. `measured` are the names of the tasks, wherever their files are found.
+        Runs of one experiment from the same base settings share a record, even if their budgets differ. With several
+        scales, the base is the spec of the first scale. `measured` are the names of the tasks, wherever their files
+        are found.
         """
         given = base.identity()
         for key in ("budget", "seed", "objective", "options", "source"):
@@ -218,7 +219,7 @@ def load(word: str) -> Experiment:
 
 
 def _copied(value: Any) -> Any:
-    """Return a value with mappings and sequences copied, so that unreadable classes fail where the file is named."""
+    """Copy nested mappings to dicts and sequences to tuples; unusable values fail here, where the file is known."""
     if isinstance(value, Mapping):
         return {_copied(key): _copied(value[key]) for key in value}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
@@ -230,7 +231,7 @@ def _copied(value: Any) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value that `_copied` returned, keys of mappings included."""
+    """Yield every string in nested dicts and tuples (see `_copied`), keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

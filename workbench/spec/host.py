@@ -80,7 +80,7 @@ def visible_cards() -> list[str]:
 
 
 def set_by_launcher(name: str) -> str:
-    """Return the value of an environment variable of one of several processes. Raises InputError if it is not set."""
+    """Return an environment variable that a launcher such as torchrun sets. Raises InputError if it is not set."""
     value = os.environ.get(name)
     if not value:
         raise InputError(
@@ -91,7 +91,7 @@ def set_by_launcher(name: str) -> str:
 
 
 def number_by_launcher(name: str) -> int:
-    """Return the value of such a variable as a whole number. Raises InputError for any other value."""
+    """Return an environment variable that a launcher sets, as an integer. Raises InputError for any other value."""
     value = set_by_launcher(name)
     if not (value.isascii() and value.isdecimal() and len(value) < 10):
         raise InputError(
@@ -107,7 +107,7 @@ def launched() -> int:
 
 
 def follows() -> bool:
-    """Return whether this process is a further process of a run, not its first one. Raises InputError."""
+    """Return whether this process has a rank above 0 in a run of several processes. Raises InputError."""
     return (launched() > 1 or PARENT in os.environ) and number_by_launcher("RANK") > 0
 
 

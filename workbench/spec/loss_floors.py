@@ -189,7 +189,7 @@ class FloorCheck:
 
     @cached_property
     def margin(self) -> float:
-        """The smallest gain that counts."""
+        """The smallest gain that counts, in units of the metric."""
         return AREA_MARGIN if self.metric.endswith("_auc") else LOSS_MARGIN * abs(self.floor)
 
     @property

@@ -305,7 +305,8 @@ class ScheduleSpec(Part):
     overlap: bool = False  #: whether the decay already runs during warm-up
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2  #: part at the end in which the rate of a `wsd` run decays
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.0  #: learning rate at the end of a `cosine` run
-    until: Annotated[float, Field(gt=0, le=1)] = 1.0  #: where on its schedule the run ends; below 1 another run goes on
+    #: share of the schedule at which the run ends; below 1, a later run continues it
+    until: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
@@ -412,7 +413,7 @@ class PairSpec(Part):
 class PublishedSpec(Part):
     """A model that others trained, whose scores a run holds; nothing of it is trained here.
 
-    `name` is its name on the hub, or that of its folder. `files` is the SHA-256 over the files that are read.
+    `name` is its name on the hub, or the name of its folder. `files` is the SHA-256 over the files that are read.
     """
 
     name: str
@@ -433,7 +434,7 @@ class TasksSpec(Part):
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.8  #: learning rate of a layer relative to the layer above
     extra_decay: bool = False  #: one more power of `tasks.layer_decay` below the head
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  #: decoupled weight decay of fine-tuning
-    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1  #: length of the linear warm-up
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1  #: share of the steps with linear warm-up
     batch: Positive = 32  #: rows of one step
     #: passes over the training rows; unset: each task has its own number
     epochs: Annotated[float, Field(gt=0)] | None = None
@@ -449,7 +450,7 @@ class TasksSpec(Part):
     text: str | None = None  #: column of the text in a table
     pair: str | None = None  #: column of the second text in a table
     label: str | None = None  #: column of the label in a table
-    #: how the labels of a table are read; unset: by their values
+    #: how the labels of a table are read; unset: guessed from their values
     kind: Literal["classification", "multilabel", "regression"] | None = None
     blimp: str | None = None  #: folder or hub name of BLiMP's minimal pairs
     scorers: Names = ("default", "generator-pll")  #: how minimal pairs are scored
@@ -459,7 +460,7 @@ class TasksSpec(Part):
     tagging: str | None = None  #: folder of the named sets of tagged words
     #: weight of next-token prediction beside the task's loss, for causal encoders
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
-    metric: TableMetric | None = None  #: headline metric of a table; unset: by its labels
+    metric: TableMetric | None = None  #: headline metric of a table; unset: chosen by the kind of its labels
     #: number of parts by which every row of a table is tested once
     folds: Annotated[int, Field(ge=2, le=100)] | None = None
     statistic: Literal["mean", "median"] = "mean"  #: what a report shows of fine-tuning seeds
@@ -489,7 +490,7 @@ class TasksSpec(Part):
         )
 
 
-# Fields of TasksSpec that are not settings of fine-tuning on texts: they select what is evaluated, or belong to SQuAD.
+# Fields of TasksSpec that select the tasks or belong to SQuAD; all others are settings of fine-tuning.
 DATA_KEYS = {
     "names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at",
     "babylm", "tagging", "metric", "folds", "statistic", "squad", "squad_head", "squad_length", "squad_stride",

@@ -222,6 +222,6 @@ REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command q
 def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:
     """Return the spec cut to a trial: `steps` steps of `rows` rows and little fine-tuning of the same tasks."""
     cut: dict[str, float] = {"batch.size": rows, "tasks.seeds": 1, "tasks.epochs": 1, "tasks.rows": 40}
-    if (base.schedule.warmup or 0) >= 1:  # a number of steps, which a trial does not reach
+    if (base.schedule.warmup or 0) >= 1:  # warmup is a number of steps, more than a trial has
         cut["schedule.warmup"] = 0.25
     return base.replace(budget={"steps": steps, "convention": base.budget.convention}).changed(cut)

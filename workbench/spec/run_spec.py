@@ -313,7 +313,7 @@ _ADDED_LATER: dict[str, Any] = {
     "data.pairs": None, "data.copies": None, "budget.words": None,
 }  # fmt: skip
 
-# Where what a run reads is found, which differs between machines: no part of a run's identity.
+# Paths and names of a run's inputs. They differ between machines, so they are no part of a run's identity.
 _PLACES_OF_TEXT = ("data.corpus", "data.revision", "data.column", "data.tokenizer")
 PLACES = (*_PLACES_OF_TEXT, "pair.names", "pair.allow_bin")
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk

@@ -42,7 +42,7 @@ _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
 DEEPEST = 256  # levels of nested folders; Python creates them recursively
 BLOCK = 1 << 20  # bytes that are read between two checks for a signal
-FEW = 1000  # inodes; a command that fails for lack of them frees fewer by removing its unfinished files
+FEW = 1000  # free inodes; with fewer, a full disk is reported as a lack of inodes (see `no_room`)
 ADVICE = " and give the same command again"
 
 
@@ -56,7 +56,7 @@ def checked_name(name: str, what: str) -> str:
 
 
 def cache_path() -> Path:
-    """Return $WORKBENCH_CACHE, or else ~/.cache/workbench, for reading: it may not exist, or take no files."""
+    """Return $WORKBENCH_CACHE, or else ~/.cache/workbench. The folder may not exist, or not be writable."""
     return user_path(os.environ.get("WORKBENCH_CACHE") or "~/.cache/workbench", "WORKBENCH_CACHE").absolute()
 
 
@@ -229,14 +229,14 @@ def read_hashed(
 
 
 def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:
-    """Return the error about a full disk: path, needed bytes (None: more than are free), free bytes, errno."""
+    """Return the error for a full disk, with the path, the needed bytes (None: unknown), the free bytes and errno."""
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     code = error.errno if error is not None and error.errno else errno.ENOSPC
     limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], free(place)
     least = f"more than {limit if code == errno.EFBIG else available}"
     need = f"{least if needed is None else needed} bytes are needed"
     disk = os.statvfs(place)
-    # Inodes are lacking rather than bytes: few are free, some of them again, and a smaller share than of bytes.
+    # Inodes rather than bytes are lacking: few are free (the failed command has freed some), and a smaller share.
     few = disk.f_favail < FEW and disk.f_favail * disk.f_blocks < disk.f_bavail * disk.f_files
     if code == errno.EFBIG:
         reason = f"{need} and a file may have {limit} (ulimit -f); raise that limit"

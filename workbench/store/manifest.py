@@ -21,7 +21,7 @@ from typing import Any, Literal
 from workbench.store.atomic import open_regular, read_sealed, sha256_of, sha256_unless_stopped
 
 NAME = "manifest.json"
-PRUNED = "pruned.json"  # names files that `workbench prune` deletes; it is written before they are
+PRUNED = "pruned.json"  # names the files that `workbench prune` deletes; written before they are deleted
 FORMAT = 1
 PLUGS = ("objective.py", "encoder.py")  # copies of files that a command named
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", *PLUGS, "wanted.json", "done.json")
@@ -36,7 +36,7 @@ Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": 
 
 @dataclass(frozen=True)
 class Difference:
-    """A file that differs from its entry; the kind is `spared` if it was pruned or its spared folder was deleted."""
+    """A file that differs from its entry; kind `spared`: it was pruned, or the user deleted a folder of SPARED."""
 
     file: str
     kind: Literal["changed", "missing", "unexpected", "spared"]

@@ -67,8 +67,8 @@ _watched: dict[Path, tuple[tuple[int, int], float]] = {}
 def machine() -> str:
     """Return a name for the boot of this machine and the process namespace, or "" if they cannot be determined.
 
-    They cannot if /proc shows another namespace, as in one without its own /proc: process numbers there are not those
-    that `os.getpid` returns, and an owner that is running would be taken for one that has ended.
+    They cannot if /proc shows another process namespace: its process numbers differ from `os.getpid`, and a running
+    owner would seem to have ended.
     """
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")

@@ -225,7 +225,7 @@ class RunStore:
         return run
 
     def removal(self, run_id: str) -> str:
-        """Return a phrase on when a run that has no folder was removed or moved; "" if it was not, or has a folder."""
+        """Return "removed on DATE" or "moved to FOLDER on DATE"; "" if the run's folder exists, or no note of it."""
         try:
             note = atomic.read_object(self.root / REMOVED / f"{run_id}.json", format=FORMAT)
         except (OSError, ValueError):
@@ -356,7 +356,7 @@ def _resolved(root: Path | str) -> Path:
 
 
 def _shortage(path: Path) -> str:
-    """Return which list of a changed record has another length than when it was written; "" if it is not known."""
+    """Return a sentence on the list of a record whose length has changed since it was written; "" if none has."""
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
         raw = atomic.loads(atomic.read_bytes(path))
         for key, count in raw["counts"].items():

@@ -107,7 +107,7 @@ def checked_tags(text: str) -> tuple[str, ...]:
 
 
 def ancestors(run: RunDir) -> list[str]:
-    """Return the names of the run that a run starts from, of that run's parent, and so on; none if damaged."""
+    """Return the ids of a run's parent (the run whose weights it starts from), grandparent and so on; [] if damaged."""
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
         raw = validation.Contents(run.path).read_spec()["spec"]
         if not raw.get("start"):
@@ -329,7 +329,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def each_run(work: Callable[[RunDir], object], runs: Iterable[RunDir]) -> dict[str, str]:
-    """Do `work` for each run, and return by name why it could not be done for some of them: it is used, or gone."""
+    """Do `work` for each run; return an error message by name for each run that is in use or gone."""
     failed = {}
     for run in runs:
         try:

@@ -114,7 +114,10 @@ def check_score_name(name: str) -> None:
 
 
 def inside(inner: str, name: str) -> str:
-    """Return the file of a score in the folder `inner`: "scores/CoLA.json" or "points/00000100/scores/CoLA.json"."""
+    """Return the path of a score's file: "CoLA.json" is in "scores/CoLA.json" if `inner` is "scores".
+
+    "points/00000100/CoLA.json" is in "points/00000100/scores/CoLA.json".
+    """
     place, slash, file = name.rpartition("/")
     return f"{place}{slash}{inner}/{file}"
 
@@ -238,7 +241,7 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
     if json_names(folder, "scores") and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
     lost = next((name for name in ("plan.json", "env.json") if name not in records), None)
-    with contextlib.suppress(OSError):  # a checkpoint is always written after the plan and the environment
+    with contextlib.suppress(OSError):  # no checkpoints; plan.json and env.json are written before the first
         if lost and any(name.startswith("step-") for name in os.listdir(folder / "checkpoints")):
             return f"{lost} is missing"
     return None
@@ -303,7 +306,7 @@ def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
 
 
 def last_line(file: BinaryIO) -> tuple[bytes, bytes]:
-    """Return the last whole line of a file without its line break, and the bytes after it, with the file at its end.
+    """Return the last complete line of a file without its line break, and the bytes after that line break.
 
     The file is read from its end in blocks that grow up to the length of the longest rows, so that no file fills
     memory. The line is b"" if there is no line break, and the end of a longer line, which is not a row.

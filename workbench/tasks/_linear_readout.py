@@ -224,7 +224,7 @@ class Regression:
         self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
 
     def _signed(self, rows: Array, targets: Array) -> Array:
-        """Return the differences, negated where the target is 0: the loss stays, and scikit-learn gets both labels."""
+        """Negate the rows of pairs with target 0, so that scikit-learn gets both labels; the loss does not change."""
         if not self.pairs:
             return rows
         signs = np.where(targets == 1, 1, -1).astype(rows.dtype)[:, None]
@@ -309,7 +309,7 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
 
 
 def states_of_layers(model: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Return the states (B, L, D) that enter the first layer, and those that leave each layer."""
+    """Return the states (B, L, D) before the first layer and after each layer."""
     ids, attention = inputs["input_ids"], inputs.get("attention_mask")
     with torch.inference_mode():
         if layers.can(model, ids):

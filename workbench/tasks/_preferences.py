@@ -98,10 +98,9 @@ def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:
 
 
 class Tokenized:
-    """Token ids of the different texts among `texts`, and the number of the word of each token.
+    """Token ids of the unique texts among `texts`, and the index of the word that each token belongs to.
 
-    `place` is the index of each text's ids in `ids`; `cut` is the number of different texts that were longer than a
-    row.
+    `place` holds, for each text, the index of its ids in `ids`; `cut` is the number of unique texts that were cut.
     """
 
     def __init__(self, encoder: Path, texts: Sequence[str], length: int) -> None:
@@ -122,7 +121,7 @@ class Tokenized:
         self.place = np.array([where[text] for text in texts])
 
     def check_words(self, scorer: str) -> None:
-        """Raise InputError if the tokens of a text in a script without blanks count as one word for a scorer."""
+        """Raise InputError if a text has no blanks (as in Chinese), so that this scorer cannot tell its words apart."""
         if self._lumped:
             raise InputError(
                 f"--set tasks.scorers={scorer}: the tokenizer of {self.encoder} does not say where the words of "

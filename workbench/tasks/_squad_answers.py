@@ -187,13 +187,13 @@ def _best_texts(by_window: Sequence[Candidates], offsets: Any, text: str) -> lis
 
 
 # ---- baselines ----
-# `nearest-overlap` takes the sentence that shares the most with the question, counting each word by how rare it is
-# among the paragraphs, and answers with a run of its words that the question does not have, the one with the rarest
-# words.
+# `nearest-overlap` takes the sentence of the paragraph that shares most words with the question, each word weighted by
+# its rarity among paragraphs. The answer is the run of consecutive words of this sentence that are not in the question
+# and have the largest total rarity.
 
 WORD = re.compile(r"\w+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-COMMON = 0.1  # a word in a larger share of the paragraphs ends a run
+COMMON = 0.1  # share of paragraphs above which a word is too common for an answer, and ends a run
 LONGEST = 5  # words of an answer
 
 Span = tuple[int, int]  # of characters

@@ -134,7 +134,7 @@ class Windows:
 
     @functools.cached_property
     def _owned(self) -> list[Any]:
-        """For each window, which of its tokens have more context there than in any other window: (tokens,) booleans."""
+        """One mask (tokens,) a window: True for tokens that have more context in this window than in any other."""
         owned = []
         ends = np.searchsorted(self.rows[:, 0], np.arange(len(self.questions) + 1))
         for begin, end in pairwise(ends):

@@ -249,7 +249,7 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
 
 
 def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
-    """Return a sentence on the queries to test on whose text is trained on."""
+    """Return a warning if test queries have the same text as training queries."""
     known = {train.queries[query] for query in train.grades}
     asked = {query for part in parts.values() for query in part.grades}
     again = sorted(query for query in asked if train.queries[query] in known)
@@ -300,13 +300,13 @@ def _similar(path: Path, part: str, rows: Sequence[Line]) -> Examples:
 #     DIR/qrels/test.tsv   query-id, corpus-id, score, with a header; or qrels/dev.tsv, or qrels.tsv
 #     DIR/qrels/train.tsv  the same of queries to train on, read only where embeddings are fine-tuned
 #
-# Files may be packed. Raises InputError that names file and line for a row that cannot be used; what can be used and
-# is odd is counted and named in sentences.
+# Files may be compressed. A row that cannot be used raises InputError with file and line; odd rows that can be used are
+# counted in warnings.
 
 IDS = ("_id", "id")
 RELEVANCE = ("query-id", "corpus-id", "score")
 Found = dict[str, list[str]]  # what is odd -> where
-FATES = (("counts as never found", "scored"), ("is not trained on", "trained on"))  # of odd rows, by part
+FATES = (("counts as never found", "scored"), ("is not trained on", "trained on"))  # in a test, in training
 
 
 def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list[str]]:
@@ -376,7 +376,8 @@ def _grades(
 ) -> dict[str, dict[str, float]]:
     """Return the grade above 0 of each relevant document by query. Raises InputError.
 
-    `fates` say what becomes of documents that are not there, and what queries without relevant ones are not.
+    `fates` are two phrases for warnings: how a missing document counts, and the verb ("scored" or "trained on") for
+    queries without relevant documents.
     """
     unknown, alone = fates
     graded: dict[str, dict[str, float]] = {}

@@ -173,5 +173,5 @@ names = [
      "which of two sentences is in the held-out text; the other has two neighbouring words exchanged"),
     ("pairs:replace", SUITE, "accuracy",
      "which of two sentences is in the held-out text; the other has a word of similar frequency"),
-    ("pairs:order", SUITE, "accuracy", "which order of two sentences is that of the held-out text"),
+    ("pairs:order", SUITE, "accuracy", "which order of two sentences is in the held-out text"),
 ]  # fmt: skip

@@ -30,8 +30,8 @@ from workbench.tasks.minimal_pairs import PairSet
 PREFIX = "linear:"
 VERSION = 1  # increase it when the computation of linear probes changes
 ROWS = 20_000  # texts, words or pairs to train on at most; more hardly improve the readout
-ITERATIONS = 100  # of L-BFGS that one fit of a readout is counted as
-SLOWER = 10  # times as slow as products of matrices: a readout multiplies by vectors, limited by memory bandwidth
+ITERATIONS = 100  # of L-BFGS in one fit of a readout, for estimates of time
+SLOWER = 10  # FLOPs of a readout take this many times longer than FLOPs of an encoder: memory bandwidth limits them
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
 HELD = 5  # one training row in five is set aside to choose the penalty
 
@@ -261,7 +261,7 @@ def of_tagged(name: str) -> LinearProbe:
 
 
 def of_pairs(pairs: PairSet) -> LinearProbe:
-    """Return a probe of which of two sentences is acceptable, tested on paradigms that it was not trained on.
+    """Return a probe for the acceptable one of two sentences, tested on paradigms that it was not trained on.
 
     It trains on two thirds of the paradigms; a hash of a paradigm's name decides. Raises InputError for too few
     paradigms.

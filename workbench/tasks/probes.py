@@ -223,7 +223,7 @@ def disturbed(text: str) -> str | None:
 
 
 def next_rows(entries: Sequence[Entry]) -> list[Row]:
-    """Return pairs of a sentence and the next one, or one that follows another sentence elsewhere."""
+    """Return pairs of a sentence and the sentence after it (1), or a sentence from another docstring (0)."""
     return _paired([(s.text, s.following, s.entry) for s in sentences(entries) if s.following])
 
 

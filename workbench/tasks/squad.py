@@ -143,10 +143,10 @@ class Squad(Measure):
 
 
 def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
-    """Return the task as `spec` measures it, with its fingerprint.
+    """Return the task after the cuts of `spec`, with its fingerprint.
 
-    With `spec.held_out` it is tested on the questions of about that share of the training paragraphs. At most
-    `spec.rows` questions are trained on. Hashes decide which.
+    `spec.held_out` is the share of training paragraphs whose questions become the test; `spec.rows` is the largest
+    number of training questions. Hashes of paragraphs and of question ids decide which.
     """
     train, tests = task.train, task.tests
     if spec.held_out:
@@ -167,9 +167,9 @@ def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
 
 
 # ---- reading questions ----
-# What the official code tolerates is counted under a phrase that says what is wrong, in which file and where first: an
-# answer that is not at its offset cannot be trained on, and its text still counts in a test. Raises InputError, which
-# names file, place and id, for a question that cannot be used at all.
+# Faults that the official code tolerates are counted in warnings, with the file and place of the first one. A question
+# whose answer is not at its offset is left out of training; in a test its answer text still counts. A question that
+# cannot be used at all raises InputError with file, place and id.
 
 Row = tuple[str, str, Question]  # place in the file, paragraph, and the question with paragraph 0
 

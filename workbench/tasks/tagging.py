@@ -244,7 +244,7 @@ def _faults(file: Path, sentences: Sequence[Sentence], scheme: str) -> Iterator[
 
 
 def _odd_tests(part: str, file: Path, sentences: Sequence[Sentence], train: Sequence[Sentence]) -> Iterator[str]:
-    """Yield a sentence on words of a test part whose tags no training word has, and one on training sentences in it."""
+    """Yield warnings: a test part has tags that training lacks, or sentences that are also training sentences."""
     known, trained = {tag for each in train for tag in each.tags}, {each.words for each in train}
     places = [place for each in sentences for place in zip(each.lines, each.tags, strict=True)]
     if words := [(line, tag) for line, tag in places if tag not in known]:

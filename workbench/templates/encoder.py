@@ -118,9 +118,9 @@ class Layer(nn.Module):
         return out
 
 
-# With a class of Hugging Face that computes the same, `to_hub` writes config.json and model.safetensors for it, so that
-# AutoModel loads the encoder of each run; `from_hub` returns the module of such a folder. Without, `workbench evaluate`
-# still reads it.
+# Optional: if a Hugging Face class computes the same, `to_hub` writes its config.json and model.safetensors, so that
+# AutoModel can load a run's encoder; `from_hub` loads such a folder as this module. Without them, only `workbench
+# evaluate` can read the encoder.
 #
 # def to_hub(model: Model, weights: dict[str, Tensor], folder: Path) -> None: ...
 # def from_hub(folder: Path, dropout: float) -> Model: ...

@@ -20,5 +20,5 @@ CONTRASTS = {"encoder.layers": [(1, 2), (2, 4)]}
 # What all runs spend alike: "flops" (the default), "tokens", "words", "steps" or "seconds".
 MATCH = "flops"
 
-# Runs besides those of AXES, as dicts of keys and values.
+# Further runs beside AXES, as dicts of keys and values.
 # VARIANTS = [{"generator.kind": "unigram"}]

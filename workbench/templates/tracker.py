@@ -53,7 +53,7 @@ class Copy:
                 file.writelines(f"{row['step']},{name},{value!r}\n" for name, value in row.items() if name != "step")
 
     def finish(self, scores: Sequence[Score], files: Mapping[str, Path]) -> None:
-        """Add scores and files, and close the copy; state, tags and notes of the run are those of now.
+        """Add scores and files, and close the copy; state, tags and notes of the run are up to date.
 
         A score has a name, as "score/CoLA", a value, and a step, which is None for the end of training. Files are there
         if `workbench track --artifacts` asks for them: {"encoder": folder, "report": file}.

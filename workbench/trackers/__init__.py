@@ -154,10 +154,10 @@ def short(error: BaseException) -> str:
 
 
 def check(word: str) -> list[str]:
-    """Make copies of an invented run by a tracker, given by its name or file, and return what was done, as sentences.
+    """Send a made-up run to a tracker, given by its name or file, and return sentences on what was done.
 
-    The copies are made twice, as of a run that is resumed, and go where the tracker puts its copies. Raises InputError
-    with the first breach of the contract.
+    The run is sent twice, as if it had been interrupted and resumed, to the tracker's usual place. Raises InputError
+    for the first call that breaks the contract.
     """
     find(word)
     tracker, done = load(word), list[str]()
@@ -277,7 +277,7 @@ class Mirror:
 
 
 def mirror(tracker: Path | str | None, run: RunDir) -> Mirror:
-    """Return a copy of a run by a tracker as `trackers.find` names it; None stands for no copy."""
+    """Return the copier of a run to a tracker, given as `trackers.find` returns it; None: nothing is copied."""
     return Mirror(str(tracker or ""), run.path)
 
 

@@ -227,7 +227,7 @@ LOW = 1 << 16  # bytes; with less room on the disk, a copy may be incomplete
 
 
 def main() -> None:
-    """Copy what the first line of standard input names. Raises InputError if there is no such line."""
+    """Copy the runs that the first line of standard input names to a tracker. Raises InputError without that line."""
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(kind, signal.SIG_IGN)  # these signals are meant for the run, which then closes the pipe
     source, report = os.fdopen(os.dup(0), "rb"), os.dup(1)
@@ -236,8 +236,8 @@ def main() -> None:
         header = None if source.isatty() else json.loads(source.readline() or "null")
     if not isinstance(header, dict) or not {"tracker", "runs", "live"} <= header.keys():
         raise InputError(
-            "standard input does not name a tracker and runs, as `workbench run --track NAME` does for this process; "
-            "to copy runs that are stored, give: workbench track STUDY --to NAME"
+            "this program is started by `workbench run --track NAME`, with a tracker and runs on standard input; to "
+            "copy stored runs, give: workbench track STUDY --to NAME"
         )
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):  # child processes must neither keep the pipes open nor write into them

@@ -20,8 +20,8 @@ from workbench.trackers import Row, Score, TrackedRun, missing
 
 ID = "workbench.run_id"
 TAG = "tag."  # begins the names of MLflow's tags for tags of a run
-KEY, VALUE = 250, 5000  # letters that names of metrics, and values of parameters and tags, may have
-METRICS, PARAMETERS = 1000, 100  # of one request
+KEY, VALUE = 250, 5000  # MLflow's limits in characters: of a metric's name, and of a parameter's or tag's value
+METRICS, PARAMETERS = 1000, 100  # MLflow's limits in one request
 ENDS = {"done": "FINISHED", "failed": "FAILED", "diverged": "FAILED", "interrupted": "KILLED"}
 _UNUSABLE = re.compile(r"[^\w.\-: /]")
 available = partial(missing, "mlflow", "mlflow-skinny (or mlflow, with its pages)")
@@ -92,7 +92,7 @@ class Copy:
         return str(new.info.run_id)
 
     def _describe(self) -> None:
-        """Set parameters, which are the spec, and tags: the environment, which may change, and what people wrote."""
+        """Send the spec as MLflow parameters, and the environment, tags and notes as MLflow tags, which may change."""
         run, entities = self._tracked, self._entities
         spec = {key: value for key, value in run.config.items() if not key.startswith("env.")}
         params = [entities.Param(_name(key), str(value)[:VALUE]) for key, value in spec.items()]

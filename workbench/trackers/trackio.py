@@ -33,7 +33,7 @@ class Copy:
         SQLiteStorage.delete_run(self._project, run.run_id, run.run_id)
 
     def log(self, rows: Sequence[Row]) -> None:
-        """Add rows, with the step beside the metrics, which trackio has no key "step" for."""
+        """Add rows; the step is passed separately, since trackio allows no metric named "step"."""
         self._last = int(rows[-1]["step"])
         self._write({int(row["step"]): row for row in rows}, "row")
 

@@ -96,7 +96,7 @@ class Ranks:
         return Parts(self.store, self.index, self.count, offsets, self.seconds)
 
     def tensors(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
-        """Return weights and moments for a checkpoint, by group and name: those that this process writes.
+        """Return the weights and moments that this process writes into a checkpoint, by group and name.
 
         If they are sharded, the others write theirs when SAVE is announced, as it is here. What is not split, such as
         counts of steps, is of the first process alone; parts without rows are left out.

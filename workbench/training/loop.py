@@ -51,7 +51,7 @@ def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
 
 
 def plainly(model: nn.Module) -> nn.Module:
-    """Return the model, set to Hugging Face's forward pass and losses from all logits, with which tests compare."""
+    """Return the model, set to Hugging Face's forward pass and losses from all logits (the reference in tests)."""
     for part in model.modules():
         if isinstance(part, (Encoder, MlmHead)):
             part.plain = True
@@ -67,11 +67,13 @@ def train(
 
     Training starts from the newest undamaged checkpoint of the run; if it has none, from the end of `parent`, or from
     the initial weights. `guard` is called before metrics are written, and raises an error if this process no longer
-    owns the run; `mirror` is told of new rows. `snapshots` are the points at which weights are kept for later scores;
-    the time that they take counts as saving. If memory runs out, a step is computed again in smaller micro-batches. If
-    `ranks` has other processes, they take the same steps in `follow`. Raises Diverged if gradients are not finite, with
-    the weights unchanged by them, Interrupted after writing a checkpoint, and OSError if the disk fails. Checkpoints
-    are written while training goes on, and all of them are on disk when this function ends.
+    owns the run; `mirror` copies new rows to a tracker. `snapshots` are the points at which weights are kept for later
+    scores; the time that they take counts as saving. If memory runs out, a step is computed again in smaller
+    micro-batches. If `ranks` has other processes, they take the same steps in `follow`. Checkpoints are written during
+    training, and all of them are on disk when this function ends.
+
+    Raises Diverged if gradients are not finite (they are not applied), Interrupted after writing a checkpoint, and
+    OSError if the disk fails.
     """
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)

@@ -107,7 +107,7 @@ class Steps:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
         numbers = sums.stacked(self._update())
-        self.ranks.add(numbers[1:])  # the norm is that of the averaged gradients already
+        self.ranks.add(numbers[1:])  # numbers[0], the gradient norm, is already of the averaged gradients
         return sums, numbers
 
     def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
@@ -282,9 +282,9 @@ class Sums:
 
 
 class Hollow:
-    """A copy of an objective whose weights have shapes and no values, and whose buffers are those of the original.
+    """A copy of an objective with weights on the meta device (shapes only), which shares the original's buffers.
 
-    Its forward pass computes at little cost what does not depend on weights.
+    Its forward pass computes, at little cost, everything that does not depend on weights.
     """
 
     def __init__(self, objective: nn.Module) -> None:
@@ -326,10 +326,9 @@ class Hollow:
 
 
 class _Shapes(TorchDispatchMode):
-    """Compute only shapes of what depends on meta tensors, and all else as usual.
+    """Compute only shapes for operations on meta tensors, and run all other operations as usual.
 
-    `known` keeps the results of operations on meta tensors by operation and arguments, since torch takes longer for
-    their shapes than for a small sum.
+    `known` caches the results on meta tensors by operation and arguments, since torch's shape inference is slow.
     """
 
     def __init__(self, known: dict[Any, Any]) -> None:
@@ -344,14 +343,14 @@ class _Shapes(TorchDispatchMode):
                 raise NotImplementedError("torch draws random numbers for them")
             return func(*args, **kwargs)
         if func._schema.is_mutable:
-            raise NotImplementedError("a tensor is changed in place by one that depends on weights")
+            raise NotImplementedError("an operation on weights changes a tensor in place")
         key = (func, *kwargs)  # and all that the shape of the result may depend on
         for each in leaves:
             key += (each.shape, each.stride(), each.dtype) if isinstance(each, Tensor) else (type(each), each)
         if key not in self.known:
             args, kwargs = tree_map_only(Tensor, lambda each: each.to("meta"), (args, kwargs))
             self.known[key] = func(*args, **kwargs)
-        return tree_map_only(Tensor, Tensor.detach, self.known[key])  # autograd takes the same tensor only once
+        return tree_map_only(Tensor, Tensor.detach, self.known[key])  # autograd needs a new tensor for each result
 
 
 # ----------------------------------------
@@ -396,7 +395,7 @@ class Recorded:
         for name, own in self.batch.tensors().items():
             own.copy_(given[name], non_blocking=True)
         if self.generator is not None:
-            self.generator.manual_seed(torch.initial_seed())  # that of this step
+            self.generator.manual_seed(torch.initial_seed())  # this step's seed
         self.graph.replay()
         return self.facts, self.numbers.clone()
 
@@ -406,7 +405,7 @@ def record(compute: Compute, batch: Batch) -> Recorded | None:
     try:
         return Recorded(compute, batch)
     except RuntimeError as error:
-        # The generator still counts on being recorded, and would refuse to draw; a state of its own replaces that.
+        # The random generator is still in its recording state, in which torch draws nothing: give it a fresh state.
         generator = torch.cuda.default_generators[batch.ids.device.index or 0]
         generator.graphsafe_set_state(torch.Generator(batch.ids.device).graphsafe_get_state())
         why = "memory ran out" if is_memory(error) else str(error).strip().partition("\n")[0]

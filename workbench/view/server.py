@@ -94,16 +94,16 @@ class Guard:
             place = f"{self.port}:127.0.0.1:{self.port}"
             lines.append(f"from another machine: ssh -L {place} {socket.gethostname()}, and open the address there")
         else:
-            lines.append("every machine that reaches this one can ask for the page, and needs the token to see it")
+            lines.append("every machine that reaches this one can request the page, but the token is needed to see it")
         if self.key:
             lines.append("whoever has the token can change notes and tags, and archive runs")
         return [*lines, "Ctrl-C ends it; runs go on"]
 
     def knows(self, host: str) -> bool:
-        """Return whether a Host header names this machine.
+        """Return whether a Host header names this machine, as a defence against DNS rebinding.
 
-        A page elsewhere whose name is made to lead here has its own name as the Host. Ports are not compared, since a
-        tunnel has its own. Under a `--host` of its own, an address of numbers is no such name either.
+        In such an attack, the Host header holds the attacker's domain name. Numeric addresses are therefore accepted
+        with `--host`. Ports are not compared, since an SSH tunnel may use another port.
         """
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()

@@ -53,10 +53,10 @@ class Watched:
         self.rows: dict[str, Row] = {}
         self.records: list[ExperimentRecord] = []
         self._names: dict[str, None] = {}  # of the runs in the store, in order
-        self._times: dict[str, int] = {}  # run id -> the time of its folder, or of its notes
+        self._times: dict[str, int] = {}  # run id -> modification time of its folder or its notes
         self._listed = self._looks = 0
         self._noted: set[str] = set()  # runs with a folder of notes, in which a change does not change the run's folder
-        self._stamps: dict[str, str] = {}  # run id -> a hash over its row, without what changes at every step
+        self._stamps: dict[str, str] = {}  # run id -> hash of its row, without values that change at every step
         self._record_times: Any = None
         self._index, self._unknown = Index(store.root, "runs", self._row_of), 0
         self._values: dict[tuple[type, Any], Any] = {}  # one copy of each text and number that rows share
@@ -126,7 +126,7 @@ class Watched:
                 self.version += 1
 
     def _list(self) -> None:
-        """List the runs again if one may have been added or removed, and forget those that are gone.
+        """List the runs again if one may have been added or removed, and drop removed runs.
 
         Adding or removing a run changes the time of the store's folder. A change in the same instant as the last
         listing leaves that time as it was, so the runs are listed again while the time is recent. Some network disks

@@ -156,7 +156,7 @@ def words_and_epochs(spec: Mapping[str, Any], tokens: float) -> dict[str, float]
 
 
 def floors(folder: Path, records: Records = NO_RECORDS) -> dict[str, float]:
-    """Return the value of each loss that token frequencies alone reach, if a trained run recorded it."""
+    """Return the floor of each loss: its value for predictions from token frequencies alone; {} if not recorded."""
     recorded = part(optional(folder / "done.json", records), "floors")
     return {metric: value for metric, raw in recorded.items() if not math.isnan(value := number(raw))}
 
@@ -366,7 +366,7 @@ def _parse(line: bytes) -> dict[str, float] | None:
         return None
 
 
-STEP_COLUMNS = ("first_step", "last_step", "rows")  # columns of integers, which every row has
+STEP_COLUMNS = ("first_step", "last_step", "rows")  # integer columns, present in every row
 STRETCH = ("run_id", "step", *STEP_COLUMNS)
 
 

@@ -79,7 +79,7 @@ def row_of(run: RunDir) -> Row:
     done, env = optional(run.path / "done.json", records), optional(run.path / "env.json", records)
     row |= {"kind": kind_of(spec)}
     settings = flatten(spec) if spec else {}
-    if row["kind"] == PUBLISHED:  # its other settings are of no run
+    if row["kind"] == PUBLISHED:  # its spec has defaults elsewhere, which say nothing
         settings = flatten({key: spec[key] for key in ("published", "seed", "budget") if key in spec})
     row |= settings | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}
     if row["kind"] in (UNTRAINED, PUBLISHED):  # every spec names an objective, and here it is not used
@@ -292,7 +292,7 @@ def described(record: ExperimentRecord, states: Counter[str]) -> str:
 
 
 def is_untrained(run: RunDir) -> bool:
-    """Return whether a run is an untrained encoder, whose scores stand beside those of trained ones."""
+    """Return whether a run is an untrained encoder, whose scores are shown beside trained encoders."""
     return kind_of(part(optional(run.path / "spec.json"), "spec")) == UNTRAINED
 
 
@@ -335,7 +335,7 @@ class Index:
         return dict(entry["facts"])
 
     def keep(self) -> None:
-        """Write the facts that were returned, if they differ from those that were kept; do nothing if that fails."""
+        """Write the index if its facts have changed; do nothing if writing fails."""
         if self.used != self.known:
             with contextlib.suppress(OSError, ValueError):
                 write_atomic(self.path, sealed({"version": self.version, "runs": self.used}))

@@ -149,11 +149,11 @@ class _Read:
     equal: dict[str, Any] = field(default_factory=dict)  # one copy of each content that many runs or scores share
 
     def flat(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nested settings with dotted keys, with the keys and values of former ones where they are equal."""
+        """Return nested settings with dotted keys; equal keys and values share one object, to save memory."""
         return {sys.intern(key): self.once(item) for key, item in run_files.flatten(value).items()}
 
     def once(self, value: Any) -> Any:
-        """Return an equal value that was given before, or else this one."""
+        """Return the first value that is equal to `value`, so that equal values are kept in memory once."""
         return self.equal.setdefault(repr(value), value)
 
 
@@ -367,7 +367,7 @@ PlainRow = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """A published model. `flops` are those that its source states, NaN if it states none.
+    """A published model. `flops` are the training FLOPs that its source states, or NaN.
 
     `scores` maps each task to its scores by fine-tuning seed, and `suites` maps it to its suite.
     """
@@ -405,7 +405,7 @@ def read_published(
 
 
 def _model(files: RunFiles, spec: PlainRow, folder: Path, same: set[tuple[Any, ...]]) -> tuple[PublishedRun, list[str]]:
-    """Return a published model with its comparable scores, and sentences on those that are left out."""
+    """Return a published model with its comparable scores, and sentences on scores that are left out."""
     run_id, done = files.run_id, run_files.optional(folder / "done.json", files.records)
     read_scores = list(run_files.scores_of(folder, files.records))
     shown = _name(run_id, spec)

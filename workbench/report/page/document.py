@@ -130,7 +130,7 @@ class Page:
                     board.at(board.budget))
             for board, verdict in zip(self.boards, results.verdicts, strict=True)
         ]  # fmt: skip
-        self.finding = scoring.finding(self.frames.axis.split(",")[0], results.arms)  # in the paper, on this axis
+        self.finding = scoring.finding(self.frames.axis.split(",")[0], results.arms)  # of the paper
         self.facts = rendering.facts(self.frames, self.boards)
         self.time_note = rendering.time_note(self.frames)
         self.environments = rendering.environments(self.frames)

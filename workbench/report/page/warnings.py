@@ -119,7 +119,7 @@ def declared_late(frames: Frames) -> list[Caution]:
     if rows := late_measures(frames):
         each = listing([f"{row['name']} ({row['declared'][:16]}, scores of {seeds([row['seen']])})" for row in rows])
         time = str(frames.record.get("first_score") or "")[:16]
-        first = f" The first score is of {time}." if time else ""
+        first = f" The first score was written at {time}." if time else ""
         listed.append(Caution(
             "Measures were first named after scores were known: exploratory.",
             f"Measures that were first named when scores of these runs were known (with the time, and the seeds that "

@@ -73,7 +73,7 @@ def plan_of(record: Mapping[str, Any]) -> Plan | None:
 
 
 def schedule(most: int) -> tuple[int, ...]:
-    """Return the numbers of seeds to look at, the last of which is `most`; the last look adds at least two seeds."""
+    """Return the planned numbers of seeds, which end with `most`; the last look adds at least two seeds."""
     counts = [FIRST]
     while math.ceil(counts[-1] * GROWTH) < most:
         counts.append(math.ceil(counts[-1] * GROWTH))
@@ -163,7 +163,7 @@ def final(taken: Sequence[Look]) -> dict[Pair, Compared]:
 
 @dataclass(frozen=True)
 class Family:
-    """The pairs of arms that were declared beforehand, and the plan of looks at them if seeds are added by a plan.
+    """The pairs of arms that were declared beforehand, and the plan of interim looks (None without --seeds auto).
 
     If `exploratory`, the measure itself was named after scores were known, and no pair counts as declared.
     """
@@ -174,7 +174,7 @@ class Family:
 
     @property
     def level(self) -> float:
-        """The level in % of the intervals: 95, or by a plan the level of the last look, or of the first if none."""
+        """Confidence level of intervals in %: 95, or with a plan, the level of the last look taken (or the first)."""
         return 95.0 if self.plan is None else 100 * (1 - ALPHA * self.plan.shares[max(0, self.plan.taken - 1)])
 
 

@@ -85,10 +85,10 @@ def needed_seeds(
 
 
 def gap_by_own_noise(own: OwnNoise, seeds: int, reach: int, share: float = 1.0) -> float:
-    """Return the gap that the test with the noise of two arms alone shows with a probability of 0.8.
+    """Return the gap that a test with the noise of only two arms shows with a probability of 0.8.
 
-    It is the power of Student's t test, averaged over the distribution of the estimated noise. `reach` is the factor
-    of the correction (`reach_of`), and `share` the share of the error rate that a look may spend.
+    The power is that of Student's t test, averaged over the distribution of the noise estimate. `reach` is the factor
+    of the correction (`reach_of`); `share` is the share of the error rate that a look may spend.
     """
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr
@@ -348,7 +348,7 @@ def _widest_gaps(arms: Mapping[str, Scores], seeds: int, family: ArmPairs | None
 
 
 def gap_of(arms: Mapping[str, Scores], a: str, b: str, seeds: int, family: ArmPairs | None, plan: Plan | None) -> float:
-    """Return the gap that two arms show with the noise of these two alone; 0 if they share fewer than two seeds."""
+    """Return the gap between arms a and b that is shown with power 0.8, by their noise; 0 below two common seeds."""
     own = own_noises(arms).get(frozenset((a, b)))
     return 0.0 if own is None else _gap(own, len(arms), seeds, family, plan)
 

@@ -36,9 +36,9 @@ Spans = tuple[Span, Span]
 class Examples:
     """Rows of one split: `first`, `second` (None for single texts) and `targets`, all of the same length.
 
-    Targets are indices into the task's labels, lists of them if a row may have several, or numbers in a regression.
-    `groups` are numbers of questions, if each has several rows, one for each of its answers; these rows are neighbours.
-    `spans` are two spans of `first`, each by its first character and its end.
+    A target is an index into the task's labels, a list of indices if a row may have several labels, or a number in a
+    regression. `groups` holds the question number of each row, if each question has several neighbouring rows, one an
+    answer. `spans` holds two spans of `first` for each row, each as (start, end) in characters.
     """
 
     first: list[str]

@@ -51,7 +51,7 @@ class Setting:
         return torch.autocast(self.device.partition(":")[0], torch.bfloat16, enabled=half)
 
     def effort(self, steps: int, earlier: float) -> dict[str, Any]:
-        """Return the fields of `Scores` on what the fine-tuning took by now; `earlier` is what `fit` returned."""
+        """Return the cost fields of `Scores` for the fine-tuning so far; `earlier` is the result of `fit`."""
         seconds = earlier + time.monotonic() - self.begun
         return {"steps": steps, "seconds": seconds, "peak_memory_bytes": peak_memory(self.device)}
 

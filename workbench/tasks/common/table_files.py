@@ -41,7 +41,7 @@ MARK = "__label__"  # before a label in fastText's files
 MOST_TEXTS = 2  # columns of texts beside the label, in a file without a header
 OF_UTF8 = re.compile(rb"[\xc2-\xf4][\x80-\xbf]")  # bytes that are hardly ever neighbours in Latin-1
 LATIN = "cp1252"  # Latin-1 with the characters that Windows puts in place of control codes
-ASCII_PER_LATIN = 1000  # bytes for each one that is not ASCII, for a file to be read as Latin-1
+ASCII_PER_LATIN = 1000  # a file is read as Latin-1 only if it has at most one such byte in this many
 
 
 def rows_of(path: Path, named: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -295,7 +295,7 @@ def _canonical(word: str) -> str:
 
 
 def separated(lines: Sequence[Line]) -> list[Line]:
-    """Return the rows with their labels as tuples, after cutting fields with several; an empty field has none."""
+    """Split the label fields of a multi-label table at their separator; each label becomes a tuple, () if empty."""
     fields = [line.label for line in lines if isinstance(line.label, str)]
     separator = next((each for each in SEPARATORS if any(each in field for field in fields)), SEPARATORS[0])
 

@@ -302,10 +302,10 @@ def numbered(rows: Pieces, picks: Pieces) -> tuple[Pieces, int]:
 
 
 def windows(splitter: Splitter, rows: Pieces, indices: Pieces) -> tuple[Encoded, list[tuple[Any, Any]]]:
-    """Return the rows as windows with special tokens, and which states of each are used.
+    """Cut rows of word pieces into windows with special tokens, and return the hidden states to read from each window.
 
-    `indices` holds the index of each piece of a row, -1 for a piece whose state is not used. For each window there are
-    the positions of the states, and the index of each. Every index is in one window.
+    `indices` holds, for each piece of a row, the index of its state in the result, or -1 if it is not read. For each
+    window there is a pair of arrays: positions in the window, and their indices. Each index is in exactly one window.
     """
     ids, places = [], []
     for row, target in zip(rows, indices, strict=True):
