@@ -55,7 +55,8 @@ def test_the_command_prints_a_table_or_one_document(
     monkeypatch.setattr(study_design.designs, "__defaults__", ((3, 4),))
     options = RunOptions("ablation", objective=("rtd", "bert-mlm", "electra-15"), budget="flops=1e11")
     plan_study(options, sd=0.5)
-    text = capsys.readouterr().out
+    text, said = capsys.readouterr()
+    assert "no kept study is within a factor of 10 of this budget" in said
     assert "3 arms; declared: rtd against bert-mlm; electra-15 against bert-mlm; rtd against electra-15" in text
     assert "scatter by 0.50 points, as assumed" in text and "gap, auto" in text
     plan_study(options, sd=0.5, as_json=True)

@@ -109,9 +109,11 @@ def test_kept_studies_say_what_a_measure_could_tell(quick: None) -> None:
     assert (
         kept["linear:next"].tells == "1 of 5 objectives"
     )  # all are above a bag of words, one above untrained encoders
-    assert kept["pairs:replace"].tells == "all objectives"
+    assert kept["pairs:replace"].tells == "5 of 5 objectives"
     longer = job_of(experiment.load("ablation"), resolve("micro", {"budget.flops": 3e14}), 1, [])
-    assert {one.study for one in study_design.known(longer)} >= {"bert-and-rtd-micro", "ablation-micro-finetuned"}
+    kept = {one.measure: one for one in study_design.known(longer)}
+    assert {one.study for one in kept.values()} >= {"bert-and-rtd-micro", "ablation-micro-finetuned"}
+    assert kept["linear:next"].tells == "2 of 2 objectives"  # of the two that this study has
     least = job_of(experiment.load("ablation"), resolve("nano", {"budget.flops": 1e11}), 1, [])
     assert study_design.known(least) == []
 

@@ -183,8 +183,7 @@ def test_table(report: tuple[Path, Path]) -> None:
         assert close(row["gain"], mean) and close(row["gain_low"], mean - half) and close(row["gain_high"], mean + half)
         assert close(row["gain_df"], df) and close(row["gain_p"], p) and close(row["gain_p_adjusted"], adjusted)
         assert int(row["gain_seeds"]) == len(gains)
-        paper = {"rtd": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "electra-15": 82.4, "bert-mlm": 82.2}
-        assert close(row["published"], paper[row["arm"]])
+        assert row["published"] == ""  # the paper has scores on GLUE, these are of probes
 
 
 def test_pairs(report: tuple[Path, Path]) -> None:

@@ -195,6 +195,9 @@ def test_glue_is_glue_only_when_it_is_all_there(tmp_path: Path) -> None:
     found = write(whole, name, tmp_path / "a" / "out")
     text = said(found)
     assert "GLUE: published scores" in text and "ELECTRA-1.75M" in text
+    paper = {"rtd": 85.0, "bert-mlm": 82.2, "untrained": None}
+    for row in parsed.sheet(found.parent / "table.csv"):
+        assert row["published"] == ("" if (known := paper[row["arm"]]) is None else str(known))
     part, name = small(tmp_path / "b", tasks=("CoLA", "RTE"), seeds=2, tunings=1)
     found = write(part, name, tmp_path / "b" / "out", {"MNLI": "no file train.tsv in glue/MNLI"})
     text = said(found)
@@ -235,8 +238,10 @@ def test_every_run_has_a_section_with_its_folder_and_scores(page: Path) -> None:
         assert own and all(f"{score['task']}, {score['metric']}" in section.text for score in own)
 
 
-def test_paper_table_stands_beside(page: Path) -> None:
-    table = parsed.page(page).by_id("tasks").find("table")[0]
+def test_the_papers_glue_stands_beside_glue_alone(page: Path, tmp_path: Path) -> None:
+    assert "Paper, table 5" not in parsed.page(page).by_id("tasks").text
+    store, name = small(tmp_path, tasks=("CoLA", "RTE"), seeds=2, tunings=1)
+    table = parsed.page(write(store, name, tmp_path / "out")).by_id("tasks").find("table")[0]
     rows = {r.find("code")[0].text: r for r in table.find("tr") if r.find("code")}
     assert "Paper, table 5" in table.text and "85.0" in rows["rtd"].text and "82.2" in rows["bert-mlm"].text
 

@@ -79,6 +79,10 @@ def plan_study(
                 raise InputError(f"{error}; or assume the noise, as in --sd 2") from None
             noise = []
             progress.say(f"noise is that of kept studies: {error}")
+    if not kept:
+        progress.say(
+            f"no kept study is within a factor of {study_design.NEAR:g} of this budget: none says what it can tell"
+        )
     rows = [study_design.designs(job, one.sd, host, workers) for one in noise]
     shown = study_design.as_json if as_json else terminal.study_text
     emit(shown(job, noise, rows, kept), as_json)

@@ -119,9 +119,7 @@ class Known:
         above = set(self.above_untrained)
         if self.bag_of_words is not None:
             above &= set(self.above_bag_of_words)
-        return (
-            "all objectives" if above == set(self.objectives) else f"{len(above)} of {len(self.objectives)} objectives"
-        )
+        return f"{len(above)} of {len(self.objectives)} objectives"
 
 
 def known(job: Job) -> list[Known]:

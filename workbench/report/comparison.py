@@ -24,7 +24,7 @@ from workbench.report.statistics.group_sequential import NOTHING, Families, Fami
 from workbench.report.statistics.intervals import STATISTICS, Estimate, Tuned, score_of, t_interval
 from workbench.report.statistics.paired_comparison import Compared
 from workbench.report.statistics.power import noise_rows
-from workbench.spec.scoring import OWN_SCORERS, SQUAD, ZERO_SHOT, Point, beside, counted, place_of, score_label
+from workbench.spec.scoring import OWN_SCORERS, Point, beside, counted, place_of, score_label
 
 Rows = Mapping[str, Mapping[str, Any]]  # run id -> its row of `Frames.runs`
 MetricRow = tuple[str, str, str, dict[str, Estimate]]  # task, split and metric, and every arm's score
@@ -86,7 +86,7 @@ def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard 
         run_scores=scores,
         missing={run: lacking for run, lacking in missing.items() if lacking},
         finetunings=tuple(sorted({len(values) for by_task in tuned.values() for values in by_task.values()})),
-        published=None if suite in (*ZERO_SHOT, SQUAD) else beside(frames.axis, dict.fromkeys(a for _, a in trained)),
+        published=beside(frames.axis, dict.fromkeys(a for _, a in trained)) if suite == "glue" else None,
         conventions={str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
         families=families,
         labels=labels(frames),

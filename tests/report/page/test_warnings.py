@@ -38,6 +38,26 @@ def question(frames: study_tables.Frames) -> str:
     return results.Results(frames, (), ()).question
 
 
+def test_the_short_line_of_a_note_on_a_file_says_more_than_its_name() -> None:
+    note = "tag:x-pos: x-test.conllu, first at line 7: 6 words have tags that no training word has (SYM), errors."
+    assert warnings.by_first_clause(note).short == (
+        "tag:x-pos: x-test.conllu, first at line 7: 6 words have tags that no training word has."
+    )
+    assert warnings.by_first_clause("A sentence: with a reason.").short == "A sentence."
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"),
+    [(2, "1 of 3 arms is not shown ahead of its untrained"), (1, "2 of 3 arms are not shown ahead of their untrained")],
+)
+def test_arms_that_are_not_shown_ahead_of_untrained_encoders_are_counted(ahead: int, said: str) -> None:
+    laws = {arm: law(100 if place < ahead else 200, 0.2, 0.5) for place, arm in enumerate(("rtd", "bert-mlm", "bert"))}
+    found, _ = study(laws, budgets=(240,))  # 67 or 33, and 40 untrained
+    board = leaderboard(found, "probes")
+    assert board is not None
+    assert any(said in caution.short for caution in warnings.doubtful(board, "objective"))
+
+
 @pytest.mark.parametrize(
     ("ratio", "said"), [(1.0, ""), (1.04, ""), (1.2, "rtd trained 1.20 times as long as bert-mlm")]
 )

@@ -118,7 +118,7 @@ def time_note(frames: Frames) -> str:
     """Return a sentence on the time that all runs took, before the command if it is known."""
     runs = [run for run in frames.rows("runs") if known(run["seconds"])]
     times = f"{duration(_total(runs, 'seconds'))} of training and {duration(_total(runs, 'finetune_seconds'))}"
-    took = f"{plural(len(runs), 'run')} took {times} of fine-tuning"
+    took = f"{plural(len(runs), 'run')} took {times} of fine-tuning and scoring"
     return f"{took}, summed over runs. The command:" if frames.record["command"] else f"{took}."
 
 

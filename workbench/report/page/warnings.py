@@ -64,13 +64,15 @@ def cautions(frames: Frames, boards: Sequence[Leaderboard], missing: Mapping[str
 def by_first_clause(text: str, label: str = "") -> Caution:
     """Return a warning whose short line is the first clause of its reason, without amounts of FLOPs.
 
-    The reason may begin with the `label` of a board and a colon.
+    The reason may begin with the `label` of a board and a colon, or with a single word and a colon, which is kept.
     """
     if label and text.startswith(f"{label}: "):
         rest = by_first_clause(text.removeprefix(f"{label}: "))
         return Caution(f"{label}: {rest.short}", text)
     clause = re.sub(r" at [^,;:()]+ FLOPs \([a-z-]+\)", "", text)
     clause = re.split(r"(?<=[a-z%)])[.:;](?: |$)|, so | \(", clause, maxsplit=1)[0]
+    if " " not in clause and text.startswith(f"{clause}: "):
+        return by_first_clause(text, clause)
     if len(clause) > 110:
         return Caution(re.sub(r"( in| of| for| and| the)*$", "", clause[:109].rsplit(" ", 1)[0]) + " …", text)
     return Caution(clause.rstrip(".") + ".", text)
@@ -90,7 +92,8 @@ def doubtful(board: Leaderboard, axis: str) -> list[Caution]:
     elif unshown == len(cells):
         short = f"{board.label}: No arm is shown ahead of its untrained encoder."
     else:
-        short = f"{board.label}: {unshown} of {len(cells)} arms are not shown ahead of their untrained encoder."
+        verb = "is not shown ahead of its" if unshown == 1 else "are not shown ahead of their"
+        short = f"{board.label}: {unshown} of {len(cells)} arms {verb} untrained encoder."
     noun = "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
     listed = []
     for budget in reversed(board.budgets):
