@@ -25,7 +25,7 @@ def seed_of(seed: int, *names: str | int) -> int:
 
 def _salt(stream: str) -> int:
     """Return an int64 that makes the numbers of this stream different from those of other streams."""
-    return _signed(seed_of(0, stream))
+    return seed_of(0, stream)
 
 
 # The same as the decorator `torch.compiler.assume_constant_result`, without importing torch: a compiled objective uses
@@ -74,7 +74,7 @@ def _mix(x: Tensor) -> Tensor:
 
 def row_keys(seed: int, positions: Tensor) -> Tensor:
     """Return the keys (B,) int64 of the rows at `positions` (B,) int64 of the training stream."""
-    return _mix(_mix(positions * _STEP) ^ _signed(seed_of(seed, "rows")))
+    return _mix(_mix(positions * _STEP) ^ seed_of(seed, "rows"))
 
 
 def uniform(keys: Tensor, stream: str, count: int) -> Tensor:

@@ -222,7 +222,11 @@ class _Preparation:
                 if len(self.slices) > 1:
                     self._merge(folder, plan, text_hash)
                 else:
-                    self._build(folder)
+                    words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
+                    read = partial(self._documents, "encoding")
+                    with staged(folder) as temporary:
+                        facts, text_hash = encode_into(temporary, data, words, read)
+                        self._write_manifest(temporary, words, text_hash, facts)
                 prepared = _read(folder)
         assert prepared is not None, "a folder that was just written can be read"
         return prepared
@@ -245,12 +249,6 @@ class _Preparation:
             preprocessing.remove_locks(plan)
         return folder
 
-    def _build(self, folder: Path) -> None:
-        words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
-        with staged(folder) as temporary:
-            facts, text_hash = encode_into(temporary, self.spec.data, words, partial(self._documents, "encoding"))
-            self._write_manifest(temporary, words, text_hash, facts)
-
     def _survey(self) -> tuple[Path, str | None]:
         """Return the folder of the vocabulary, and the SHA-256 of a small text, both from the cache if they are there.
 
@@ -264,7 +262,10 @@ class _Preparation:
                 document
                 for number in (number * len(self.slices) // count for number in range(count))
                 for document in documents(
-                    self.spec.data, self.slices[number], limit=HUB_SAMPLE / count, near=self._flags(number)
+                    self.spec.data,
+                    self.slices[number],
+                    limit=HUB_SAMPLE / count,
+                    near=None if self.near is None else flags(self.near, number),
                 )
             )
             return self._vocabulary(sample, f"{self.origin} sampled"), None
@@ -351,15 +352,12 @@ class _Preparation:
     def _documents(self, stage: str, **options: Any) -> Iterator[str]:
         """Yield all documents, as `documents` does with these options. Raises InputError if there are none."""
         empty = True
-        for document in documents(self.spec.data, self.found, self._stage(stage), near=self._flags(), **options):
+        near = None if self.near is None else flags(self.near)
+        for document in documents(self.spec.data, self.found, self._stage(stage), near=near, **options):
             empty = False
             yield document
         if empty:
             raise self._empty()
-
-    def _flags(self, number: int | None = None) -> Iterator[bool] | None:
-        """Return the near-duplicate flags of the documents of the text, or of one slice; None without that filter."""
-        return None if self.near is None else flags(self.near, number)
 
     def _stage(self, stage: str) -> Advance:
         """Return a function that reports the progress of a stage, from the bytes read since the last call."""

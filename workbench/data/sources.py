@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,7 +97,7 @@ Source = BuiltIn | File | Remote | Hub
 
 def size_of(sources: Iterable[Source]) -> int:
     """Return the number of bytes of several sources, without data sets of the hub, whose sizes are not known."""
-    return sum(source.size for source in sources)
+    return sum(map(attrgetter("size"), sources))
 
 
 def documents(spec: DataSpec) -> Iterator[str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -414,7 +415,7 @@ class Wanted:
     @property
     def during_training(self) -> bool:
         """Whether some measure may also be taken during training."""
-        return self.prepared is not None and any(measure.act != FINE_TUNING for measure in self.suite.tasks)
+        return self.prepared is not None and not {*map(attrgetter("act"), self.suite.tasks)} <= {FINE_TUNING}
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""

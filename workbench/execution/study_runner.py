@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Session:
     @cached_property
     def record(self) -> str:
         """The name of the experiment's record in the store."""
-        names = [*(task.name for task in self.suite.tasks), *self.suite.missing]
+        names = [*map(attrgetter("name"), self.suite.tasks), *self.suite.missing]
         return self.job.experiment.record_name(self.base, names)
 
 
@@ -206,7 +207,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     check_losses(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
-    if points := points_of(job, prepared, suite):
+    if suite.tasks and (points := points_of(job, prepared, suite)):
         say(cost.schedule_sentence(points, base.tasks.at))
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
 
@@ -319,7 +320,7 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     )  # fmt: skip
     session.store.extend_experiment(record)
     session.store.open_all([*baselines, *runs])
-    return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
+    return sorted([*baselines, *runs], key=attrgetter("spec.seed"))
 
 
 def measures_of(

@@ -43,11 +43,9 @@ class Flops:
     still: tuple[Exact, Exact, int] = (0, 0, 0)
 
     def __add__(self, other: Flops) -> Flops:
-        still = tuple(mine + others for mine, others in zip(self.still, other.still, strict=True))
-        return Flops(
-            _whole(self.paper + other.paper), _whole(self.sparse + other.sparse), self.matmul + other.matmul,
-            (_whole(still[0]), _whole(still[1]), int(still[2])),
-        )  # fmt: skip
+        (paper, sparse, matmul), others = self.still, other.still
+        still = (paper + others[0], sparse + others[1], matmul + others[2])
+        return Flops(self.paper + other.paper, self.sparse + other.sparse, self.matmul + other.matmul, still)
 
     def frozen(self) -> Flops:
         """Return the same cost without a backward pass, for weights that are not trained."""
@@ -61,14 +59,13 @@ class Flops:
         if convention == "matmul":
             return 3 * self.matmul - 2 * self.still[2]
         if convention == "paper":
-            return _whole(2 * self.paper - self.still[0])
-        return _whole(2 * self.sparse - self.still[1])
+            return 2 * self.paper - self.still[0]
+        return 2 * self.sparse - self.still[1]
 
 
 def number(amount: Exact) -> int | float:
     """Return an exact amount as a number for JSON: an int if it is whole, else a float."""
-    amount = _whole(amount)
-    return amount if isinstance(amount, int) else float(amount)
+    return float(amount) if isinstance(amount, float) or amount.denominator != 1 else amount.numerator
 
 
 def encoder(enc: EncoderSpec, length: int) -> Flops:
@@ -229,10 +226,5 @@ def _at(each: int, products: int, length: int, positions: Positions) -> Flops:
     """Return the cost of a head that takes `each` (paper) or `products` (matmul) operations at a position."""
     if positions == "all":
         return Flops(length * each, length * each, length * products)
-    paper = _whole(OUTPUT_SHARE * length * each)
+    paper = OUTPUT_SHARE * length * each
     return Flops(paper, paper, positions * products)
-
-
-def _whole(amount: Exact) -> Exact:
-    """Return the same number, as an int if it is whole."""
-    return amount.numerator if isinstance(amount, Fraction) and amount.denominator == 1 else amount

@@ -338,7 +338,7 @@ class Budget(Part):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        given = [k for k in UNITS if getattr(self, k) is not None]
+        given = list(self.model_dump(exclude={"convention"}, exclude_none=True))
         if len(given) != 1:
             units = f"{', '.join(UNITS[:-1])} and {UNITS[-1]}"
             raise ValueError(f"budget takes exactly one of {units}, got {given or 'none'}")
@@ -351,7 +351,8 @@ class Budget(Part):
 
     @property
     def unit(self) -> str:
-        return next(k for k in UNITS if getattr(self, k) is not None)
+        (unit,) = self.model_dump(exclude={"convention"}, exclude_none=True)
+        return str(unit)
 
     @property
     def amount(self) -> float:

@@ -79,7 +79,9 @@ def user_path(text: str | os.PathLike[str], option: str) -> Path:
 
 def can_hold_files(folder: Path) -> bool:
     """Return whether files can be written in `folder`, or in the nearest folder above it that exists."""
-    place = next((each for each in (folder, *folder.absolute().parents) if os.path.lexists(each)), Path("/"))
+    for place in (folder, *folder.absolute().parents):
+        if os.path.lexists(place):
+            break
     writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK) and not place.is_relative_to("/proc")
     return len(folder.parts) < DEEPEST and writable
 

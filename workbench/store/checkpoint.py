@@ -24,7 +24,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -322,6 +322,7 @@ def library_errors(path: Path) -> Iterator[None]:
 BLOCK, COPIED = 1 << 13, 1 << 24  # bytes in which a line end is searched for first, and that are copied at once
 
 
+@dataclass(eq=False)
 class Metrics:
     """Writer that appends to the log at `path`. With `owner`, nothing is written after the lease was lost.
 
@@ -329,10 +330,11 @@ class Metrics:
     former owner that was paused and still has the old file open then writes into a file that nobody reads.
     """
 
-    def __init__(self, path: Path, owner: Lease | None = None) -> None:
-        self.path, self.owner = path, owner
-        self._file = -1
-        self._sha, self._bytes = hashlib.sha256(), 0  # of all rows in the file
+    path: Path
+    owner: Lease | None = None
+    _file: int = field(default=-1, init=False)
+    _bytes: int = field(default=0, init=False)  # of all rows in the file
+    _sha: Any = field(default_factory=hashlib.sha256, init=False)  # of all rows in the file
 
     def content(self) -> dict[str, Any]:
         """Return the size and the SHA-256 of all rows so far."""

@@ -94,7 +94,8 @@ class ExperimentRecord:
         """Return the content of the record's file, without its hash."""
         fields = dataclasses.asdict(self)
         del fields["damage"]
-        return {"format": FORMAT, **fields, "counts": {key: len(fields[key]) for key in COUNTED}}
+        counts = zip(COUNTED, map(len, map(fields.__getitem__, COUNTED)), strict=True)
+        return {"format": FORMAT, **fields, "counts": dict(counts)}
 
     @property
     def run_ids(self) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import uuid
@@ -112,7 +113,7 @@ def ancestors(run: RunDir) -> list[str]:
         raw = validation.Contents(run.path).read_spec()["spec"]
         if not raw.get("start"):
             return []
-        names, parent = [], BoundRun(ResolvedSpec(parse_stored(raw))).parent()
+        names, parent = [], BoundRun(ResolvedSpec(parse_stored(json.dumps(raw)))).parent()
         while parent is not None:
             names.append(parent.run_id)
             parent = parent.parent()

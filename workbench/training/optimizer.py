@@ -121,8 +121,12 @@ def generator_alone(model: nn.Module) -> set[int]:
 
 def weights_of_encoders(model: nn.Module) -> dict[int, tuple[Family, str]]:
     """Return the family and the name within the encoder of each weight of an encoder, by its id (of Python objects)."""
-    encoders = [part for part in model.modules() if isinstance(part, Encoder)]
-    return {id(weight): (each.family, name) for each in encoders for name, weight in each.model.named_parameters()}
+    weights = dict[int, tuple[Family, str]]()
+    for part in model.modules():
+        if isinstance(part, Encoder):
+            for name, weight in part.model.named_parameters():
+                weights[id(weight)] = part.family, name
+    return weights
 
 
 # Weights without weight decay. The released code has one list of names for pre-training and fine-tuning: LayerNorm,
