@@ -167,8 +167,12 @@ def check(prepared: Prepared, full: bool = False) -> None:
     folder = prepared.folder
     if full and folder in _READ_FULLY:
         return
-    if damage := next(_damage(folder, full), None):
-        place, fault = damage
+    place, fault = folder, next(faults(folder, full), None)
+    if fault is None:  # else its manifest, which names the slices, may be damaged
+        for place in _slices(folder, json.loads((folder / "manifest.json").read_bytes()), full):
+            if fault := next(faults(place, full, blocks=BLOCKS), None):
+                break
+    if fault:
         for each in {place, folder}:
             discard(each)
         raise InputError(
@@ -177,15 +181,6 @@ def check(prepared: Prepared, full: bool = False) -> None:
         )
     if full:
         _READ_FULLY.add(folder)
-
-
-def _damage(folder: Path, full: bool) -> Iterator[tuple[Path, str]]:
-    """Yield each fault of a prepared text, and the damaged folder: the text's own folder or a slice's folder."""
-    for fault in faults(folder, full):
-        yield folder, fault
-        return  # its manifest, which names the slices, may be damaged
-    for place in _slices(folder, json.loads((folder / "manifest.json").read_bytes()), full):
-        yield from ((place, fault) for fault in faults(place, full, blocks=BLOCKS))
 
 
 @dataclass

@@ -136,10 +136,7 @@ class Shards:
             self.file = None
         return self.done
 
-    def close(self) -> None:
-        """Close the open file, complete or not."""
-        if self.file is not None:
-            self.file.close()
+    close = finish  # of `contextlib.closing`
 
 
 def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards, name: str) -> None:

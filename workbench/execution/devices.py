@@ -87,9 +87,7 @@ def seconds() -> float:
 
 
 def host_of_each(host: Host) -> Host:
-    """Return the host of one of the processes: its share of the threads, and its own GPU under `torchrun`."""
-    if host.devices == 1:
-        return host
+    """Return the host of one of several processes: its share of the threads, and its own GPU under `torchrun`."""
     own_card = launched() > 1 and host.resolved_device().startswith("cuda")
     device = f"cuda:{number_by_launcher('LOCAL_RANK')}" if own_card else host.device
     return replace(host, threads=host.threads or threads_for_each(host.devices), device=device)

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -184,7 +184,8 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
             with _noted(run.run_id, run.fail, run.path / "error.log"):
                 prepared = wanted.prepared
                 assert prepared is not None
-                spec, each, parent = run.spec().placed(host.places), host_of_each(host), parent_of(run)
+                each = host_of_each(host) if host.devices > 1 else host
+                spec, parent = run.spec().placed(host.places), parent_of(run)
                 corpus, planned = _prepared_training(run, spec, prepared, each, parent, planned)
                 kept = Snapshots(run, spec, planned, prepared.tokenizer, wanted.points(spec, planned))
                 with progress.training(run.run_id) as bar, together(run, each) as ranks:
@@ -250,7 +251,7 @@ def _prepared_training(
         if planned is None:
             timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
             planned = plan(spec, timed, plan_of(parent) if parent is not None else None)
-        run.write_json("plan.json", planned.to_json())
+        run.write_json("plan.json", asdict(planned))
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
     if spec.source or spec.encoder.source:

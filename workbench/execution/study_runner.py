@@ -169,7 +169,7 @@ def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]
             run = run.parent()
     assignment = Assignment(
         session.store.root, session.record, session.base.model_dump(mode="json"), todo, tuple(files), host,
-        now("microseconds"), os.getpid(), {run_id: plan.to_json() for run_id, plan in plans.items()},
+        now("microseconds"), os.getpid(), {run_id: asdict(plan) for run_id, plan in plans.items()},
     )  # fmt: skip
     if host.launch is not None:
         left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]

@@ -107,11 +107,11 @@ def two_stream_transformer(enc: EncoderSpec, length: int, queries: int, relative
     A layer of that stream has queries, but neither keys nor values of its own. The content stream of the last layer
     has keys and values and nothing else.
     """
-    _, start, project = _embedding_of_one(enc, length)
-    h = enc.hidden
+    rows, h = embedding(enc, length), enc.hidden
+    start, project = rows.sparse // length, rows.matmul // length  # of one position
     begin = Flops(queries * start, queries * start, queries * project)
     keys = Flops(length * (4 * h * h + 2 * h), length * (4 * h * h + 2 * h), length * 4 * h * h)
-    content = embedding(enc, length) + _layers(enc, enc.layers - 1, length, None, relative) + keys
+    content = rows + _layers(enc, enc.layers - 1, length, None, relative) + keys
     return content + begin + _layers(enc, enc.layers, length, queries, relative)
 
 
@@ -127,16 +127,11 @@ def embedding(enc: EncoderSpec, length: int, always_projects: bool = False) -> F
 
     It is projected to the width of the layers if it has another width, or if the family `always_projects`.
     """
-    tokens, sparse, project = _embedding_of_one(enc, length, always_projects)
-    return Flops(length * (tokens + sparse), length * sparse, length * project)
-
-
-def _embedding_of_one(enc: EncoderSpec, length: int, always_projects: bool = False) -> tuple[int, int, int]:
-    """Return the costs of embedding a token: its dense look-up, all other operations, and the product among these."""
     e, h = enc.embedding_width, enc.hidden
-    rest = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e
+    tokens = 2 * e * enc.vocab  # the dense look-up of one token
     project = 2 * h * e if e != h or always_projects else 0
-    return 2 * e * enc.vocab, rest + project + (h if project else 0), project
+    sparse = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e + project + (h if project else 0)
+    return Flops(length * (tokens + sparse), length * sparse, length * project)
 
 
 def block(

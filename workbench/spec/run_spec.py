@@ -80,6 +80,11 @@ class RunSpec(Part):
                 f"data.length={self.data.length} must not exceed encoder.positions={self.encoder.positions}; "
                 f"lower the first or raise the second"
             )
+        if self.generator.kind == "ngram" and self.generator.temperature != 1:
+            raise ValueError(
+                f"generator.temperature={self.generator.temperature:g} cannot be combined with generator.kind=ngram, "
+                f"which samples by its counts; set generator.temperature=1"
+            )
         if self.tying in ("all", "gdes") and self.generator.kind != "transformer":
             raise ValueError(
                 f"tying={self.tying} cannot be combined with generator.kind={self.generator.kind}, which has no "

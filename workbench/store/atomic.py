@@ -187,26 +187,20 @@ def sealed(value: Mapping[str, Any]) -> bytes:
     return body + f',"{SEAL}":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
 
 
-def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
-    """Return the JSON object in a file, without its hash, which is checked if there is one.
+def read_object(
+    path: Path, *, format: int | None = None, largest: int = LARGEST, needs_seal: bool = False
+) -> dict[str, Any]:
+    """Return the JSON object in a file, without its hash, which is checked if there is one or if it `needs_seal`.
 
     `format` is checked if it is given. Raises ValueError with what is wrong, or OSError.
     """
-    return read_hashed(path, format, needs_seal=False)[0]
-
-
-def read_sealed(path: Path, *, format: int | None = None, largest: int = LARGEST) -> dict[str, Any]:
-    """Return the object that `sealed` wrote to a file, without its hash, which is checked.
-
-    `format` is checked if it is given. Raises ValueError with what is wrong, or OSError.
-    """
-    return read_hashed(path, format, largest)[0]
+    return read_hashed(path, format, largest, needs_seal)[0]
 
 
 def read_hashed(
     path: Path, format: int | None = None, largest: int = LARGEST, needs_seal: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a sealed object, and the size and SHA-256 of its file, hashed once for both. Raises as `read_sealed`."""
+    """Return a sealed object, and the size and SHA-256 of its file, hashed once for both. Raises as `read_object`."""
     try:
         content = read_bytes(path, largest)
         value = loads(content)

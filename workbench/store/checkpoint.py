@@ -136,15 +136,21 @@ def save(
     return final
 
 
-def newest(folder: Path) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None without any. Raises InputError if all are damaged."""
+def newest(folder: Path, run_id: str = "") -> Checkpoint | None:
+    """Return the newest undamaged checkpoint, or None without any.
+
+    Raises DamagedRun if all are damaged, or this one belongs to another run than `run_id`.
+    """
     atomic.own_folder(folder)
     warnings: list[str] = []
     for step in reversed(steps(folder)):
         path = folder / f"step-{step:08d}"
         fault = problem(path, atomic.sha256_unless_stopped)
         if fault is None:
-            return Checkpoint(path, step, atomic.read_object(path / "state.json")["state"], tuple(warnings))
+            state = atomic.read_object(path / "state.json")["state"]
+            if run_id and state.get("run_id") != run_id:
+                raise DamagedRun(f"{path} belongs to run {state.get('run_id')}, not to {run_id}; move it away")
+            return Checkpoint(path, step, state, tuple(warnings))
         warnings.append(f"{path} is damaged ({fault}); the previous checkpoint is used")
     if warnings:
         raise DamagedRun(
