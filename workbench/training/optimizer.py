@@ -91,9 +91,10 @@ def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.Optimizer:
     """
     own = generator_alone(model) if spec.generator_lr is not None else set()
     ratio = spec.generator_lr / spec.lr if spec.generator_lr is not None else 1.0
-    others, of_encoders = matrices(model) if spec.kind == "muon" else set(), dict[int, tuple[Family, str]]()
+    others = matrices(model) if spec.kind == "muon" else set()
+    of_encoders: dict[int, tuple[Family, str]] = {}  # family, and name within the encoder, by the id of a weight
     for part in model.modules():
-        if isinstance(part, Encoder):  # by the id of a weight, its family, and its name within the encoder
+        if isinstance(part, Encoder):
             for name, weight in part.model.named_parameters():
                 of_encoders[id(weight)] = part.family, name
 
