@@ -24,7 +24,7 @@ from workbench.spec.parts import Budget, EncoderSpec
 from workbench.spec.run_spec import RunSpec, parse_part, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.redact import refuse_secrets_in
-from workbench.training.plan import Plan, amount_in, plan, spending
+from workbench.training.plan import Plan, amount_in, plan, sized, spending
 
 log = logging.getLogger("workbench")
 Priced = tuple[ResolvedSpec, Plan]
@@ -67,7 +67,7 @@ class Job:
         priced = list[Priced]()
         try:
             for spec in counted(specs, "planning runs"):
-                priced.append((spec, plan(spec)))
+                priced.append((spec, sized(spec, spending(spec))))
         except InputError as error:
             if all(match.unit in match.given for match in matches):
                 raise

@@ -228,7 +228,7 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     """Return the error about a full disk: path, needed bytes (None: more than are free), free bytes, errno."""
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     code = error.errno if error is not None and error.errno else errno.ENOSPC
-    limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], free(place)
+    limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], shutil.disk_usage(place).free
     least = f"more than {limit if code == errno.EFBIG else available}"
     need = f"{least if needed is None else needed} bytes are needed"
     disk = os.statvfs(place)
@@ -247,12 +247,6 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     else:
         reason = f"{need} and {available} are free; free some disk space"
     return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
-
-
-def free(folder: Path) -> int:
-    """Return how many bytes can still be written to the disk of `folder`."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def room(folder: Path, needed: int) -> None:
     for existing in (folder, *folder.absolute().parents):
         if existing.is_dir():
             break
-    if atomic.free(existing) < needed:
+    if shutil.disk_usage(existing).free < needed:
         raise atomic.no_room(folder, needed)
 
 

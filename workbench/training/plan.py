@@ -60,7 +60,12 @@ def usable(run: RunDir) -> Iterator[None]:
 
 def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
     """Return the plan of a spec: what it spends (`spending`), its parameters and its memory."""
-    spent, parameters = spending(spec, seconds_per_step, before), count_parameters(spec)
+    return sized(spec, spending(spec, seconds_per_step, before))
+
+
+def sized(spec: RunSpec, spent: Plan) -> Plan:
+    """Return what a run spends together with the parameters of its model and its memory."""
+    parameters = count_parameters(spec)
     return replace(spent, parameters=parameters, memory_bytes=memory(spec, parameters))
 
 
