@@ -174,6 +174,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     A failure is recorded, of training in error.json and of a measurement in a file of its own.
     """
     from workbench.training import loop
+    from workbench.training.distributed import ALONE
     from workbench.training.plan import Snapshots
 
     run.clear_error()
@@ -184,11 +185,13 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
             with _noted(run.run_id, run.fail, run.path / "error.log"):
                 prepared = wanted.prepared
                 assert prepared is not None
-                each = host_of_each(host) if host.devices > 1 else host
+                several = host.devices > 1
+                each = host_of_each(host) if several else host
                 spec, parent = run.spec().placed(host.places), parent_of(run)
                 corpus, planned = _prepared_training(run, spec, prepared, each, parent, planned)
                 kept = Snapshots(run, spec, planned, prepared.tokenizer, wanted.points(spec, planned))
-                with progress.training(run.run_id) as bar, together(run, each) as ranks:
+                processes = together(run, each) if several else nullcontext(ALONE)
+                with progress.training(run.run_id) as bar, processes as ranks:
                     model = loop.train(run, spec, planned, corpus, each, run.check, bar, copied, parent, kept, ranks)
                 _finish(run, spec, planned, corpus, prepared, model)
         if run.trained and copied is not None:
