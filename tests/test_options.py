@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -25,7 +25,6 @@ from workbench.options import (
     SubmitOptions,
     SweepOptions,
     checked,
-    choices_of,
     flag,
     kinds_of,
     options_of,
@@ -75,7 +74,10 @@ def value_for(name: str, kind: Any) -> Any:
     for each in kinds_of(kind):
         if each in values and name not in ("budget", "most_compute"):
             return values[each]
-    return (choices_of(kind) or ("x",))[-1]
+    for each in (kind, *get_args(kind)):
+        if get_origin(each) is Literal:
+            return get_args(each)[-1]
+    return "x"
 
 
 @pytest.mark.parametrize("group", [StudyOptions, SweepOptions])

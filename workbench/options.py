@@ -320,12 +320,16 @@ class SubmitOptions:
 
 def options_of(group: type) -> dict[str, Option]:
     """Return the options of a group by name, in the order of the help."""
-    return {each.name: each.metadata["option"] for each in fields(group) if "option" in each.metadata}
+    options = dict[str, Option]()
+    for each in fields(group):
+        if "option" in each.metadata:
+            options[each.name] = each.metadata["option"]
+    return options
 
 
-def flag(name: str) -> str:
-    """Return the name of an option on the command line, such as `--micro-batch`."""
-    return f"--{name.replace('_', '-')}"
+def flag(name: str, end: str = "") -> str:
+    """Return the name of an option on the command line, such as `--micro-batch`, and `end` behind it."""
+    return f"--{name.replace('_', '-')}{end}"
 
 
 def checked(group: type[G], values: Mapping[str, Any], spelled: Callable[[str], str] = "{}=".format) -> G:
@@ -352,15 +356,12 @@ def kinds_of(kind: Any) -> list[Any]:
     return kinds
 
 
-def choices_of(kind: Any) -> tuple[str, ...]:
-    """Return the texts that a field accepts, if only some are accepted: those of its `Literal`."""
-    places = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
-    return next((get_args(each) for each in places if get_origin(each) is Literal), ())
-
-
 def _value(name: str, value: Any, declared: Option, kind: Any) -> Any:
     """Return the value of an option in one of the types of its field. Raises InputError."""
-    kinds, choices = kinds_of(kind), choices_of(kind)
+    kinds, choices = kinds_of(kind), tuple[str, ...]()
+    for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
+        if get_origin(each) is Literal:  # if only some texts are accepted
+            choices = get_args(each)
     if isinstance(value, bool):
         usable = bool in kinds
     elif isinstance(value, str | PathLike) and Sequence in kinds:
@@ -378,10 +379,12 @@ def _value(name: str, value: Any, declared: Option, kind: Any) -> Any:
             return number
         usable = False
     else:
-        several = tuple(value) if isinstance(value, Iterable) and Sequence in kinds else (None,)
-        if all(isinstance(each, str | PathLike) for each in several):
-            return tuple(map(fspath, several))
-        usable = False
+        usable, several = isinstance(value, Iterable) and Sequence in kinds, list[str]()
+        for each in value if usable else ():
+            usable = usable and isinstance(each, str | PathLike)
+            several += [fspath(each)] if usable else []
+        if usable:
+            return tuple(several)
     if usable:
         return value
     raise InputError(f"{name}{value!r:.80} is not {_usable(declared, kinds, choices)}")

@@ -190,7 +190,7 @@ def silent(stage: str, done: int, total: int) -> None:
 def shown() -> Iterator[Progress]:
     """Yield a function that shows progress, as a bar or as lines, while the block runs."""
     if not terminal():
-        yield _lines()
+        yield functools.partial(_line, {})
         return
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
@@ -210,16 +210,12 @@ def shown() -> Iterator[Progress]:
         yield update
 
 
-def _lines() -> Progress:
-    last: dict[str, float] = {}
-
-    def update(stage: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if stage in last and now - last[stage] < EVERY:
-            return
-        share = f" {100 * done / total:.0f} %" if total else f" {done / 1e6:.0f} MB"
-        share = share if stage in last else ""
-        last[stage] = now
-        say(f"{stage}{share}")
-
-    return update
+def _line(last: dict[str, float], stage: str, done: int, total: int) -> None:
+    """Write a line unless it is too early for another one; `last` has the time of the last line of each stage."""
+    now = time.monotonic()
+    if stage in last and now - last[stage] < EVERY:
+        return
+    share = f" {100 * done / total:.0f} %" if total else f" {done / 1e6:.0f} MB"
+    share = share if stage in last else ""
+    last[stage] = now
+    say(f"{stage}{share}")

@@ -57,7 +57,10 @@ class Plugs:
     @functools.cached_property
     def built_in(self) -> dict[str, Path]:
         """The file of each plug-in of the built-in folder by its name; files that begin with _ are parts of others."""
-        return {path.stem.replace("_", "-"): path for path in sorted(self.folder.glob("[a-z]*.py"))}
+        files = dict[str, Path]()
+        for path in sorted(self.folder.glob("[a-z]*.py")):
+            files[path.stem.replace("_", "-")] = path
+        return files
 
     def installed(self) -> dict[str, EntryPoint]:
         """Return the entry points of installed packages by name, apart from names that are built in."""

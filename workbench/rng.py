@@ -7,8 +7,6 @@ and index. The same numbers result on every device, for every micro-batch size a
 from __future__ import annotations
 
 import hashlib
-import operator
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ def seed_of(seed: int, *names: str | int) -> int:
 
 def _salt(stream: str) -> int:
     """Return an int64 that makes the numbers of this stream different from those of other streams."""
-    return _signed(seed_of(0, stream))
+    return seed_of(0, stream)
 
 
 # The same as the decorator `torch.compiler.assume_constant_result`, without importing torch: a compiled objective uses
@@ -41,23 +39,20 @@ def _signed(value: int) -> int:
 
 _FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _SIGNED_FACTORS = (_signed(_FACTORS[0]), _signed(_FACTORS[1]))
-_STEP = _signed(0x9E3779B97F4A7C15)
-
-
-def _finalise(x: Any, shift: Callable[[Any, int], Any], factors: tuple[int, int]) -> Any:
-    """Scramble 64 bits bijectively (the finaliser of SplitMix64, Steele et al. 2014).
-
-    `shift` is a logical right shift, and `factors` have the type of `x`: torch computes with signed 64-bit integers
-    only, numpy with unsigned ones, which takes fewer operations. `cpu/kernels.c` has the same function in C.
-    """
-    x = (x ^ shift(x, 30)) * factors[0]
-    x = (x ^ shift(x, 27)) * factors[1]
-    return x ^ shift(x, 31)
+_UNSIGNED_STEP = 0x9E3779B97F4A7C15
+_STEP = _signed(_UNSIGNED_STEP)
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scramble each 64-bit integer of an array of any shape."""
-    scrambled: NDArray[np.uint64] = _finalise(values, operator.rshift, _FACTORS)
+    """Scramble each 64-bit integer of an array of any shape, bijectively.
+
+    This is the finaliser of SplitMix64 (Steele et al. 2014). `_mix` is the same for torch, which computes with signed
+    64-bit integers only, and so needs more operations. `cpu/kernels.c` has it in C.
+    """
+    x: Any = values
+    x = (x ^ (x >> 30)) * _FACTORS[0]
+    x = (x ^ (x >> 27)) * _FACTORS[1]
+    scrambled: NDArray[np.uint64] = x ^ (x >> 31)
     return scrambled
 
 
@@ -67,14 +62,20 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """Scramble each int64 of a tensor of any shape."""
-    scrambled: Tensor = _finalise(x, _shift, _SIGNED_FACTORS)
-    return scrambled
+    """Scramble each int64 of a tensor of any shape, as `mixed` does."""
+    x = (x ^ _shift(x, 30)) * _SIGNED_FACTORS[0]
+    x = (x ^ _shift(x, 27)) * _SIGNED_FACTORS[1]
+    return x ^ _shift(x, 31)
 
 
 def row_keys(seed: int, positions: Tensor) -> Tensor:
     """Return the keys (B,) int64 of the rows at `positions` (B,) int64 of the training stream."""
-    return _mix(_mix(positions * _STEP) ^ _signed(seed_of(seed, "rows")))
+    import numpy as np
+    import torch
+
+    numbers = positions.cpu().numpy().view(np.uint64) * np.uint64(_UNSIGNED_STEP)
+    keys = mixed(mixed(numbers) ^ np.uint64(seed_of(seed, "rows")))
+    return torch.from_numpy(keys.view(np.int64)).to(positions.device)
 
 
 def uniform(keys: Tensor, stream: str, count: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -95,4 +96,4 @@ def test_the_price_of_a_run_is_that_of_its_spec(capsys: pytest.CaptureFixture[st
     flops(StudyOptions(scale="small", set={"data.length": 64}, budget={"steps": 7}), "bert-mlm", as_json=True)
     document = json.loads(capsys.readouterr().out)
     spec = resolve("small", {"objective": "bert-mlm", "data.length": 64, "budget.steps": 7})
-    assert document == plan(spec).to_json() and document["tokens"] == 7 * 128 * 64
+    assert document == asdict(plan(spec)) and document["tokens"] == 7 * 128 * 64

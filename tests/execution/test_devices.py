@@ -76,8 +76,6 @@ def test_each_process_has_its_share_of_the_threads(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(devices, "threads_for_each", lambda count: 8 // count)
     assert devices.host_of_each(Host(device="cpu", devices=4)).threads == 2
     assert devices.host_of_each(Host(device="cpu", devices=4, threads=7)).threads == 7
-    alone = Host(device="cpu")
-    assert devices.host_of_each(alone) is alone
 
 
 def test_the_ends_of_processes_are_told_with_their_last_line() -> None:

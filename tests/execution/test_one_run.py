@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,7 @@ def unpointed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     spec = spec_of()
     made = RunStore(tmp_path / "runs").open(BoundRun(spec))
-    made.write_json("plan.json", plan(spec).to_json())
+    made.write_json("plan.json", asdict(plan(spec)))
     return made
 
 
@@ -409,7 +410,7 @@ def test_a_plan_is_read_as_it_was_written(unpointed: RunDir) -> None:
 
 @pytest.mark.parametrize("key", ["steps", "flops_per_step", "budget"])
 def test_a_plan_that_lacks_a_field_names_its_run(unpointed: RunDir, key: str) -> None:
-    raw = plan(spec_of()).to_json()
+    raw = asdict(plan(spec_of()))
     unpointed.write_json("plan.json", {name: value for name, value in raw.items() if name != key})
     with pytest.raises(DamagedRun, match=f"{unpointed.run_id}.*{key}"):
         plan_of(unpointed)

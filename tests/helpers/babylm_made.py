@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def run_of(tmp_path: Path, words: float, **changes: Any) -> RunDir:
     spec = presets.resolve("nano", counts | changes)
     run = RunStore(tmp_path / "runs").open(BoundRun(spec))
     made = plan.plan(spec)
-    run.write_json("plan.json", made.to_json())
+    run.write_json("plan.json", asdict(made))
     row = {"step": 1, "seconds": 1.0}
     (run.path / "metrics.jsonl").write_text(
         "".join(json.dumps(row | {"step": n + 1}) + "\n" for n in range(made.steps))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from workbench.execution.study import Job, job_of, one_arm_as_given
+from workbench.execution.study import Job, job_of
 from workbench.spec.experiment import grid
 from workbench.spec.run_spec import RunSpec
 
@@ -14,7 +15,8 @@ OBJECTIVES = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-m
 
 def run_job(name: str, base: RunSpec, words: Sequence[str] = (), match: str | None = None, seeds: int = 1) -> Job:
     """What `workbench run NAME` makes of its words."""
-    return one_arm_as_given(job_of(grid(name, {}, match, base), base, seeds, words))
+    job = job_of(grid(name, {}, match, base), base, seeds, words)
+    return job if job.several_arms else replace(job, experiment=replace(job.experiment, match=None))
 
 
 def rates(job: Job) -> dict[str, float]:

@@ -23,7 +23,7 @@ from workbench.execution import plug_checks
 from workbench.models.corruption import mask_for_generator, mask_tokens
 from workbench.models.encoder import build_encoder
 from workbench.models.export import WEIGHTS, export_heads
-from workbench.models.generators import Generator, Ngrams, WordFrequencies, count_pairs, count_words
+from workbench.models.generators import Generator, Ngrams, WordFrequencies, count_text
 from workbench.rng import row_keys, uniform
 from workbench.tasks.common.sentence_scorers import fill
 from workbench.tensors import Batch, Corruption
@@ -51,8 +51,7 @@ def pairs() -> tuple[Any, Any]:
 def counted(kind: str, objective: str = "rtd", keys: dict[str, Any] | None = None) -> Any:
     """An objective whose generator of this kind has counted the text."""
     model = shaken(tiny(objective, {"generator.kind": kind, **(keys or {})}))
-    count_words(model, lambda: COUNTS)
-    count_pairs(model, pairs)
+    count_text(model, lambda: COUNTS, pairs)
     return model
 
 
@@ -105,14 +104,13 @@ def test_an_optimizer_takes_a_model_without_a_generator() -> None:
     assert torch.equal(before, model.generator.words.log_share)
 
 
-def test_text_is_counted_before_it_is_used_and_tokens_before_pairs() -> None:
+def test_text_is_counted_before_it_is_used() -> None:
     for kind in ("unigram", "ngram"):
         spec = tiny("rtd", {"generator.kind": kind})
         with pytest.raises(AssertionError, match=r"^an? .*gram generator is used before `count` was called$"):
             build(spec)(synthetic(spec))
-    with pytest.raises(AssertionError, match=r"^pairs are counted before tokens$"):
-        count_pairs(build(spec), pairs)
-    count_pairs(build(tiny("rtd")), lambda: pytest.fail("a transformer needs no counts"))
+    uncounted = [lambda: pytest.fail("a transformer needs no counts")] * 2
+    count_text(build(tiny("rtd")), *uncounted)
     assert isinstance(build(spec).generator.words, Ngrams)
 
 
@@ -309,8 +307,7 @@ def test_the_same_keys_give_the_same_samples_in_any_batch() -> None:
 
 def test_text_without_a_single_pair_leaves_the_unigram() -> None:
     model = shaken(tiny("rtd", {"generator.kind": "ngram"}))
-    count_words(model, lambda: COUNTS)
-    count_pairs(model, lambda: (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)))
+    count_text(model, lambda: COUNTS, lambda: (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)))
     guess = at(model, 6, 9, 50)
     assert float(guess.loss) == pytest.approx(-math.log(UNIGRAM[7]), rel=1e-5)
 

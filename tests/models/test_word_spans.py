@@ -10,7 +10,7 @@ import torch
 from objective_oracle import CLS, SEP, synthetic, tiny
 
 from workbench.data.tokenizer import save, train, word_starts
-from workbench.models.corruption import UP_TO, WordStarts, mark_words
+from workbench.models.corruption import UP_TO, WordStarts
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
@@ -21,7 +21,7 @@ STARTS = np.arange(40) % 3 > 0  # a third of the tokens continue a word
 
 def marked(spec: RunSpec) -> WordStarts:
     picker = WordStarts(spec)
-    mark_words(picker, lambda: STARTS)
+    picker.table.copy_(torch.from_numpy(STARTS))
     return picker
 
 

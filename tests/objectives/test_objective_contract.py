@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from workbench import objectives
 from workbench.models import losses
 from workbench.models.encoder import seeded
-from workbench.models.generators import count_pairs, count_words
+from workbench.models.generators import count_text
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.rng import row_keys
 from workbench.spec.parts import CONVENTIONS
@@ -55,8 +55,7 @@ def test_one_graph_without_breaks(name: str, keys: dict[str, Any], fresh_compile
     """The second batch has other keys, and must not reuse the random numbers of the first."""
     spec = tiny(name, {"encoder.layers": 1}, **keys)
     objective = shaken(spec)
-    count_words(objective, lambda: np.arange(40))
-    count_pairs(objective, lambda: (np.arange(1600), np.arange(1600) % 7))
+    count_text(objective, lambda: np.arange(40), lambda: (np.arange(1600), np.arange(1600) % 7))
     batches = [synthetic(spec, seed=seed) for seed in (0, 1)]
     expected = [objective(batch) for batch in batches]
     with torch._dynamo.config.patch(error_on_recompile=True):

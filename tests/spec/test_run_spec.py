@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from workbench.cli import app
@@ -32,7 +33,7 @@ from workbench.spec.parts import (
     TasksSpec,
 )
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec, field_of, known_keys, split_settings, value_at
+from workbench.spec.run_spec import RunSpec, known_keys, part_of, split_settings, value_at
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 
@@ -424,11 +425,15 @@ WITH = {
 }
 
 
+def field_of(key: str) -> FieldInfo:
+    part, name = part_of(key)
+    return part.model_fields[name]
+
+
 def literals() -> Iterator[tuple[str, str, Any]]:
     """Key, value as typed, and value as read, of every field that is a list of words or a switch."""
     for key in known_keys():
         field = field_of(key)
-        assert field is not None
         for kind in (field.annotation, *get_args(field.annotation)):
             if get_origin(kind) is Literal:
                 yield from ((key, value, value) for value in get_args(kind))
@@ -472,7 +477,7 @@ def test_what_runs_of_a_command_share_is_no_axis(key: str, tmp_path: Path) -> No
         assert f"{key} cannot be an axis" in str(refused.exception)
 
 
-@pytest.mark.parametrize("key", [key for key in known_keys() if type(None) in get_args(field_of(key).annotation)])  # type: ignore[union-attr]
+@pytest.mark.parametrize("key", [key for key in known_keys() if type(None) in get_args(field_of(key).annotation)])
 def test_unset_clears_every_field_that_can_be_empty(key: str) -> None:
     if key.startswith("budget."):
         pytest.skip("one unit of a budget replaces another, and one has to stay")

@@ -155,17 +155,17 @@ def test_what_is_sealed_is_read_only_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     written = atomic.sealed({"format": 1, "value": [1, None]})
     path.write_bytes(written)
-    assert atomic.read_sealed(path, format=1) == {"format": 1, "value": [1, None]}
+    assert atomic.read_object(path, format=1, needs_seal=True) == {"format": 1, "value": [1, None]}
     body, mark = written.rsplit(b',"content_sha256":"', 1)
     assert mark == hashlib.sha256(body).hexdigest().encode() + b'"}\n'
     for place in range(len(written)):
         path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
         with pytest.raises(ValueError, match=r"^x\.json "):
-            atomic.read_sealed(path, format=1)
+            atomic.read_object(path, format=1, needs_seal=True)
     path.write_text('{"format": 1}')
     assert atomic.read_object(path) == {"format": 1}
     with pytest.raises(ValueError, match=r"^x\.json has changed since it was written \(its hash is missing\)$"):
-        atomic.read_sealed(path)
+        atomic.read_object(path, needs_seal=True)
 
 
 def test_only_regular_files_of_a_sensible_size_are_read(tmp_path: Path) -> None:

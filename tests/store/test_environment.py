@@ -32,30 +32,35 @@ def test_only_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["started"].endswith("+00:00")
 
 
-def test_the_commit_is_that_of_our_checkout_only(tmp_path: Path) -> None:
+def commit_of(package: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any] | None:
+    monkeypatch.setattr(workbench, "__file__", str(package / "__init__.py"))
+    return module.code_version.__wrapped__()  # without the cache
+
+
+def test_the_commit_is_that_of_our_checkout_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]
     subprocess.run([*git, "init", "-q"], check=True)
     package = tmp_path / "workbench"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    assert module._git(package) is None  # nothing committed
+    assert commit_of(package, monkeypatch) is None  # nothing committed
     (tmp_path / "other").write_text("")
     subprocess.run([*git, "add", "other"], check=True)
     subprocess.run([*git, "commit", "-qm", "x"], check=True)
-    assert module._git(package) is None  # someone else's repository, which happens to hold our environment
+    assert commit_of(package, monkeypatch) is None  # someone else's repository, which happens to hold our environment
     subprocess.run([*git, "add", "workbench"], check=True)
     subprocess.run([*git, "commit", "-qm", "y"], check=True)
-    clean = module._git(package)
+    clean = commit_of(package, monkeypatch)
     assert clean is not None and len(clean["commit"]) == 40 and clean["dirty"] is False
     (tmp_path / "other").write_text("changed")
-    assert module._git(package) == clean
+    assert commit_of(package, monkeypatch) == clean
     (package / "__init__.py").write_text("changed")
-    assert module._git(package) == clean | {"dirty": True}
+    assert commit_of(package, monkeypatch) == clean | {"dirty": True}
 
 
 def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert module._git(Path(workbench.__file__).parent) is None
+    assert module.code_version.__wrapped__() is None
 
 
 def test_importing_it_is_light() -> None:

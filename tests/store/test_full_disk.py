@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from workbench.models.export import export
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec, overrides_of, split_settings
 from workbench.spec.stages import BoundRun
-from workbench.store.atomic import copy_files, disk_errors, free
+from workbench.store.atomic import copy_files, disk_errors
 from workbench.store.cache import staged
 from workbench.store.run_store import RunStore
 
@@ -84,7 +85,7 @@ def test_what_is_free_is_measured_after_an_unfinished_folder_was_removed(small_d
     for folder, unfinished in ((small_disk / "words", staged), (run.path / "encoder", lambda _: run.staged("encoder"))):
         with pytest.raises(OSError) as caught, unfinished(folder) as draft:
             (draft / "weights").write_bytes(b"x" * (1 << 20))
-        left = free(small_disk)
+        left = shutil.disk_usage(small_disk).free
         assert left > 40_000 and caught.value.filename == str(folder)
         assert f"more than {left} bytes are needed and {left} are free" in str(caught.value)
 
@@ -92,7 +93,7 @@ def test_what_is_free_is_measured_after_an_unfinished_folder_was_removed(small_d
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_results_that_cannot_be_written_to_standard_output(unbuffered: str, small_disk: Path) -> None:
     """The system's error names no file, so the bytes are those of the disk on which the output is written."""
-    (small_disk / "filler").write_bytes(b"x" * free(small_disk))
+    (small_disk / "filler").write_bytes(b"x" * shutil.disk_usage(small_disk).free)
     command = [sys.executable, "-m", "workbench", "list", "scales"]
     for output, words in (
         (small_disk / "scales.txt", "more than 0 bytes are needed and 0 are free"),

@@ -71,7 +71,7 @@ def tensors(value: float, count: int = 5) -> dict[str, dict[str, torch.Tensor]]:
 def writer_of(run: RunDir) -> CheckpointWriter:
     metrics = Metrics(run.path / "metrics.jsonl")
     metrics.append([{"step": 1}])
-    return CheckpointWriter(run, metrics, CPU)
+    return CheckpointWriter(CPU, run, metrics)
 
 
 def value_of(run: RunDir, step: int) -> float:
@@ -191,7 +191,7 @@ def test_other_errors_of_copies_are_raised(run: RunDir, monkeypatch: pytest.Monk
 @pytest.mark.gpu
 def test_copies_of_a_gpus_tensors_are_pinned_and_of_the_moment(run: RunDir) -> None:
     """Work that the GPU has not done yet when a checkpoint is begun is done in it, and later work is not."""
-    with CheckpointWriter(run, Metrics(run.path / "metrics.jsonl"), torch.device("cuda")) as writer:
+    with CheckpointWriter(torch.device("cuda"), run, Metrics(run.path / "metrics.jsonl")) as writer:
         given = {"model": {"w": torch.zeros(1 << 22, device="cuda")}}
         for _ in range(100):
             given["model"]["w"].add_(1)

@@ -157,7 +157,7 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
     import torch
 
     from workbench import cpu
-    from workbench.models.generators import count_pairs, count_words
+    from workbench.models.generators import count_text
     from workbench.training.loop import build
     from workbench.training.optimizer import make_optimizer
     from workbench.training.steps import total_norm
@@ -167,8 +167,8 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
     learning, update, clock = list[float](), list[float](), time.perf_counter
     with torch.random.fork_rng(devices=[]):
         model = build(spec, host)
-        count_words(model, lambda: np.ones(spec.encoder.vocab, dtype=np.int64))
-        count_pairs(model, lambda: (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)))
+        one = np.ones(1, dtype=np.int64)
+        count_text(model, lambda: one.repeat(spec.encoder.vocab), lambda: (one - 1, one))
         model.to(host.device).train()
         optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
         for attempt in range(1 + TRIES):

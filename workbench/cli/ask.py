@@ -36,7 +36,7 @@ def flops(
     from workbench.training.plan import price
 
     priced = price(base, objective)
-    emit(priced.to_json() if as_json else terminal.price_table(priced, base.scale), as_json)
+    emit(asdict(priced) if as_json else terminal.price_table(priced, base.scale), as_json)
 
 
 def plan_study(

@@ -159,7 +159,7 @@ def _group(group: type, names: Collection[str], given: dict[str, Any]) -> Any:
         elif isinstance(value, str) and int in kinds_of(types[name]) and value.isascii() and value.isdigit():
             value = int(value[:9])
         values[name] = value
-    return checked(group, values, lambda name: f"{flag(name)} ")
+    return checked(group, values, functools.partial(flag, end=" "))
 
 
 # ---- completion ----

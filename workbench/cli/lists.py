@@ -156,11 +156,12 @@ LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
 def values_of(key: str) -> list[str]:
     """Return the values of a key of --set that can be listed, for the completion of a shell."""
     from workbench.models.families import PLUGS
-    from workbench.spec.run_spec import field_of
+    from workbench.spec.run_spec import part_of
 
     if key == "encoder.family":
         return [*PLUGS.built_in, *PLUGS.installed()]
-    field = field_of(key)
+    part, name = part_of(key)
+    field = part.model_fields.get(name)
     kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
     choices = [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
     return choices or (["true", "false"] if bool in kinds else [])

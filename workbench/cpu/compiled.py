@@ -66,8 +66,11 @@ _TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
+_kinds, _names = zip(*_FIELD.findall(HEADERS[0].read_text()), strict=True)
+
+
 class _Drop(ctypes.Structure):
-    _fields_ = [(name, _TYPES[kind]) for kind, name in _FIELD.findall(HEADERS[0].read_text())]
+    _fields_ = list(zip(_names, map(_TYPES.__getitem__, _kinds), strict=True))
 
 
 def declared(header: Path) -> dict[str, list[Any]]:
@@ -254,17 +257,18 @@ def call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     """
     library = _library(dtype)
     assert library is not None  # callers have checked `available`
-    if library[name](*map(_passed, arguments), torch.get_num_threads()):
+    passed: list[Any] = []
+    for value in arguments:
+        if isinstance(value, Tensor):
+            assert value.is_contiguous()
+            passed.append(value.data_ptr())
+        elif isinstance(value, Drop):
+            rate, scale = max(bool(value.rate), round(value.rate * 2**31)), 1 / (1 - value.rate)
+            passed.append(_Drop(value.key & (2**64 - 1), rate, scale))
+        else:
+            passed.append(value)
+    if library[name](*passed, torch.get_num_threads()):
         raise MemoryError(f"the CPU kernel {name} could not allocate memory")
-
-
-def _passed(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        assert value.is_contiguous()
-        return value.data_ptr()
-    if isinstance(value, Drop):
-        return _Drop(value.key & (2**64 - 1), max(bool(value.rate), round(value.rate * 2**31)), 1 / (1 - value.rate))
-    return value
 
 
 def thread_sums(*columns: int) -> Tensor:

@@ -11,7 +11,6 @@ import json
 import mmap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -62,7 +61,11 @@ class Corpus:
         files, self._shards = list[Path](), list[NDArray[Any]]()
         for shard in manifest["shards"]:
             files.append(prepared.folder / shard["name"])
-            self._shards.append(_mapped(files[-1], dtype, scattered))
+            with open(files[-1], "rb") as file:  # memory-mapped, so that only tokens in use are read from the disk
+                pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if scattered and hasattr(mmap, "MADV_RANDOM"):  # otherwise the system reads megabytes around each row
+                pages.madvise(mmap.MADV_RANDOM)
+            self._shards.append(np.frombuffer(pages, dtype=dtype))
         self._starts = np.cumsum([0, *map(len, self._shards)])
         self._pairs = None if pairs is None else self._paired(pairs, document_ends(files, dtype, prepared.special.sep))
         self.rows = self.windows if self._pairs is None else len(self._pairs)
@@ -177,15 +180,6 @@ class Corpus:
         return tokens
 
 
-def _mapped(path: Path, dtype: np.dtype[Any], scattered: bool) -> NDArray[Any]:
-    """Return the tokens of a shard, memory-mapped, so that only those in use are read from the disk."""
-    with open(path, "rb") as file:
-        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if scattered and hasattr(mmap, "MADV_RANDOM"):  # otherwise the system reads megabytes around each row
-        pages.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(pages, dtype=dtype)
-
-
 _held: WeakValueDictionary[tuple[str, str], Tensor] = WeakValueDictionary()  # by folder and device, while runs use them
 
 
@@ -213,19 +207,16 @@ def permuted(places: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64
     """
     left = (size - 1).bit_length() // 2
     right = (size - 1).bit_length() - left
-    keys = _round_keys(key)
+    keys = list[np.uint64]()
+    for number in range(ROUNDS):
+        keys.append(np.uint64(seed_of(key, "round", number)))
     images = _feistel(places.astype(np.uint64), left, right, keys)
     while len(outside := np.flatnonzero(images >= size)):
         images[outside] = _feistel(images[outside], left, right, keys)
     return images.astype(np.int64)
 
 
-@lru_cache(maxsize=16)  # a step permutes rows with the key of its epoch
-def _round_keys(key: int) -> tuple[np.uint64, ...]:
-    return tuple(np.uint64(seed_of(key, "round", number)) for number in range(ROUNDS))
-
-
-def _feistel(value: Words, left: int, right: int, keys: tuple[np.uint64, ...]) -> Words:
+def _feistel(value: Words, left: int, right: int, keys: Sequence[np.uint64]) -> Words:
     """Permute numbers of `left + right` bits. After an even number of ROUNDS the two halves have their widths again."""
     high, low = value >> np.uint64(right), value & np.uint64((1 << right) - 1)
     for key in keys:

@@ -65,7 +65,7 @@ def documents(
             if filter_ := unsuitable(data, document) or (NEAR if repeated else ""):
                 if removed is not None:
                     removed.setdefault(filter_, Counter()).update(documents=1, words=len(document.split()))
-            elif text := without(document, share, aside):
+            elif text := without(document, share, aside) if share else document:
                 if words is not None:
                     words[sources.name_of(source)] += len(text.split())
                 yield text

@@ -407,7 +407,10 @@ class PublishedModel:
 
 
 with Path(__file__).with_name("published_models.toml").open("rb") as _table:
-    PUBLISHED = tuple(PublishedModel(**model) for model in tomllib.load(_table)["model"])
+    _published = list[PublishedModel]()
+    for _model in tomllib.load(_table)["model"]:
+        _published.append(PublishedModel(**_model))
+PUBLISHED = tuple(_published)
 
 
 def known_model(name: str) -> PublishedModel | None:

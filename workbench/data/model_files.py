@@ -122,14 +122,23 @@ def refusing(folder: Path | str, what: str, mute: bool = True) -> Iterator[None]
 
     The library's log and progress bars are off in the block, and with `mute`, standard error as a whole is off too.
     """
-    with _silent(), _muted() if mute else nullcontext():
-        try:
+    from transformers.utils import logging
+
+    shown, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with _muted() if mute else nullcontext():
             yield
-        except BaseException as error:  # transformers raises many types for faults in a file, libraries in Rust another
-            is_fault = isinstance(error, Exception) or type(error).__name__ == "PanicException"
-            if isinstance(error, InputError) or not is_fault:
-                raise
-            raise InputError(f"{folder} {what}: {_first_line(error)}") from None
+    except BaseException as error:  # transformers raises many types for faults in a file, libraries in Rust another
+        is_fault = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        if isinstance(error, InputError) or not is_fault:
+            raise
+        raise InputError(f"{folder} {what}: {_first_line(error)}") from None
+    finally:
+        logging.set_verbosity(shown)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: BaseException) -> str:
@@ -138,21 +147,6 @@ def _first_line(error: BaseException) -> str:
     if isinstance(error, KeyError):  # whose message is the key alone
         line = f"it names {line}, which is unknown"
     return "".join(letter if letter.isprintable() else "?" for letter in line)[:300]
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(shown)
-        if bar:
-            logging.enable_progress_bar()
 
 
 @contextmanager

@@ -167,8 +167,12 @@ def check(prepared: Prepared, full: bool = False) -> None:
     folder = prepared.folder
     if full and folder in _READ_FULLY:
         return
-    if damage := next(_damage(folder, full), None):
-        place, fault = damage
+    place, fault = folder, next(faults(folder, full), None)
+    if fault is None:  # else its manifest, which names the slices, may be damaged
+        for place in _slices(folder, json.loads((folder / "manifest.json").read_bytes()), full):
+            if fault := next(faults(place, full, blocks=BLOCKS), None):
+                break
+    if fault:
         for each in {place, folder}:
             discard(each)
         raise InputError(
@@ -177,15 +181,6 @@ def check(prepared: Prepared, full: bool = False) -> None:
         )
     if full:
         _READ_FULLY.add(folder)
-
-
-def _damage(folder: Path, full: bool) -> Iterator[tuple[Path, str]]:
-    """Yield each fault of a prepared text, and the damaged folder: the text's own folder or a slice's folder."""
-    for fault in faults(folder, full):
-        yield folder, fault
-        return  # its manifest, which names the slices, may be damaged
-    for place in _slices(folder, json.loads((folder / "manifest.json").read_bytes()), full):
-        yield from ((place, fault) for fault in faults(place, full, blocks=BLOCKS))
 
 
 @dataclass
@@ -222,7 +217,11 @@ class _Preparation:
                 if len(self.slices) > 1:
                     self._merge(folder, plan, text_hash)
                 else:
-                    self._build(folder)
+                    words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
+                    read = partial(self._documents, "encoding")
+                    with staged(folder) as temporary:
+                        facts, text_hash = encode_into(temporary, data, words, read)
+                        self._write_manifest(temporary, words, text_hash, facts)
                 prepared = _read(folder)
         assert prepared is not None, "a folder that was just written can be read"
         return prepared
@@ -245,12 +244,6 @@ class _Preparation:
             preprocessing.remove_locks(plan)
         return folder
 
-    def _build(self, folder: Path) -> None:
-        words = self._vocabulary(self._documents("reading", hub_limit=HUB_SAMPLE), self.origin)
-        with staged(folder) as temporary:
-            facts, text_hash = encode_into(temporary, self.spec.data, words, partial(self._documents, "encoding"))
-            self._write_manifest(temporary, words, text_hash, facts)
-
     def _survey(self) -> tuple[Path, str | None]:
         """Return the folder of the vocabulary, and the SHA-256 of the text (None for a large text).
 
@@ -265,7 +258,10 @@ class _Preparation:
                 document
                 for number in (number * len(self.slices) // count for number in range(count))
                 for document in documents(
-                    self.spec.data, self.slices[number], limit=HUB_SAMPLE / count, near=self._flags(number)
+                    self.spec.data,
+                    self.slices[number],
+                    limit=HUB_SAMPLE / count,
+                    near=None if self.near is None else flags(self.near, number),
                 )
             )
             return self._vocabulary(sample, f"{self.origin} sampled"), None
@@ -352,15 +348,12 @@ class _Preparation:
     def _documents(self, stage: str, **options: Any) -> Iterator[str]:
         """Yield all documents, as `documents` does with these options. Raises InputError if there are none."""
         empty = True
-        for document in documents(self.spec.data, self.found, self._stage(stage), near=self._flags(), **options):
+        near = None if self.near is None else flags(self.near)
+        for document in documents(self.spec.data, self.found, self._stage(stage), near=near, **options):
             empty = False
             yield document
         if empty:
             raise self._empty()
-
-    def _flags(self, number: int | None = None) -> Iterator[bool] | None:
-        """Return the near-duplicate flags of the documents of the text, or of one slice; None without that filter."""
-        return None if self.near is None else flags(self.near, number)
 
     def _stage(self, stage: str) -> Advance:
         """Return a function that reports the progress of a stage, from the bytes read since the last call."""

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -70,6 +70,7 @@ def token_type(vocab: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
 
 
+@dataclass
 class Text:
     """Number, bytes and hashes of the documents that pass through `counted`.
 
@@ -77,9 +78,10 @@ class Text:
     the number of documents after it, modulo PRIME, which follows from the parts of a text wherever it is cut.
     """
 
-    def __init__(self) -> None:
-        self.hash = hashlib.sha256()
-        self.documents = self.bytes = self.joined = 0
+    hash: Any = field(default_factory=hashlib.sha256)
+    documents: int = 0
+    bytes: int = 0
+    joined: int = 0
 
     def counted(self, documents: Iterable[str]) -> Iterator[str]:
         """Yield the documents unchanged, and count and hash each."""
@@ -100,14 +102,16 @@ def joined(parts: Iterable[tuple[int, int]]) -> int:
     return total
 
 
+@dataclass
 class Shards:
     """A writer of token ids to tokens-00000.bin, tokens-00001.bin ..., which `cache.staged` flushes to disk."""
 
-    def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
-        self.folder, self.dtype = folder, dtype
-        self.done: list[dict[str, Any]] = []
-        self.file: Any = None
-        self.hash, self.tokens = hashlib.sha256(), 0
+    folder: Path
+    dtype: np.dtype[Any]
+    done: list[dict[str, Any]] = field(default_factory=list)
+    file: Any = None
+    hash: Any = field(default_factory=hashlib.sha256)
+    tokens: int = 0
 
     def write(self, ids: NDArray[Any]) -> None:
         """Append ids (n,) to the stream, and begin a new file where one is full."""
@@ -132,10 +136,7 @@ class Shards:
             self.file = None
         return self.done
 
-    def close(self) -> None:
-        """Close the open file, complete or not."""
-        if self.file is not None:
-            self.file.close()
+    close = finish  # of `contextlib.closing`
 
 
 def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards, name: str) -> None:

@@ -16,17 +16,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.data import built_in_text, formats
 from workbench.data.streams import (
     PACKINGS,
+    URL,
     Advance,
     FilePart,
     RemotePath,
     ignore,
-    is_remote,
     listed,
     named,
     packing_of,
@@ -96,7 +97,7 @@ Source = BuiltIn | File | Remote | Hub
 
 def size_of(sources: Iterable[Source]) -> int:
     """Return the number of bytes of several sources, without data sets of the hub, whose sizes are not known."""
-    return sum(source.size for source in sources)
+    return sum(map(attrgetter("size"), sources))
 
 
 def documents(spec: DataSpec) -> Iterator[str]:
@@ -166,7 +167,7 @@ def _resolve(name: str, revision: str | None, column: str) -> list[Source]:
         code = [(path, os.stat(path)) for path in built_in_text.code_files()]
         facts = [[path, each.st_size, [each.st_mtime_ns, each.st_ctime_ns, each.st_ino]] for path, each in code]
         return [BuiltIn(name, digest(facts, 16), sum(each.st_size for _, each in code))]
-    if is_remote(name):
+    if URL.match(name):
         return list(_remote(name, column))
     path = user_path(name, "--corpus")
     try:
@@ -309,7 +310,7 @@ def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: boo
 def is_babylm(data: DataSpec) -> bool:
     """Return whether a corpus name stands for local files in BabyLM's layout, which are called SOURCE.train."""
     for name in data.corpus:
-        if name in BUILT_IN or is_remote(name) or (HUB_NAME.match(name) and not os.path.exists(name)):
+        if name in BUILT_IN or URL.match(name) or (HUB_NAME.match(name) and not os.path.exists(name)):
             continue
         for source in _resolve(name, None, data.column):
             if isinstance(source, File) and unpacked_suffix(source.path) == TRAIN:
@@ -354,7 +355,7 @@ def _file(path: Path) -> File:
 def local(data: DataSpec) -> bool:
     """Return whether the corpus and the tokenizer are both on this machine, and neither is on the hub."""
     for name in data.corpus:
-        if (HUB_NAME.match(name) or is_remote(name)) and not os.path.exists(os.path.expanduser(name)):
+        if (HUB_NAME.match(name) or URL.match(name)) and not os.path.exists(os.path.expanduser(name)):
             return False
     return data.tokenizer in TRAINED or os.path.exists(os.path.expanduser(data.tokenizer))
 

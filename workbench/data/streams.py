@@ -95,11 +95,6 @@ class _Requests(io.RawIOBase):
         return content
 
 
-def is_remote(name: str) -> bool:
-    """Return whether a corpus name is a URL."""
-    return URL.match(name) is not None
-
-
 def listed(name: str) -> list[tuple[RemotePath, str]]:
     """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
     refuse_secrets(name, "corpus")

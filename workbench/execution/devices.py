@@ -87,9 +87,7 @@ def seconds() -> float:
 
 
 def host_of_each(host: Host) -> Host:
-    """Return the host of one of the processes: its share of the threads, and its own GPU under `torchrun`."""
-    if host.devices == 1:
-        return host
+    """Return the host of one of several processes: its share of the threads, and its own GPU under `torchrun`."""
     own_card = launched() > 1 and host.resolved_device().startswith("cuda")
     device = f"cuda:{number_by_launcher('LOCAL_RANK')}" if own_card else host.device
     return replace(host, threads=host.threads or threads_for_each(host.devices), device=device)
@@ -144,16 +142,13 @@ _announced: list[str] = []  # the runs that this process has announced under tor
 
 @contextlib.contextmanager
 def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) -> Iterator[Ranks]:
-    """Yield the processes that compute this run, of which this one, with this host (`host_of_each`), is the first.
+    """Yield the several processes that compute this run; this one, with this host (`host_of_each`), is the first.
 
     With `scoring` (see `Training`) they score sentences, and do not train. Raises RankLost if another process ends or
     does not answer. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
     """
-    from workbench.training.distributed import ALONE, group, part_of
+    from workbench.training.distributed import group, part_of
 
-    if host.devices == 1:
-        yield ALONE
-        return
     training = Training(str(run.path.resolve()), asdict(host), len(_announced) + 1, scoring)
     place = f"group/{training.number}"
     with (

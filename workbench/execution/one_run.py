@@ -15,8 +15,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +174,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     A failure is recorded, of training in error.json and of a measurement in a file of its own.
     """
     from workbench.training import loop
+    from workbench.training.distributed import ALONE
     from workbench.training.plan import Snapshots
 
     run.clear_error()
@@ -183,10 +185,13 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
             with _noted(run.run_id, run.fail, run.path / "error.log"):
                 prepared = wanted.prepared
                 assert prepared is not None
-                spec, each, parent = run.spec().placed(host.places), host_of_each(host), parent_of(run)
+                several = host.devices > 1
+                each = host_of_each(host) if several else host
+                spec, parent = run.spec().placed(host.places), parent_of(run)
                 corpus, planned = _prepared_training(run, spec, prepared, each, parent, planned)
                 kept = Snapshots(run, spec, planned, prepared.tokenizer, wanted.points(spec, planned))
-                with progress.training(run.run_id) as bar, together(run, each) as ranks:
+                processes = together(run, each) if several else nullcontext(ALONE)
+                with progress.training(run.run_id) as bar, processes as ranks:
                     model = loop.train(run, spec, planned, corpus, each, run.check, bar, copied, parent, kept, ranks)
                 _finish(run, spec, planned, corpus, prepared, model)
         if run.trained and copied is not None:
@@ -249,7 +254,7 @@ def _prepared_training(
         if planned is None:
             timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
             planned = plan(spec, timed, plan_of(parent) if parent is not None else None)
-        run.write_json("plan.json", planned.to_json())
+        run.write_json("plan.json", asdict(planned))
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
     if spec.source or spec.encoder.source:
@@ -415,7 +420,7 @@ class Wanted:
     @property
     def during_training(self) -> bool:
         """Whether some measure may also be taken during training."""
-        return self.prepared is not None and any(measure.act != FINE_TUNING for measure in self.suite.tasks)
+        return self.prepared is not None and not {*map(attrgetter("act"), self.suite.tasks)} <= {FINE_TUNING}
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""

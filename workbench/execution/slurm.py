@@ -33,7 +33,7 @@ from workbench.execution.workers import Assignment
 from workbench.options import Settings
 from workbench.progress import say
 from workbench.spec.host import KEY, Launch, checked, seconds
-from workbench.store.atomic import loads, read_bytes, read_sealed, sealed, user_path, write_new
+from workbench.store.atomic import loads, read_bytes, read_object, sealed, user_path, write_new
 from workbench.store.environment import JOB_LOG
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir, now
@@ -205,7 +205,7 @@ def submissions(home: Path) -> list[Submitted]:
     found = []
     for path in sorted(home.glob("*/submitted.json"), reverse=True):
         try:
-            content = read_sealed(path)
+            content = read_object(path, needs_seal=True)
         except (OSError, ValueError):
             continue  # a file that is being written, or was damaged: its jobs are not recognised
         found.append(Submitted(content["job"], path.parent, tuple(content["runs"])))

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from workbench import objectives, tasks
@@ -63,12 +64,15 @@ class Job:
     def priced(self) -> tuple[list[Priced], list[Match]]:
         """Every run with its matched budget and its plan, and the amounts that all runs get. Raises InputError."""
         specs, matches = equal(self.experiment, self.specs)
+        priced = list[Priced]()
         try:
-            return [(spec, sized(spec, spending(spec))) for spec in counted(specs, "planning runs")], matches
+            for spec in counted(specs, "planning runs"):
+                priced.append((spec, sized(spec, spending(spec))))
         except InputError as error:
             if all(match.unit in match.given for match in matches):
                 raise
             raise InputError(f"{error} ({'; '.join(match.sentence() for match in matches)})") from None
+        return priced, matches
 
 
 @dataclass(frozen=True)
@@ -136,14 +140,18 @@ def job_of(
         # Without the options that only other objectives have: `--set options.copy_loss=1` changes those that have it.
         preset = presets.of_objective(spec, {*given, *cell})
         arm = spec.changed(preset) if preset else spec
-        options = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
+        options = dict(arm.options)
+        for key in options.keys() - known[spec.objective]:
+            del options[key]
         runs.append(objectives.with_options(arm.model_copy(update={"options": options})))
     if "tasks.names" not in given and (names := _that_score_nothing(runs)):
         log.warning("%s has no score(ids, attention) for pairs, so the tasks are %s alone", ", ".join(names), NEXT)
         alone = {"tasks.names": (NEXT,)}
         base, runs = base.changed(alone), [spec.changed(alone) for spec in runs]
+    run_names = [*map(attrgetter("name"), runs)]
     # Two cells may be one run, as with two widths of a generator that has no weights.
-    return Job(experiment, base, tuple({run.name: run for run in runs}.values()), *_declared(experiment, runs))
+    distinct = dict(zip(run_names, runs, strict=True))
+    return Job(experiment, base, tuple(distinct.values()), *_declared(experiment, run_names))
 
 
 def _that_score_nothing(specs: Sequence[RunSpec]) -> list[str]:
@@ -155,7 +163,9 @@ def _that_score_nothing(specs: Sequence[RunSpec]) -> list[str]:
 def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, RunSpec, dict[str, str]]:
     """Return the experiment and the base spec with the names of families in place of files, and the files' hashes."""
     key, axes, named, sources = "encoder.family", dict(experiment.axes), dict[str, str](), dict[str, str]()
-    words = [*axes.get(key, ()), *(variant[key] for variant in experiment.variants if key in variant)]
+    words, variants = [*axes.get(key, ())], list[Mapping[str, Any]]()
+    for variant in experiment.variants:
+        words += [variant[key]] if key in variant else []
     words = list(dict.fromkeys(map(str, words if base.encoder.source else [*words, base.encoder.family])))
     for word in words:
         encoder = families.resolved(EncoderSpec(family=word))
@@ -166,7 +176,8 @@ def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, R
         axes[key] = tuple(named[str(word)] for word in axes[key])
     else:
         base = base.model_copy(update={"encoder": families.resolved(base.encoder)})
-    variants = [{**each, key: named[str(each[key])]} if key in each else each for each in experiment.variants]
+    for variant in experiment.variants:
+        variants.append({**variant, key: named[str(variant[key])]} if key in variant else variant)
     return replace(experiment, axes=axes, variants=variants), base, sources
 
 
@@ -195,14 +206,14 @@ def _by_name(arm: Cell) -> Cell:
     return named
 
 
-def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
-    """Return the contrasts with runs, and the contrasts without; `runs` are ordered by seed, then by cell."""
+def _declared(experiment: Experiment, run_names: Sequence[str]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
+    """Return the contrasts with runs, and the contrasts without; the names are ordered by seed, then by cell."""
     cells, compared, missing = list(experiment.cells()), [], []
     for contrast in experiment.contrasts:
         pairs = list(expand(contrast, cells, experiment.axes))
         missing += [] if pairs else [str(contrast)]
         for one, two in pairs:
-            ids = [(runs[i + one].name, runs[i + two].name) for i in range(0, len(runs), len(cells))]
+            ids = tuple(zip(run_names[one :: len(cells)], run_names[two :: len(cells)], strict=True))
             if ids[0][0] == ids[0][1]:  # in every seed
                 raise InputError(f"{experiment.name} compares {contrast}, which are the same runs under these settings")
             arms: tuple[dict[str, Any], dict[str, Any]] = {}, {}  # with their values on all axes that vary
@@ -210,13 +221,15 @@ def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tup
                 for key, value in cell.items():
                     if key in side or len(experiment.axes.get(key, ())) > 1:
                         arm[key] = value
-            compared.append(Declared(Contrast(*arms, contrast.label), tuple(ids)))
+            compared.append(Declared(Contrast(*arms, contrast.label), ids))
     return tuple(compared), tuple(missing)
 
 
 def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, set[str]]:
     """Return the names of each objective's options. Raises InputError if no objective has an option that is `given`."""
-    known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
+    known = dict[str, set[str]]()
+    for spec in specs:
+        known[spec.objective] = set(objectives.load(spec).Options.model_fields)
     for key in dict.fromkeys(given):
         if not any(key in fields for fields in known.values()):
             every = sorted({f"options.{field}" for fields in known.values() for field in fields})
@@ -226,12 +239,10 @@ def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, s
 
 def distinct_runs(runs: Iterable[BoundRun]) -> list[BoundRun]:
     """Return each run once, in the order of their first occurrence."""
-    return list({run.run_id: run for run in runs}.values())
-
-
-def one_arm_as_given(job: Job) -> Job:
-    """Return the job without a match if all its runs are seeds of one arm, so that its budget keeps its unit."""
-    return job if job.several_arms else replace(job, experiment=replace(job.experiment, match=None))
+    by_id = dict[str, BoundRun]()
+    for run in runs:
+        by_id[run.run_id] = run
+    return list(by_id.values())
 
 
 def check_epochs(job: Job, most: float | None) -> None:
@@ -286,21 +297,28 @@ def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[R
             arms.setdefault(level, set()).add(spec.arm)
         convert = level in levels and spec.budget.unit != experiment.match
         matched.append(_with_budget(spec, levels[level]) if convert else spec)
+    if not experiment.scales:
+        return matched, list(levels.values())
     # Of a scale with a budget of its own and one arm, there is nothing to tell.
-    return matched, [match for level, match in levels.items() if not experiment.scales or len(arms[level]) > 1]
+    return matched, [match for level, match in levels.items() if len(arms[level]) > 1]
 
 
 def bound_runs(job: Job, specs: Sequence[ResolvedSpec], prepared: Prepared) -> tuple[dict[str, BoundRun], list[Match]]:
     """Return the planned run of each spec by the spec's name, and the amounts that all runs get. Raises InputError."""
     priced, matches = job.priced
-    matched = {spec.name: with_budget for spec, (with_budget, _) in zip(job.specs, priced, strict=True)}
-    if all(spec.name in matched and spec.encoder.vocab == prepared.vocab for spec in specs):
-        return {spec.name: planned_run(job, bind(matched[spec.name], prepared)) for spec in specs}, matches
-    own = [bind(spec, prepared) for spec in specs]  # sizes differ from those that were priced
-    apart = {spec.name: spec for spec in own}
-    equal_specs, matches = equal(job.experiment, list(apart.values()))
-    runs = dict(zip(apart, equal_specs, strict=True))
-    return {one.name: planned_run(job, runs[spec.name]) for one, spec in zip(specs, own, strict=True)}, matches
+    matched, bound, as_priced = dict[str, ResolvedSpec](), list[ResolvedSpec](), True
+    for spec, (with_budget, _) in zip(job.specs, priced, strict=True):
+        matched[spec.name] = with_budget
+    for spec in specs:
+        as_priced = as_priced and spec.name in matched and spec.encoder.vocab == prepared.vocab
+    for spec in specs:
+        bound.append(bind(matched[spec.name] if as_priced else spec, prepared))
+    if not as_priced:  # other sizes, or other runs
+        bound, matches = equal(job.experiment, bound)
+    runs = dict[str, BoundRun]()
+    for spec, with_text in zip(specs, bound, strict=True):
+        runs[spec.name] = planned_run(job, with_text)
+    return runs, matches
 
 
 def planned_run(job: Job, spec: ResolvedSpec) -> BoundRun:

@@ -85,7 +85,7 @@ def study_of(
 
 def study_job(options: RunOptions | SweepOptions, own_process: bool = False) -> tuple[Job, Limit | None]:
     """Return the job of `run`, or of `sweep` without a search, and with --seeds auto the limit to added seeds."""
-    from workbench.execution.study import check_epochs, one_arm_as_given
+    from workbench.execution.study import check_epochs
     from workbench.spec.experiment import Range, space_of
 
     if isinstance(options, SweepOptions):
@@ -96,7 +96,8 @@ def study_job(options: RunOptions | SweepOptions, own_process: bool = False) -> 
         job, limit = experiment_job(options, options.axis, space, names_of(options.objective), own_process)
     else:
         job, limit = experiment_job(options, options.experiment, {}, (), own_process)
-        job = one_arm_as_given(job)
+        if not job.several_arms:  # the budget of one arm keeps its unit
+            job = replace(job, experiment=replace(job.experiment, match=None))
     check_epochs(job, options.most_epochs)
     return job, limit
 
@@ -122,13 +123,8 @@ def experiment_job(
         if os.environ.get(REHEARSAL):  # the few steps of a small scale are less than one of a large scale
             chosen = replace(chosen, match=None)
     base = with_words(base, chosen, always=options.most_epochs is not None)
-    return job_of(chosen, base, count, names_of(options.objective), _given(options), at_scale), limit
-
-
-def _given(options: SpecOptions) -> set[str]:
-    """Return the keys of the settings that are given for all runs, with --tasks as `tasks.names`."""
-    named = () if options.tasks is None else ("tasks.names",)
-    return {*overrides_of(spec_settings(options.set)), *named}
+    given = {*settings, *(() if options.tasks is None else ("tasks.names",))}
+    return job_of(chosen, base, count, names_of(options.objective), given, at_scale), limit
 
 
 def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple[Job, ...], Search, int]:
@@ -145,7 +141,8 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
         for key, values in space_of(options.over).items()
     }  # choices are texts, as Optuna's storages hold them; they take the types of their fields later
     base, settings = checked_spec(options, own_process), overrides_of(spec_settings(options.set))
-    number, given = rehearsed(options.trials, 3) or DEFAULT_TRIALS, _given(options)
+    number = rehearsed(options.trials, 3) or DEFAULT_TRIALS
+    given = {*settings, *(() if options.tasks is None else ("tasks.names",))}
     always = options.most_epochs is not None
     from workbench.execution.search import Search, default_space, search_job, tune_jobs
     from workbench.execution.study import check_epochs
@@ -324,7 +321,7 @@ def seeds_of(options: SpecOptions, search: bool = False) -> tuple[int, Limit | N
                 raise InputError(
                     f"{option} {value} limits --seeds auto, which was not given; add it, or leave {option} out"
                 )
-        return rehearsed(seeds or 1, 2) or 1, None
+        return min(seeds or 1, 2) if os.environ.get(REHEARSAL) else seeds or 1, None
     if search:
         raise InputError("--seeds auto decides declared comparisons, and a search has none; give a number of --seeds")
     if os.environ.get(REHEARSAL):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Session:
     @cached_property
     def record(self) -> str:
         """The name of the experiment's record in the store."""
-        names = [*(task.name for task in self.suite.tasks), *self.suite.missing]
+        names = [*map(attrgetter("name"), self.suite.tasks), *self.suite.missing]
         return self.job.experiment.record_name(self.base, names)
 
 
@@ -168,7 +169,7 @@ def _share(session: Session, runs: Sequence[BoundRun], plans: Mapping[str, Plan]
             run = run.parent()
     assignment = Assignment(
         session.store.root, session.record, session.base.model_dump(mode="json"), todo, tuple(files), host,
-        now("microseconds"), os.getpid(), {run_id: plan.to_json() for run_id, plan in plans.items()},
+        now("microseconds"), os.getpid(), {run_id: asdict(plan) for run_id, plan in plans.items()},
     )  # fmt: skip
     if host.launch is not None:
         left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]
@@ -206,7 +207,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     check_losses(job.specs, prepared, host)
     store = RunStore(root)
     job.warn()
-    if points := points_of(job, prepared, suite):
+    if suite.tasks and (points := points_of(job, prepared, suite)):
         say(cost.schedule_sentence(points, base.tasks.at))
     return Session(job, store, base, prepared, suite, replace(host, places=base.places()), workers)
 
@@ -319,7 +320,7 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     )  # fmt: skip
     session.store.extend_experiment(record)
     session.store.open_all([*baselines, *runs])
-    return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
+    return sorted([*baselines, *runs], key=attrgetter("spec.seed"))
 
 
 def measures_of(

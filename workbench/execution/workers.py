@@ -27,7 +27,7 @@ from workbench.errors import InputError, Interrupted, one_line, plural
 from workbench.progress import clock, console, say, terminal
 from workbench.spec.host import Host, threads_for_each, visible_cards
 from workbench.store import validation
-from workbench.store.atomic import read_sealed, sealed, write_new
+from workbench.store.atomic import read_object, sealed, write_new
 from workbench.store.owner import read
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir
@@ -68,7 +68,7 @@ class Assignment:
         from pydantic import TypeAdapter
 
         try:
-            return TypeAdapter(cls).validate_python(read_sealed(path))
+            return TypeAdapter(cls).validate_python(read_object(path, needs_seal=True))
         except (OSError, ValueError) as error:  # ValidationError is a ValueError
             raise InputError(
                 f"{path} cannot be read as the assignment of a worker, which run and sweep write: {one_line(error)}"

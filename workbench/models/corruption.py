@@ -6,11 +6,7 @@ Sources: Clark et al. 2020, sections 3.1 and 3.4, and the released code (docs/el
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workbench.models.losses import gather, share
@@ -127,7 +123,7 @@ UP_TO = [1 / sum(_SHARES), (1 + 1 / 2) / sum(_SHARES), 1.0]  # the probability o
 
 
 class WordStarts(nn.Module):
-    """Which tokens of the vocabulary begin a word, (V,); all of them until `mark_words` is called."""
+    """Which tokens of the vocabulary begin a word, (V,); all of them until training begins (`training.loop`)."""
 
     table: Tensor
 
@@ -159,13 +155,6 @@ class WordStarts(nn.Module):
         fits = ends & (slots <= pick_counts(batch, self.spec)[:, None])
         counted = torch.where(fits, slots, 0).amax(1).clamp(max=candidates.sum(1))
         return order[:, : self.spec.picks], (slots[: self.spec.picks] < counted[:, None]).float()
-
-
-def mark_words(model: nn.Module, starts: Callable[[], NDArray[np.bool_]]) -> None:
-    """Pass the tokens (V,) that begin a word to each `WordStarts` in `model`; only then is `starts` called."""
-    for part in model.modules():
-        if isinstance(part, WordStarts):
-            part.table.copy_(torch.from_numpy(starts()))
 
 
 # ----------------------------------------

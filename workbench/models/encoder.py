@@ -308,26 +308,23 @@ def sines(places: int, width: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
 
 
-def offsets(heads: int, causal: bool) -> list[int]:
-    """Return the distance to the token that each head attends to: 1, -1, 2, -2 ..., or -1, -2 ... if it is causal."""
-    return [-1 - head if causal else (1 + head // 2) * (-1) ** head for head in range(heads)]
-
-
 def _attend_to_neighbours(
     config: EncoderSpec, width: int, query: Tensor, key: Tensor, project: Tensor | None, causal: bool
 ) -> None:
-    """Let the heads of the first layer attend to the tokens at `offsets`, through a table `width` wide.
+    """Let each head of the first layer attend to the token at an offset of its own, through a table `width` wide.
 
-    The query's matrix turns the sinusoids of a position, each a sine and a cosine, into those of the position `offset`
-    further; the key's copies them. Their product is greatest where the key has that position, and depends on nothing
-    but the distance. Other rows of both matrices stay as they were drawn. If embeddings are projected to the width of
-    the layers, the first rows of the projection pass these sinusoids on.
+    The offsets are 1, -1, 2, -2 ..., or -1, -2 ... if the encoder is causal. The query's matrix turns the sinusoids of
+    a position, each a sine and a cosine, into those of the position `offset` further; the key's copies them. Their
+    product is greatest where the key has that position, and depends on nothing but the distance. Other rows of both
+    matrices stay as they were drawn. If embeddings are projected to the width of the layers, the first rows of the
+    projection pass these sinusoids on.
     """
     size = config.hidden // config.head_count
     pairs = min(PAIRS, size // 2, width // 2)
     scale = math.sqrt(FACTOR * math.sqrt(size))
     copied = torch.eye(2 * pairs)
-    for head, offset in enumerate(offsets(config.head_count, causal)):
+    for head in range(config.head_count):
+        offset = -1 - head if causal else (1 + head // 2) * (-1) ** head
         angles = offset / periods(width)[:pairs]
         turns = torch.stack([angles.cos(), angles.sin(), -angles.sin(), angles.cos()], dim=-1).view(pairs, 2, 2)
         rows = slice(head * size, head * size + 2 * pairs)

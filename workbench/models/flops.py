@@ -43,11 +43,9 @@ class Flops:
     still: tuple[Exact, Exact, int] = (0, 0, 0)
 
     def __add__(self, other: Flops) -> Flops:
-        still = tuple(mine + others for mine, others in zip(self.still, other.still, strict=True))
-        return Flops(
-            _whole(self.paper + other.paper), _whole(self.sparse + other.sparse), self.matmul + other.matmul,
-            (_whole(still[0]), _whole(still[1]), int(still[2])),
-        )  # fmt: skip
+        (paper, sparse, matmul), others = self.still, other.still
+        still = (paper + others[0], sparse + others[1], matmul + others[2])
+        return Flops(self.paper + other.paper, self.sparse + other.sparse, self.matmul + other.matmul, still)
 
     def frozen(self) -> Flops:
         """Return the same cost without a backward pass, for weights that are not trained."""
@@ -61,14 +59,13 @@ class Flops:
         if convention == "matmul":
             return 3 * self.matmul - 2 * self.still[2]
         if convention == "paper":
-            return _whole(2 * self.paper - self.still[0])
-        return _whole(2 * self.sparse - self.still[1])
+            return 2 * self.paper - self.still[0]
+        return 2 * self.sparse - self.still[1]
 
 
 def number(amount: Exact) -> int | float:
     """Return an exact amount as a number for JSON: an int if it is whole, else a float."""
-    amount = _whole(amount)
-    return amount if isinstance(amount, int) else float(amount)
+    return float(amount) if isinstance(amount, float) or amount.denominator != 1 else amount.numerator
 
 
 def encoder(enc: EncoderSpec, length: int) -> Flops:
@@ -110,11 +107,11 @@ def two_stream_transformer(enc: EncoderSpec, length: int, queries: int, relative
     A layer of that stream has queries, but neither keys nor values of its own. The content stream of the last layer
     has keys and values and nothing else.
     """
-    _, start, project = _embedding_of_one(enc, length)
-    h = enc.hidden
+    rows, h = embedding(enc, length), enc.hidden
+    start, project = rows.sparse // length, rows.matmul // length  # of one position
     begin = Flops(queries * start, queries * start, queries * project)
     keys = Flops(length * (4 * h * h + 2 * h), length * (4 * h * h + 2 * h), length * 4 * h * h)
-    content = embedding(enc, length) + _layers(enc, enc.layers - 1, length, None, relative) + keys
+    content = rows + _layers(enc, enc.layers - 1, length, None, relative) + keys
     return content + begin + _layers(enc, enc.layers, length, queries, relative)
 
 
@@ -130,16 +127,11 @@ def embedding(enc: EncoderSpec, length: int, always_projects: bool = False) -> F
 
     It is projected to the width of the layers if it has another width, or if the family `always_projects`.
     """
-    tokens, sparse, project = _embedding_of_one(enc, length, always_projects)
-    return Flops(length * (tokens + sparse), length * sparse, length * project)
-
-
-def _embedding_of_one(enc: EncoderSpec, length: int, always_projects: bool = False) -> tuple[int, int, int]:
-    """Return the costs of embedding a token: its dense look-up, all other operations, and the product among these."""
     e, h = enc.embedding_width, enc.hidden
-    rest = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e
+    tokens = 2 * e * enc.vocab  # the dense look-up of one token
     project = 2 * h * e if e != h or always_projects else 0
-    return 2 * e * enc.vocab, rest + project + (h if project else 0), project
+    sparse = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e + project + (h if project else 0)
+    return Flops(length * (tokens + sparse), length * sparse, length * project)
 
 
 def block(
@@ -229,10 +221,5 @@ def _at(each: int, products: int, length: int, positions: Positions) -> Flops:
     """Return the cost of a head that takes `each` (paper) or `products` (matmul) operations at a position."""
     if positions == "all":
         return Flops(length * each, length * each, length * products)
-    paper = _whole(OUTPUT_SHARE * length * each)
+    paper = OUTPUT_SHARE * length * each
     return Flops(paper, paper, positions * products)
-
-
-def _whole(amount: Exact) -> Exact:
-    """Return the same number, as an int if it is whole."""
-    return amount.numerator if isinstance(amount, Fraction) and amount.denominator == 1 else amount

@@ -308,22 +308,16 @@ class Generator(nn.Module):
         return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)
 
 
-def count_words(model: nn.Module, counts: Callable[[], NDArray[np.int64]]) -> None:
+def count_text(model: nn.Module, tokens: Callable[[], NDArray[np.int64]], pairs: Callable[[], Pairs]) -> None:
     """Give each generator without weights in `model` the counts (V,) of the tokens in the training text.
 
-    `counts`, which may have to read the whole text, is called only if there is such a generator.
+    An n-gram generator also gets the pairs of neighbours and their counts. `tokens` and `pairs`, which may have to read
+    the whole text, are called only if there is such a generator.
     """
     for part in model.modules():
         if isinstance(part, WordFrequencies):
-            part.count(torch.from_numpy(counts()))
-
-
-def count_pairs(model: nn.Module, pairs: Callable[[], Pairs]) -> None:
-    """Pass the pairs of neighbours and their counts to each n-gram generator in `model`; only then is `pairs` called.
-
-    Tokens must have been counted before (`unigram.count_words`).
-    """
+            part.count(torch.from_numpy(tokens()))
     for part in model.modules():
-        if isinstance(part, Ngrams):
+        if isinstance(part, Ngrams):  # which holds one of the above
             keys, counts = pairs()
             part.count(torch.from_numpy(keys), torch.from_numpy(counts))

@@ -205,9 +205,9 @@ def load(word: str) -> Experiment:
         if len(set(map(repr, values))) < len(values):
             raise InputError(f"experiment file {path}: AXES[{key!r}] must list different values")
     variants, match = content["VARIANTS"] or (), content["MATCH"]
-    if not isinstance(variants, tuple) or not all(isinstance(one, Mapping) for one in variants):
+    if not isinstance(variants, tuple) or not {*map(type, variants)} <= {dict}:
         raise InputError(f"experiment file {path}: VARIANTS must be a list of dicts of keys and values")
-    for key in (key for variant in variants for key in variant):
+    for key in itertools.chain(*variants):
         check_key(key, f"VARIANTS of experiment file {path}")
     if match not in (None, *UNITS):
         raise InputError(f"experiment file {path}: MATCH={match!r} is not one of {', '.join(UNITS)}")
@@ -221,7 +221,10 @@ def load(word: str) -> Experiment:
 def _copied(value: Any) -> Any:
     """Copy nested mappings to dicts and sequences to tuples; unusable values fail here, where the file is known."""
     if isinstance(value, Mapping):
-        return {_copied(key): _copied(value[key]) for key in value}
+        copied = dict[Any, Any]()
+        for key in value:
+            copied[_copied(key)] = _copied(value[key])
+        return copied
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
         if len(value) > MOST_RUNS:
             raise ValueError(f"a list has {len(value):,} values, but at most {MOST_RUNS:,} runs can be made")
@@ -420,7 +423,10 @@ class Contrast:
 
 def arm_text(arm: Cell) -> str:
     """Return an arm as messages and reports name it, such as `rtd` or `generator.width=0.25`."""
-    return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
+    words = list[str]()
+    for key, value in arm.items():
+        words.append(str(value) if key == "objective" else f"{key}={value}")
+    return ", ".join(words)
 
 
 def read_contrasts(
@@ -431,9 +437,10 @@ def read_contrasts(
     `cells` are the arms of the experiment, and `where` names CONTRASTS in messages. Raises InputError for an entry that
     is not a pair of arms of the experiment, or is declared twice.
     """
-    contrasts: list[Contrast] = []
+    contrasts, varying = list[Contrast](), list[str]()
+    for key, values in axes.items():
+        varying += [key] if len(values) > 1 else []
     if not isinstance(raw, Mapping):  # the axis of plain values is "" if they could be of several axes
-        varying = [key for key, values in axes.items() if len(values) > 1]
         raw = {varying[0] if len(varying) == 1 else "": raw}
     for key, entries in raw.items():
         if key not in axes and key != "":
@@ -480,7 +487,11 @@ def _contrast(entry: Any, key: str, axes: Mapping[str, Sequence[Any]], where: st
 def matching(arm: Cell, cells: Sequence[Cell], axes: Collection[str]) -> list[int]:
     """Return the indices of the cells with the arm's values in its keys and no other key of VARIANTS."""
     others = arm.keys() | set(axes)
-    return [number for number, cell in enumerate(cells) if cell.keys() <= others and _agree(cell, arm, arm)]
+    numbers = list[int]()
+    for number, cell in enumerate(cells):
+        if cell.keys() <= others and _agree(cell, arm, arm):
+            numbers.append(number)
+    return numbers
 
 
 def expand(contrast: Contrast, cells: Sequence[Cell], axes: Collection[str]) -> Iterator[tuple[int, int]]:

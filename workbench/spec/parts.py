@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -36,9 +37,7 @@ def _split(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
-def is_unset(value: Any) -> bool:
-    """Return whether a field has no value, and is left out of records, which older versions wrote without it."""
-    return not value
+is_unset = operator.not_  # whether a field has no value: older versions wrote records without it, so it is left out
 
 
 class Part(BaseModel):
@@ -143,15 +142,6 @@ class GeneratorSpec(Part):
     depth: Annotated[float, Field(gt=0, le=4)] = 1.0  #: layers of the generator relative to the encoder
     heads: Extent | None = None  #: attention heads of the generator; unset: one for each 64 of its width
     temperature: Annotated[float, Field(gt=0)] = 1.0  #: temperature of the samples
-
-    @model_validator(mode="after")
-    def _temperature_fits(self) -> Self:
-        if self.kind == "ngram" and self.temperature != 1:
-            raise ValueError(
-                f"generator.temperature={self.temperature:g} cannot be combined with generator.kind=ngram, which "
-                f"samples by its counts; set generator.temperature=1"
-            )
-        return self
 
 
 class Special(Part):
@@ -339,7 +329,7 @@ class Budget(Part):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        given = [k for k in UNITS if getattr(self, k) is not None]
+        given = list(self.model_dump(exclude={"convention"}, exclude_none=True))
         if len(given) != 1:
             units = f"{', '.join(UNITS[:-1])} and {UNITS[-1]}"
             raise ValueError(f"budget takes exactly one of {units}, got {given or 'none'}")
@@ -352,7 +342,8 @@ class Budget(Part):
 
     @property
     def unit(self) -> str:
-        return next(k for k in UNITS if getattr(self, k) is not None)
+        (unit,) = self.model_dump(exclude={"convention"}, exclude_none=True)
+        return str(unit)
 
     @property
     def amount(self) -> float:

@@ -80,6 +80,11 @@ class RunSpec(Part):
                 f"data.length={self.data.length} must not exceed encoder.positions={self.encoder.positions}; "
                 f"lower the first or raise the second"
             )
+        if self.generator.kind == "ngram" and self.generator.temperature != 1:
+            raise ValueError(
+                f"generator.temperature={self.generator.temperature:g} cannot be combined with generator.kind=ngram, "
+                f"which samples by its counts; set generator.temperature=1"
+            )
         if self.tying in ("all", "gdes") and self.generator.kind != "transformer":
             raise ValueError(
                 f"tying={self.tying} cannot be combined with generator.kind={self.generator.kind}, which has no "
@@ -281,11 +286,17 @@ class RunSpec(Part):
 
     def places(self) -> dict[str, Any]:
         """Return where text, tokenizer and published pair are found, by dotted keys."""
-        return {key: value_at(self, key) for key in (PLACES if self.pair is not None else _PLACES_OF_TEXT)}
+        places = dict[str, Any]()
+        for key in PLACES if self.pair is not None else _PLACES_OF_TEXT:
+            places[key] = value_at(self, key)
+        return places
 
     def placed(self, places: Mapping[str, Any]) -> Self:
         """Return the same run with the places of its command on this machine, as `places` returned them."""
-        here = {key: places[key] for key, value in self.places().items() if key in places and places[key] != value}
+        here = dict[str, Any]()
+        for key, value in self.places().items():
+            if places.get(key, value) != value:
+                here[key] = places[key]
         return self.changed(here) if here else self
 
     @property
@@ -338,13 +349,9 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
         raise InputError(_sentence(error)) from None
 
 
-def parse_stored(raw: Mapping[str, Any]) -> RunSpec:
-    """Return the spec of a record on disk, which is checked once for each content. Raises InputError."""
-    return _parse_text(json.dumps(raw))
-
-
 @lru_cache(maxsize=1024)
-def _parse_text(text: str) -> RunSpec:
+def parse_stored(text: str) -> RunSpec:
+    """Return the spec of a record on disk, in JSON, which is checked once for each text. Raises InputError."""
     return parse(json.loads(text))
 
 
@@ -487,7 +494,8 @@ def override_value(key: str, value: Any, option: str) -> Any:
     fields that are counted in the text.
     """
     refuse_found(key, option)
-    field, clears = field_of(SPELLINGS.get(key, key).removeprefix("start.parent.")), value in (None, CLEAR)
+    part, name = part_of(SPELLINGS.get(key, key).removeprefix("start.parent."))
+    field, clears = part.model_fields.get(name), value in (None, CLEAR)
     if field is None:  # an option of an objective or a family, which is checked against the objective's own types
         return None if clears else value
     optional = type(None) in get_args(field.annotation)
@@ -528,12 +536,6 @@ def part_of(key: str) -> tuple[type[BaseModel], str]:
             break
         kind, key = part, rest
     return kind, key
-
-
-def field_of(key: str) -> FieldInfo | None:
-    """Return the field of a dotted key of `RunSpec`; None if there is none, as for the options of an objective."""
-    kind, name = part_of(key)
-    return kind.model_fields.get(name)
 
 
 def parse_budget(given: str | Mapping[str, float], option: str = "--budget") -> Budget:

@@ -17,7 +17,7 @@ seconds alone is planned by the process that begins the run, which measures how 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NewType
 
 from workbench.spec.run_spec import RunSpec
@@ -49,10 +49,6 @@ class Plan:
     parent: dict[str, Any] | None = None
     words: float | None = None
     epochs: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of plan.json."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

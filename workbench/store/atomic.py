@@ -79,7 +79,9 @@ def user_path(text: str | os.PathLike[str], option: str) -> Path:
 
 def can_hold_files(folder: Path) -> bool:
     """Return whether files can be written in `folder`, or in the nearest folder above it that exists."""
-    place = next((each for each in (folder, *folder.absolute().parents) if os.path.lexists(each)), Path("/"))
+    for place in (folder, *folder.absolute().parents):
+        if os.path.lexists(place):
+            break
     writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK) and not place.is_relative_to("/proc")
     return len(folder.parts) < DEEPEST and writable
 
@@ -185,26 +187,20 @@ def sealed(value: Mapping[str, Any]) -> bytes:
     return body + f',"{SEAL}":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
 
 
-def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
-    """Return the JSON object in a file, without its hash, which is checked if there is one.
+def read_object(
+    path: Path, *, format: int | None = None, largest: int = LARGEST, needs_seal: bool = False
+) -> dict[str, Any]:
+    """Return the JSON object in a file, without its hash, which is checked if there is one or if it `needs_seal`.
 
     `format` is checked if it is given. Raises ValueError with what is wrong, or OSError.
     """
-    return read_hashed(path, format, needs_seal=False)[0]
-
-
-def read_sealed(path: Path, *, format: int | None = None, largest: int = LARGEST) -> dict[str, Any]:
-    """Return the object that `sealed` wrote to a file, without its hash, which is checked.
-
-    `format` is checked if it is given. Raises ValueError with what is wrong, or OSError.
-    """
-    return read_hashed(path, format, largest)[0]
+    return read_hashed(path, format, largest, needs_seal)[0]
 
 
 def read_hashed(
     path: Path, format: int | None = None, largest: int = LARGEST, needs_seal: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a sealed object, and the size and SHA-256 of its file, hashed once for both. Raises as `read_sealed`."""
+    """Return a sealed object, and the size and SHA-256 of its file, hashed once for both. Raises as `read_object`."""
     try:
         content = read_bytes(path, largest)
         value = loads(content)
@@ -232,7 +228,7 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     """Return the error for a full disk, with the path, the needed bytes (None: unknown), the free bytes and errno."""
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     code = error.errno if error is not None and error.errno else errno.ENOSPC
-    limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], free(place)
+    limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], shutil.disk_usage(place).free
     least = f"more than {limit if code == errno.EFBIG else available}"
     need = f"{least if needed is None else needed} bytes are needed"
     disk = os.statvfs(place)
@@ -251,12 +247,6 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     else:
         reason = f"{need} and {available} are free; free some disk space"
     return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
-
-
-def free(folder: Path) -> int:
-    """Return how many bytes can still be written to the disk of `folder`."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ FILES = ("probes", "baselines", "hub", "texts", "plans")
 
 def checked_entry(path: Path) -> Any:
     """Return the value in a file written by `write_entry`. Raises ValueError if the file has changed, or OSError."""
-    entry = atomic.read_sealed(path, largest=1 << 30)
+    entry = atomic.read_object(path, largest=1 << 30, needs_seal=True)
     if entry.get("name") != path.name:
         raise ValueError(f"{path.name} has changed since it was written (its name differs)")
     return entry["value"]

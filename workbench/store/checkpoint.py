@@ -24,7 +24,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ def room(folder: Path, needed: int) -> None:
     for existing in (folder, *folder.absolute().parents):
         if existing.is_dir():
             break
-    if atomic.free(existing) < needed:
+    if shutil.disk_usage(existing).free < needed:
         raise atomic.no_room(folder, needed)
 
 
@@ -136,15 +136,21 @@ def save(
     return final
 
 
-def newest(folder: Path) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None without any. Raises InputError if all are damaged."""
+def newest(folder: Path, run_id: str = "") -> Checkpoint | None:
+    """Return the newest undamaged checkpoint, or None without any.
+
+    Raises DamagedRun if all are damaged, or this one belongs to another run than `run_id`.
+    """
     atomic.own_folder(folder)
     warnings: list[str] = []
     for step in reversed(steps(folder)):
         path = folder / f"step-{step:08d}"
         fault = problem(path, atomic.sha256_unless_stopped)
         if fault is None:
-            return Checkpoint(path, step, atomic.read_object(path / "state.json")["state"], tuple(warnings))
+            state = atomic.read_object(path / "state.json")["state"]
+            if run_id and state.get("run_id") != run_id:
+                raise DamagedRun(f"{path} belongs to run {state.get('run_id')}, not to {run_id}; move it away")
+            return Checkpoint(path, step, state, tuple(warnings))
         warnings.append(f"{path} is damaged ({fault}); the previous checkpoint is used")
     if warnings:
         raise DamagedRun(
@@ -322,6 +328,7 @@ def library_errors(path: Path) -> Iterator[None]:
 BLOCK, COPIED = 1 << 13, 1 << 24  # bytes in which a line end is searched for first, and that are copied at once
 
 
+@dataclass(eq=False)
 class Metrics:
     """Writer that appends to the log at `path`. With `owner`, nothing is written after the lease was lost.
 
@@ -329,10 +336,11 @@ class Metrics:
     former owner that was paused and still has the old file open then writes into a file that nobody reads.
     """
 
-    def __init__(self, path: Path, owner: Lease | None = None) -> None:
-        self.path, self.owner = path, owner
-        self._file = -1
-        self._sha, self._bytes = hashlib.sha256(), 0  # of all rows in the file
+    path: Path
+    owner: Lease | None = None
+    _file: int = field(default=-1, init=False)
+    _bytes: int = field(default=0, init=False)  # of all rows in the file
+    _sha: Any = field(default_factory=hashlib.sha256, init=False)  # of all rows in the file
 
     def content(self) -> dict[str, Any]:
         """Return the size and the SHA-256 of all rows so far."""

@@ -78,7 +78,7 @@ def arithmetic(facts: Mapping[str, Any]) -> str:
     machine, kernels = facts.get("machine") or {}, facts.get("kernels") or ""
     gpu, cpu = machine.get("gpu"), machine.get("cpu") or ""
     way = "plain" if facts.get("plain") else "torch.compile" if facts.get("compile") else WAYS.get(kernels, kernels)
-    processor = gpu["name"] if gpu else next((maker for maker in MAKERS if maker in cpu), cpu)
+    processor = gpu["name"] if gpu else next(filter(cpu.__contains__, MAKERS), cpu)
     return " / ".join(filter(None, (facts.get("precision"), way, processor)))
 
 
@@ -95,17 +95,16 @@ def kinds_of_arithmetic(facts: Mapping[str, Any]) -> list[str]:
 
 @cache
 def code_version() -> dict[str, Any] | None:
-    """Return commit and state of the checkout, read once in a process, since it may change; None outside of one."""
-    return _git(Path(workbench.__file__).parent)
+    """Return the commit of the package's checkout and whether its code differs from it; None outside of a checkout.
 
-
-def _git(package: Path) -> dict[str, Any] | None:
-    """Return the commit of the package's checkout and whether its code differs from it; None outside of a checkout."""
-    commit = _output("git", "-C", str(package), "rev-parse", "HEAD")
+    It is read once in a process, since the checkout may change.
+    """
+    git = ("git", "-C", os.path.dirname(workbench.__file__))
+    commit = _output(*git, "rev-parse", "HEAD")
     # The repository must contain the package's files: site-packages may lie inside a repository of another project.
-    if commit is None or _output("git", "-C", str(package), "ls-files", "--error-unmatch", "__init__.py") is None:
+    if commit is None or _output(*git, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    changes = _output("git", "-C", str(package), "status", "--porcelain", "--", ".")
+    changes = _output(*git, "status", "--porcelain", "--", ".")
     return {"commit": commit, "dirty": bool(changes) if changes is not None else None}
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.store.atomic import open_regular, read_sealed, sha256_of, sha256_unless_stopped
+from workbench.store.atomic import open_regular, read_object, sha256_of, sha256_unless_stopped
 
 NAME = "manifest.json"
 PRUNED = "pruned.json"  # names the files that `workbench prune` deletes; written before they are deleted
@@ -84,7 +84,7 @@ def content(run_id: str, files: Mapping[str, Mapping[str, Any]]) -> dict[str, An
 def read(folder: Path) -> Entries | None:
     """Return the entries of a run's manifest, None if it has none. Raises ValueError if it is damaged, or OSError."""
     try:
-        value = read_sealed(folder / NAME, format=FORMAT)
+        value = read_object(folder / NAME, format=FORMAT, needs_seal=True)
     except FileNotFoundError:
         return None
     files = value.get("files")
@@ -103,7 +103,7 @@ def read(folder: Path) -> Entries | None:
 def pruned(folder: Path) -> set[str]:
     """Return the names of the files of a run that were pruned; none if their list is missing or damaged."""
     try:
-        value = read_sealed(folder / PRUNED, format=FORMAT)
+        value = read_object(folder / PRUNED, format=FORMAT, needs_seal=True)
     except (OSError, ValueError):
         return set()
     files = value.get("files")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -59,7 +60,8 @@ class RunDir:
         if self._spec is None:
             try:
                 self.file("spec.json")
-                self._spec = ResolvedSpec(parse_stored(validation.Contents(self.path).read_spec()["spec"]))
+                raw = validation.Contents(self.path).read_spec()["spec"]
+                self._spec = ResolvedSpec(parse_stored(json.dumps(raw)))
             except (ValueError, OSError) as error:
                 raise damaged(self.path, validation.reason(error)) from None
         return self._spec
@@ -181,7 +183,7 @@ class RunDir:
         in training was changed meanwhile.
         """
         steps = int(facts["steps"])
-        first = self.read_json("plan.json").get("first", 0) if self._has("plan.json") else 0
+        first = self.read_json("plan.json").get("first", 0) if os.path.lexists(self.path / "plan.json") else 0
         rows = self.rows_to(steps, first)
         last = rows[-1] if rows else {}
         tail = [row for row in rows if row["step"] > steps - max(1, round(0.05 * steps))]
@@ -220,12 +222,12 @@ class RunDir:
 
     def error(self) -> dict[str, Any] | None:
         """Return why the run stopped, as written by `fail`, or None if it did not."""
-        return self.read_json("error.json") if self._has("error.json") else None
+        return self.read_json("error.json") if os.path.lexists(self.path / "error.json") else None
 
     def clear_error(self) -> None:
         """Delete error.json and error.log, when a failed run is tried again."""
         for name in ("error.json", "error.log"):
-            if self._has(name):
+            if os.path.lexists(self.path / name):
                 self.remove(name)
 
     def want(self, scores: Iterable[str]) -> None:
@@ -233,7 +235,8 @@ class RunDir:
         named = set(scores)
         for name in named:
             validation.check_score_name(name)
-        if not named <= (before := _wanted(self.read_json("wanted.json") if self._has("wanted.json") else {})):
+        listed = self.read_json("wanted.json") if os.path.lexists(self.path / "wanted.json") else {}
+        if not named <= (before := _wanted(listed)):
             every = sorted(named | before)
             listed = {"scores": [name for name in every if "/" not in name]}
             if of_points := [name for name in every if "/" in name]:
@@ -294,7 +297,7 @@ class RunDir:
     def failure(self, name: str) -> dict[str, Any] | None:
         """Return why the last evaluation for this score failed, as written by `fail_score`, or None if it did not."""
         file = validation.inside("failures", name)
-        return self.read_json(file) if self._has(file) else None
+        return self.read_json(file) if os.path.lexists(self.path / file) else None
 
     def clear_failure(self, name: str) -> None:
         """Delete the files about a failed evaluation, when it is tried again or has succeeded."""
@@ -433,7 +436,8 @@ class RunDir:
         ]
         if error is not None:
             return "failed", "; ".join([error["message"], *faults])
-        begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
+        files = map(self.path.joinpath, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease"))
+        begun = any(map(os.path.lexists, files))
         return "interrupted" if begun else "new", "; ".join(faults)
 
     @property
@@ -444,7 +448,7 @@ class RunDir:
     @property
     def trained(self) -> bool:
         """Whether training has finished; scores may still be missing."""
-        return self._has("done.json")
+        return os.path.lexists(self.path / "done.json")
 
     def check_trained(self, lacking: str) -> None:
         """Raise InputError if the run is damaged or not trained; `lacking` ends the sentence ("no model to export")."""
@@ -456,9 +460,6 @@ class RunDir:
     def warnings(self) -> list[str]:
         """Return the warnings about a trained run's results, as they were written when training ended."""
         return list(self.read_json("done.json").get("warnings", ()))
-
-    def _has(self, name: str) -> bool:
-        return os.path.lexists(self.path / name)
 
     def _scored(self, contents: validation.Contents) -> bool:
         present = {name.removeprefix("scores/").replace("/scores/", "/") for name in contents.named("scores")}

@@ -25,7 +25,7 @@ from workbench.process import in_threads
 from workbench.spec.run_spec import RunSpec, digest, parse
 from workbench.spec.stages import BoundRun
 from workbench.store import atomic
-from workbench.store.atomic import read_sealed
+from workbench.store.atomic import read_object
 from workbench.store.lease import acquire
 from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir, State, now
@@ -94,7 +94,8 @@ class ExperimentRecord:
         """Return the content of the record's file, without its hash."""
         fields = dataclasses.asdict(self)
         del fields["damage"]
-        return {"format": FORMAT, **fields, "counts": {key: len(fields[key]) for key in COUNTED}}
+        counts = zip(COUNTED, map(len, map(fields.__getitem__, COUNTED)), strict=True)
+        return {"format": FORMAT, **fields, "counts": dict(counts)}
 
     @property
     def run_ids(self) -> list[str]:
@@ -308,7 +309,7 @@ def of_each(work: Callable[[RunDir], T], runs: Iterable[RunDir]) -> list[T]:
 def _parsed_record(path: Path) -> ExperimentRecord:
     """Return the record in a file. Raises ValueError (of which InputError is one) if it is damaged, or OSError."""
     name = path.name.removesuffix(".json")
-    raw = read_sealed(path, format=FORMAT)
+    raw = read_object(path, format=FORMAT, needs_seal=True)
     known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage"}
     blank = ExperimentRecord("")
     values = {key: raw.get(key, getattr(blank, key)) for key in known}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import uuid
@@ -72,7 +73,7 @@ class Notes:
 def notes_of(run: RunDir) -> Notes:
     """Return the notes and tags of a run, empty if there are none."""
     try:
-        value = atomic.read_sealed(run.path / "notes" / "notes.json", format=FORMAT)
+        value = atomic.read_object(run.path / "notes" / "notes.json", format=FORMAT, needs_seal=True)
         notes = tuple({"at": str(note["at"]), "text": str(note["text"])} for note in value["notes"])
         return Notes(notes, tuple(map(str, value["tags"])), bool(value["archived"]))
     except (FileNotFoundError, NotADirectoryError):
@@ -112,7 +113,7 @@ def ancestors(run: RunDir) -> list[str]:
         raw = validation.Contents(run.path).read_spec()["spec"]
         if not raw.get("start"):
             return []
-        names, parent = [], BoundRun(ResolvedSpec(parse_stored(raw))).parent()
+        names, parent = [], BoundRun(ResolvedSpec(parse_stored(json.dumps(raw)))).parent()
         while parent is not None:
             names.append(parent.run_id)
             parent = parent.parent()
@@ -208,7 +209,7 @@ def removed(store: RunStore) -> list[Removed]:
         if atomic.NAME.fullmatch(run_id) and (trash / name).is_dir():
             at = ""
             with contextlib.suppress(OSError, ValueError):
-                at = str(atomic.read_sealed(trash / f"{run_id}.json").get("at", ""))
+                at = str(atomic.read_object(trash / f"{run_id}.json", needs_seal=True).get("at", ""))
             found.append((run_id, int(count) if count.isdecimal() else 1, Removed(run_id, trash / name, at)))
     return [each for _, _, each in sorted(found, key=lambda row: row[:2])]
 

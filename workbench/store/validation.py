@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import stat
@@ -175,7 +176,7 @@ def _fault(contents: Contents, full: bool) -> str | None:
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is a link or a file instead of a folder"
-    parse_stored(contents.read_spec()["spec"])
+    parse_stored(json.dumps(contents.read_spec()["spec"]))
     if os.listdir(folder) == ["spec.json"]:
         return None
     if linked := _not_folder(folder, (*manifest.FOLDERS, *manifest.COPIES, "unfinished")):

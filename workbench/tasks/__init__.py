@@ -107,7 +107,11 @@ def _selected(word: str) -> tuple[Plug, tuple[str, ...]]:
 
 def _of(options: TasksSpec) -> dict[str, tuple[Plug, tuple[str, ...]]]:
     """Return what each word under `--tasks` selects."""
-    return {word: _selected(word) for word in dict.fromkeys(options.names) if word != NONE}
+    selected = dict[str, tuple[Plug, tuple[str, ...]]]()
+    for word in options.names:
+        if word != NONE and word not in selected:
+            selected[word] = _selected(word)
+    return selected
 
 
 def load(options: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:

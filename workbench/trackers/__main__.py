@@ -13,6 +13,7 @@ import functools
 import json
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -30,7 +31,7 @@ from workbench.report.load.arm_names import kind_of, start_of
 from workbench.report.load.run_files import flatten, number, optional, part, points_of, scores_of
 from workbench.report.statistics.intervals import t_interval
 from workbench.store import tending, validation
-from workbench.store.atomic import LONGEST_LINE, free, open_regular, own_folder
+from workbench.store.atomic import LONGEST_LINE, open_regular, own_folder
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import ExperimentRecord, RunStore
 from workbench.trackers import Row, Score, TrackedRun, Tracker, short
@@ -348,7 +349,7 @@ def copy(
         tracked.state = "interrupted"
     scores = [*summary(run, tracked.study), *more]
     handle.finish(scores, files)
-    if free(run.path) < LOW:
+    if shutil.disk_usage(run.path).free < LOW:
         say("the disk is full, so the copy may be incomplete")
     return count, len(scores)
 

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,22 +74,12 @@ def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
 
     Returns zeros if there is none. Raises DamagedRun if all are damaged, or this one belongs to another run.
     """
-    newest = _newest(run)
+    newest = checkpoint.newest(run.path / "checkpoints", run.run_id)
     if newest is None:
         return 0, 0.0, 0.0
     for warning in newest.warnings:
         log.warning(warning)
     return load(newest, model, optimizer)
-
-
-def _newest(run: RunDir) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint of a run, or None. Raises DamagedRun if it belongs to another run."""
-    newest = checkpoint.newest(run.path / "checkpoints")
-    if newest is not None and newest.state.get("run_id") != run.run_id:
-        raise DamagedRun(
-            f"{newest.path} belongs to run {newest.state.get('run_id')}, not to {run.run_id}; move it away"
-        )
-    return newest
 
 
 def check_log(run: RunDir, step: int, log_content: Mapping[str, Any]) -> None:
@@ -128,7 +120,7 @@ def inherit(
     InputError if the parent's last checkpoint is missing, or lacks weights that are to be taken.
     """
     assert spec.start is not None
-    newest = _newest(parent)
+    newest = checkpoint.newest(parent.path / "checkpoints", parent.run_id)
     if newest is None or newest.step != parent.read_json("done.json")["steps"]:
         raise DamagedRun(
             f"{parent.path} is trained, but its last checkpoint is missing; delete that folder to train it again"
@@ -156,7 +148,8 @@ def inherit(
 # at a time. Until it has appeared, an interrupted run goes on from the one before it.
 
 
-class BackgroundWriter:
+@dataclass(eq=False)
+class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
     """Work on copies of tensors in a thread, one after another; a context that ends when the last one is done.
 
     An error of the thread is raised by the next call of `took`, `begin` or `wait`, or at the end of the context, unless
@@ -164,13 +157,12 @@ class BackgroundWriter:
     checkpoint.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.copies: dict[str, dict[str, Tensor]] = {}
-        self.stall = 0.0  # seconds for which training waited for the last checkpoint
-        self._work = 0.0  # processor seconds of the thread for the last checkpoint
-        self._pool = ThreadPoolExecutor(1, "checkpoint")
-        self._pending: Future[None] | None = None
+    device: torch.device
+    copies: dict[str, dict[str, Tensor]] = field(default_factory=dict, init=False)
+    stall: float = field(default=0.0, init=False)  # seconds for which training waited for the last checkpoint
+    _work: float = field(default=0.0, init=False)  # processor seconds of the thread for the last checkpoint
+    _pool: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "checkpoint"), init=False)
+    _pending: Future[None] | None = field(default=None, init=False)
 
     @property
     def took(self) -> float:
@@ -209,9 +201,6 @@ class BackgroundWriter:
             pending, self._pending = self._pending, None
             pending.result()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
             self.wait()
@@ -245,15 +234,16 @@ class BackgroundWriter:
         return None
 
 
+@dataclass(eq=False)
 class CheckpointWriter(BackgroundWriter):
     """The checkpoints of a run whose rows are in `metrics`.
 
     If several processes write `parts` of them, this one is the first.
     """
 
-    def __init__(self, run: RunDir, metrics: Metrics, device: torch.device, parts: Parts | None = None) -> None:
-        super().__init__(device)
-        self.run, self.metrics, self.parts = run, metrics, parts
+    run: RunDir
+    metrics: Metrics
+    parts: Parts | None = None
 
     def save(self, step: int, seconds: float, saving: float, tensors: Groups, begun: float) -> None:
         """Begin to write a checkpoint of a step; arguments as of `save` and `begin`."""

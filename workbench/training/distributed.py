@@ -113,8 +113,7 @@ class Ranks:
 
     def announce(self, what: int) -> None:
         """Tell the other processes, from process 0, what to do next: STOP, STEP, GATHER or SAVE."""
-        if self.count > 1:
-            dist.broadcast(torch.tensor([what]), 0, group=self.control)
+        dist.broadcast(torch.tensor([what]), 0, group=self.control)
 
     def awaited(self) -> int:
         """Return what process 0 announces next."""

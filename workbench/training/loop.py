@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,9 +22,9 @@ from workbench import cpu, objectives
 from workbench.data.corpus import Corpus
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.models import published_pair
-from workbench.models.corruption import mark_words
+from workbench.models.corruption import WordStarts
 from workbench.models.encoder import Encoder, build_encoder
-from workbench.models.generators import count_pairs, count_words
+from workbench.models.generators import count_text
 from workbench.models.heads import MlmHead
 from workbench.process import heed, stop_signals
 from workbench.spec.host import Host
@@ -95,15 +96,18 @@ def train(
     window = Window(spec, plan, spent, saving)
     saved, turns = time.monotonic(), TURNS.get()
 
+    parts = ranks.parts(model) if ranks.sharded else None
+    writer = CheckpointWriter(device, run, metrics, parts)
+
     with (
-        stop_signals() as stopped, own_stream(device), ranks.leading(),
-        CheckpointWriter(run, metrics, device, parts := ranks.parts(model) if ranks.sharded else None) as writer,
-        parts or contextlib.nullcontext(),
+        stop_signals() as stopped, own_stream(device), ranks.leading() if ranks.count > 1 else contextlib.nullcontext(),
+        writer, parts or contextlib.nullcontext(),
     ):  # fmt: skip
         for step in range(done + 1, plan.steps + 1):
             if turns is not None:
                 turns.hand_on()
-            ranks.announce(STEP)
+            if ranks.count > 1:
+                ranks.announce(STEP)
             window.pending.append((step, _rates(optimizer, spec, plan, step), *steps.take(step)))
             last = step == plan.steps or bool(stopped)
             keep = last or due(step, host, time.monotonic() - saved, writer.took)
@@ -203,9 +207,10 @@ def _on_device(
     model = build(spec, host)
     if device.type == "cuda":
         corpus.hold(device)
-    count_words(model, corpus.counts)
-    count_pairs(model, corpus.pairs)
-    mark_words(model, corpus.word_starts)
+    count_text(model, corpus.counts, corpus.pairs)
+    for part in model.modules():
+        if isinstance(part, WordStarts):
+            part.table.copy_(torch.from_numpy(corpus.word_starts()))
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
     return device, model.to(device).train(), torch.autocast(device.type, torch.bfloat16, enabled=half)
 
@@ -242,6 +247,7 @@ def _begin(
     return done, spent, saving
 
 
+@dataclass
 class Window:
     """The steps since metrics were last written, whose values stay on the device until `rows` is called.
 
@@ -249,16 +255,18 @@ class Window:
     `seconds` is the time of training so far, which includes `saving`, the time spent on checkpoints.
     """
 
-    def __init__(self, spec: RunSpec, plan: Plan, seconds: float, saving: float) -> None:
-        self.spec, self.plan, self.tokens = spec, plan, spec.batch.size * spec.data.length
-        self.pending: list[tuple[int, dict[str, float], Sums, Tensor]] = []
-        self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
+    spec: RunSpec
+    plan: Plan
+    seconds: float
+    saving: float
+    pending: list[tuple[int, dict[str, float], Sums, Tensor]] = field(default_factory=list)
+    last: float = field(default_factory=time.perf_counter)
 
     def rows(self, device: torch.device) -> list[dict[str, Any]]:
         """Return one row of metrics for each step of the window, and remove these steps from it."""
         numbers = torch.stack([values for *_, values in self.pending]).cpu().tolist()
         now = time.perf_counter()
-        each = (now - self.last) / len(self.pending)
+        each, tokens = (now - self.last) / len(self.pending), self.spec.batch.size * self.spec.data.length
         memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         rows = []
         for (step, rates, sums, _), line in zip(self.pending, numbers, strict=True):
@@ -270,7 +278,7 @@ class Window:
                 ratios[name] = hits / among if among else None
             rows.append({
                 **spent_by(self.plan, self.spec, step), "seconds": self.seconds, **rates, **values, **ratios,
-                "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,
+                "tokens_per_second": tokens / each, "device_memory_bytes": memory,
                 "micro_batch": sums.micro, "saving_share": self.saving / self.seconds,
             })  # fmt: skip
         self.pending.clear()

@@ -91,7 +91,12 @@ def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.Optimizer:
     """
     own = generator_alone(model) if spec.generator_lr is not None else set()
     ratio = spec.generator_lr / spec.lr if spec.generator_lr is not None else 1.0
-    others, of_encoders = matrices(model) if spec.kind == "muon" else set(), weights_of_encoders(model)
+    others = matrices(model) if spec.kind == "muon" else set()
+    of_encoders: dict[int, tuple[Family, str]] = {}  # family, and name within the encoder, by the id of a weight
+    for part in model.modules():
+        if isinstance(part, Encoder):
+            for name, weight in part.model.named_parameters():
+                of_encoders[id(weight)] = part.family, name
 
     def group_of(name: str, weight: nn.Parameter) -> Group:
         rule = spec.kind if spec.kind != "muon" or id(weight) in others else "adamw"
@@ -117,12 +122,6 @@ def generator_alone(model: nn.Module) -> set[int]:
     shared = {id(p) for name, part in model.named_children() if name != "generator" for p in part.parameters()}
     shared |= {id(p) for p in model.parameters(recurse=False)}
     return {id(p) for name, part in model.named_children() if name == "generator" for p in part.parameters()} - shared
-
-
-def weights_of_encoders(model: nn.Module) -> dict[int, tuple[Family, str]]:
-    """Return the family and the name within the encoder of each weight of an encoder, by its id (of Python objects)."""
-    encoders = [part for part in model.modules() if isinstance(part, Encoder)]
-    return {id(weight): (each.family, name) for each in encoders for name, weight in each.model.named_parameters()}
 
 
 # Weights without weight decay. The released code has one list of names for pre-training and fine-tuning: LayerNorm,

@@ -200,7 +200,10 @@ def count_parameters(spec: RunSpec) -> dict[str, int]:
                 part_of.setdefault(weight, name)
         for weight, name in part_of.items():
             parts[name] += weight.numel()
-        _counted[key] = parts | {"total": sum(p.numel() for p in objective.parameters())}
+        total = 0
+        for weight in objective.parameters():
+            total += weight.numel()
+        _counted[key] = parts | {"total": total}
     return dict(_counted[key])
 
 

@@ -24,7 +24,7 @@ from workbench.report.load.arm_names import PUBLISHED, UNTRAINED, budget_of, cod
 from workbench.report.load.run_files import FINISHED, NO_RECORDS, Records, flatten, number, optional, part, scores_of
 from workbench.spec.scoring import SUITES, mean_score, place_of
 from workbench.store import tending
-from workbench.store.atomic import read_sealed, sealed, write_atomic
+from workbench.store.atomic import read_object, sealed, write_atomic
 from workbench.store.owner import disk_time
 from workbench.store.run_directory import RunDir, damaged
 from workbench.store.run_store import ExperimentRecord, RunStore
@@ -342,7 +342,7 @@ class Index:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
-            content = read_sealed(self.path)
+            content = read_object(self.path, needs_seal=True)
         except (OSError, ValueError):
             return {}
         entries: dict[str, dict[str, Any]] = content["runs"] if content.get("version") == self.version else {}
