@@ -6,12 +6,14 @@ vocabulary. Sums are in fp32 for every dtype of the activations.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.checkpoint import checkpoint
 
-from workbench.tensors import Mean, Ratio
+from workbench.tensors import BLOCK, Mean, Ratio, sample_of_blocks
 
 CHUNK = 2**26  # logits that `token_log_likelihood` holds at once: 256 MiB in fp32
 
@@ -51,6 +53,52 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Return -log softmax(logits)[target] (B, N) for logits (B, N, V), in fp32."""
     flat = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten(), reduction="none")
     return flat.view_as(targets)
+
+
+def guess_by_blocks(
+    logits: Tensor, targets: Tensor, draws: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return loss, `is_most_probable`, a sample and the sample's -log p, (N,) each, of logits (N, V) in one pass.
+
+    The loss is `cross_entropy` with targets (N,), the sample that of `sample` at draws (N,) in [0, 1) from
+    softmax(logits / temperature). Compiled for a GPU, one kernel reads all logits and writes sums over blocks of BLOCK
+    tokens, from which the rest follows. Softmax, `cross_entropy` and `sample` also write and read all probabilities.
+    """
+    size, x = logits.shape[1], logits.detach()
+    blocks = F.pad(x, (0, -size % BLOCK), value=-torch.inf).float().unflatten(1, (-1, BLOCK))
+    largest = blocks.amax(-1)  # (N, V / BLOCK)
+    top = largest.amax(-1, keepdim=True)
+
+    def sums(temperature: float) -> Tensor:
+        """Return sum(exp((x - top) / temperature)) over each block, where no exponential overflows."""
+        return ((blocks - largest[..., None]) / temperature).exp().sum(-1) * ((largest - top) / temperature).exp()
+
+    def probs_at(places: Tensor) -> Tensor:
+        return ((x.gather(1, places).float() - top) / temperature).exp()
+
+    places = torch.arange(blocks[0].numel(), device=x.device).view(-1, BLOCK)
+    own = torch.where(places == targets[:, None, None], blocks, 0.0).sum((1, 2))
+    apply: Any = _CrossEntropy.apply
+    loss = apply(logits, targets, own, top[:, 0] + sums(1.0).sum(-1).log())
+    shares = sums(temperature)
+    samples = sample_of_blocks(shares, draws, size, probs_at)
+    return loss, own == top[:, 0], samples, shares.sum(-1).log() - probs_at(samples[:, None])[:, 0].log()
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """`cross_entropy` of logits (N, V), given the logit of each target and the log of the sum of exponentials, (N,)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, own: Tensor, log_sum: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, targets, log_sum)
+        return log_sum - own
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        logits, targets, log_sum = ctx.saved_tensors
+        probs = (logits.float() - log_sum[:, None]).exp()
+        is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
+        return (torch.where(is_target, probs - 1, probs) * grad[:, None]).to(logits.dtype), None, None, None
 
 
 def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
