@@ -97,7 +97,7 @@ class MlmHead(nn.Module):
         if not self._stepwise:
             return self._at_once(hidden, targets, weights, draws=draws.flatten(), temperature=temperature)
         logits = self(hidden)  # (B, N, V)
-        if logits.is_cuda and torch.compiler.is_compiling():
+        if _compiled_for_gpu(logits):
             found = guess_by_blocks(logits.flatten(0, 1), targets.flatten(), draws.flatten(), temperature)
             losses, right, samples, sample_nll = (each.view_as(targets) for each in found)
             return Guess(samples, weighted_mean(losses, weights), right, sample_nll)
@@ -138,6 +138,10 @@ class MlmHead(nn.Module):
         """Return the features (..., E) of hidden (..., D), which are multiplied by the table."""
         out: Tensor = self.norm(F.gelu(self.dense(hidden)))
         return out
+
+
+def _compiled_for_gpu(x: Tensor) -> bool:
+    return x.is_cuda and torch.compiler.is_compiling()
 
 
 def _several(probs: Tensor, draws: Tensor, without: Tensor | None) -> Tensor:

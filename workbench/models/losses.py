@@ -79,26 +79,26 @@ def guess_by_blocks(
     places = torch.arange(blocks[0].numel(), device=x.device).view(-1, BLOCK)
     own = torch.where(places == targets[:, None, None], blocks, 0.0).sum((1, 2))
     apply: Any = _CrossEntropy.apply
-    loss = apply(logits, targets, own, top[:, 0] + sums(1.0).sum(-1).log())
+    loss = apply(logits, targets, top[:, 0], own, sums(1.0).sum(-1).log())
     shares = sums(temperature)
     samples = sample_of_blocks(shares, draws, size, probs_at)
     return loss, own == top[:, 0], samples, shares.sum(-1).log() - probs_at(samples[:, None])[:, 0].log()
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """`cross_entropy` of logits (N, V), given the logit of each target and the log of the sum of exponentials, (N,)."""
+    """`cross_entropy` of logits (N, V), given each target's logit, and the log of the sum of exp(logit - top), (N,)."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, own: Tensor, log_sum: Tensor) -> Tensor:
-        ctx.save_for_backward(logits, targets, log_sum)
-        return log_sum - own
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, top: Tensor, own: Tensor, log_sum: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, targets, top, log_sum)
+        return log_sum + (top - own)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
-        logits, targets, log_sum = ctx.saved_tensors
-        probs = (logits.float() - log_sum[:, None]).exp()
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
+        logits, targets, top, log_sum = ctx.saved_tensors
+        probs = (logits.float() - top[:, None] - log_sum[:, None]).exp()
         is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
-        return (torch.where(is_target, probs - 1, probs) * grad[:, None]).to(logits.dtype), None, None, None
+        return (torch.where(is_target, probs - 1, probs) * grad[:, None]).to(logits.dtype), None, None, None, None
 
 
 def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
