@@ -245,6 +245,28 @@ def test_pieces_hold_at_most_a_chunk_and_are_computed_again_in_the_backward_pass
     assert len(seen) == (1 if len(rows) == 1 else 2 * len(rows))  # what fits is computed once
 
 
+def test_pieces_in_bf16_are_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    real = losses._log_likelihood
+    monkeypatch.setattr(losses, "CHUNK", 60)
+    monkeypatch.setattr(losses, "_compiled_in_bf16", lambda _: True)  # as on a GPU
+    monkeypatch.setattr(losses, "_log_likelihood", lambda *given: (seen.append(len(given[0])), real(*given))[1])
+    token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
+    assert seen == [9, 9, 3]
+
+
+@pytest.mark.gpu
+def test_pieces_compiled_in_bf16_equal_launched_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 60)
+    inputs = [x.detach().cuda().requires_grad_() for x in likelihood_inputs(torch.float32)]
+    targets, results = torch.zeros(3, 7, dtype=torch.int64, device="cuda"), []
+    for function in (token_log_likelihood, torch.compile(token_log_likelihood, fullgraph=True)):
+        with torch.autocast("cuda", torch.bfloat16):
+            likelihood = function(*inputs, targets)[0]
+        results.append([likelihood, *torch.autograd.grad(likelihood.sum(), inputs)])
+    torch.testing.assert_close(results[0], results[1], rtol=5e-2, atol=5e-2)
+
+
 def test_pieces_work_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation has no gradient; torch's older checkpointing would warn of it, and warnings are errors here."""
     inputs = [x.detach() for x in likelihood_inputs()]

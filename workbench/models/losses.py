@@ -65,7 +65,8 @@ def guess_by_blocks(
     tokens, from which the rest follows. Softmax, `cross_entropy` and `sample` also write and read all probabilities.
     """
     size, x = logits.shape[1], logits.detach()
-    blocks = F.pad(x, (0, -size % BLOCK), value=-torch.inf).float().unflatten(1, (-1, BLOCK))
+    padded: Tensor = F.pad(x, (0, -size % BLOCK), value=-torch.inf)
+    blocks = padded.float().unflatten(1, (-1, BLOCK))
     largest = blocks.amax(-1)  # (N, V / BLOCK)
     top = largest.amax(-1, keepdim=True)
 
@@ -94,7 +95,7 @@ class _CrossEntropy(torch.autograd.Function):
         return log_sum + (top - own)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         logits, targets, top, log_sum = ctx.saved_tensors
         probs = (logits.float() - top[:, None] - log_sum[:, None]).exp()
         is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
@@ -105,10 +106,11 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
     """Return the log-likelihood of each target, and whether it is the most probable token, (B, N) each.
 
     The likelihood is softmax(features @ table.T + bias)[target] for features (B, N, E), table (V, E), bias (V,). At
-    most CHUNK logits are held at once: longer inputs are computed in pieces, each again in the backward pass.
+    most CHUNK logits, or twice as many in bf16, are held at once: longer inputs are computed in pieces, each again in
+    the backward pass.
     """
     flat, words = features.flatten(0, 1), targets.flatten()
-    rows = max(1, CHUNK // len(table))
+    rows = max(1, (2 * CHUNK if _compiled_in_bf16(features) else CHUNK) // len(table))
     if len(words) <= rows or flat.is_meta:  # a meta tensor takes no memory
         likelihood, right = _log_likelihood(flat, table, bias, words)
         return likelihood.view_as(targets), right.view_as(targets)
@@ -118,6 +120,11 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
     ]
     likelihood = torch.cat([piece[0] for piece in pieces])
     return likelihood.view_as(targets), torch.cat([piece[1] for piece in pieces]).view_as(targets)
+
+
+def _compiled_in_bf16(x: Tensor) -> bool:
+    """Return whether logits of x are held in 2 bytes each: kernels compiled for a GPU do not write them in fp32."""
+    return x.is_cuda and torch.compiler.is_compiling() and torch.is_autocast_enabled("cuda")
 
 
 def _log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
