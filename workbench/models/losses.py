@@ -72,10 +72,10 @@ def guess_by_blocks(
 
     def sums(temperature: float) -> Tensor:
         """Return sum(exp((x - top) / temperature)) over each block, where no exponential overflows."""
-        return ((blocks - largest[..., None]) / temperature).exp().sum(-1) * ((largest - top) / temperature).exp()
+        return torch.exp((blocks - largest[..., None]) / temperature).sum(-1) * torch.exp((largest - top) / temperature)
 
     def probs_at(places: Tensor) -> Tensor:
-        return ((x.gather(1, places).float() - top) / temperature).exp()
+        return torch.exp((x.gather(1, places).float() - top) / temperature)
 
     places = torch.arange(blocks[0].numel(), device=x.device).view(-1, BLOCK)
     own = torch.where(places == targets[:, None, None], blocks, 0.0).sum((1, 2))
