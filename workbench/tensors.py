@@ -5,7 +5,7 @@ B rows, L positions in a row, K picked positions in a row, D width of the encode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -272,11 +272,16 @@ def sample(probs: Tensor, draws: Tensor) -> Tensor:
     sums = probs[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
     if whole < size:
         sums = torch.cat([sums, probs[:, whole:].sum(-1, keepdim=True)], 1)
+    return sample_of_blocks(sums, draws, size, lambda places: probs.gather(1, places))
+
+
+def sample_of_blocks(sums: Tensor, draws: Tensor, size: int, probs_at: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return what `sample` does, from the sums (N, V / BLOCK) of blocks and the probabilities at places (N, BLOCK)."""
     before = sums.cumsum(-1)
     target = draws[:, None].to(before.dtype) * before[:, -1:]
     block = torch.searchsorted(before, target, right=True).clamp(max=sums.shape[1] - 1)
-    places = block * BLOCK + torch.arange(BLOCK, device=probs.device)
-    inside = probs.gather(1, places.clamp(max=size - 1)).masked_fill(places >= size, 0.0).cumsum(-1)
+    places = block * BLOCK + torch.arange(BLOCK, device=sums.device)
+    inside = probs_at(places.clamp(max=size - 1)).masked_fill(places >= size, 0.0).cumsum(-1)
     rest = target - (before.gather(1, block) - sums.gather(1, block))
     token = torch.searchsorted(inside, rest.clamp(min=0), right=True)
     last = torch.searchsorted(inside, inside[:, -1:].contiguous())  # rounding must not lead past the last token

@@ -78,6 +78,32 @@ def test_logits_in_pieces_give_the_same_candidates(without: bool) -> None:
             assert torch.equal(sample(likely, draws[..., column].flatten()).view(3, 5), whole[..., column])
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_guess_compiled_for_a_gpu_equals_the_plain_one(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, torch's compiler computes it in bf16; a CPU computes the same operations one by one, in fp32."""
+    head = shaken(tiny("rtd")).generator.head.to(device)
+    head.plain, random = True, torch.Generator().manual_seed(0)
+    hidden = torch.randn(4, 50, head.dense.in_features, generator=random).to(device)
+    targets = torch.randint(len(head.bias), (4, 50), generator=random).to(device)
+    weights, draws = (torch.rand(4, 50, generator=random).to(device) for _ in range(2))
+    results = []
+    for as_on_gpu in (False, True):
+        guess = head.guess
+        if as_on_gpu and device == "cuda":
+            guess = torch.compile(guess, fullgraph=True)
+        elif as_on_gpu:
+            monkeypatch.setattr(heads, "_compiled_for_gpu", lambda _: True)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            found = guess(hidden, targets, weights, draws, 0.7)
+        results.append([found, *torch.autograd.grad(found.loss.value, list(head.parameters()))])
+    (plain, *expected), (blocks, *gradients) = results
+    near = {"rtol": 1e-4, "atol": 1e-6} if device == "cpu" else {"rtol": 5e-2, "atol": 1e-3}
+    torch.testing.assert_close([blocks.loss.value, *gradients], [plain.loss.value, *expected], **near)
+    assert blocks.samples.shape == blocks.right.shape == blocks.sample_nll.shape == targets.shape
+    assert (blocks.samples == plain.samples).float().mean() > (0.99 if device == "cpu" else 0.9)
+    assert (blocks.right == plain.right).float().mean() > 0.95
+
+
 def test_gpt2_has_no_head_of_its_own() -> None:
     objective = build(tiny("causal-lm", GPT2))
     assert [name for name, _ in objective.named_parameters() if not name.startswith("encoder.")] == []

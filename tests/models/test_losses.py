@@ -21,10 +21,13 @@ from workbench.models.losses import (
     copy_mixture_loss,
     cross_entropy,
     gather,
+    guess_by_blocks,
+    is_most_probable,
     share,
     token_log_likelihood,
     weighted_mean,
 )
+from workbench.tensors import sample
 
 SCORES = st.integers(-3, 3)  # few values, so that many scores tie; 0 is a negative prediction
 
@@ -242,6 +245,28 @@ def test_pieces_hold_at_most_a_chunk_and_are_computed_again_in_the_backward_pass
     assert len(seen) == (1 if len(rows) == 1 else 2 * len(rows))  # what fits is computed once
 
 
+def test_pieces_in_bf16_are_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    real = losses._log_likelihood
+    monkeypatch.setattr(losses, "CHUNK", 60)
+    monkeypatch.setattr(losses, "_compiled_in_bf16", lambda _: True)  # as on a GPU
+    monkeypatch.setattr(losses, "_log_likelihood", lambda *given: (seen.append(len(given[0])), real(*given))[1])
+    token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
+    assert seen == [9, 9, 3]
+
+
+@pytest.mark.gpu
+def test_pieces_compiled_in_bf16_equal_launched_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 60)
+    inputs = [x.detach().cuda().requires_grad_() for x in likelihood_inputs(torch.float32)]
+    targets, results = torch.zeros(3, 7, dtype=torch.int64, device="cuda"), []
+    for function in (token_log_likelihood, torch.compile(token_log_likelihood, fullgraph=True)):
+        with torch.autocast("cuda", torch.bfloat16):
+            likelihood = function(*inputs, targets)[0]
+        results.append([likelihood, *torch.autograd.grad(likelihood.sum(), inputs)])
+    torch.testing.assert_close(results[0], results[1], rtol=5e-2, atol=5e-2)
+
+
 def test_pieces_work_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation has no gradient; torch's older checkpointing would warn of it, and warnings are errors here."""
     inputs = [x.detach() for x in likelihood_inputs()]
@@ -263,6 +288,28 @@ def test_a_target_that_shares_the_largest_logit_counts_as_most_probable(compiled
     else:
         right = token_log_likelihood(features, table, bias, targets)[1]
     assert right.flatten().tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("size", [1, 64, 130])
+def test_a_guess_from_sums_over_blocks_equals_one_from_all_probabilities(
+    size: int, temperature: float, device: str
+) -> None:
+    random = torch.Generator().manual_seed(size)
+    wide = torch.randn(500, size, generator=random) * torch.logspace(-1, 3, 500)[:, None]  # up to the range of fp32
+    logits = wide.bfloat16().float().to(device).requires_grad_()  # of which several share the largest
+    targets = torch.randint(size, (500,), generator=random).to(device)
+    targets[::3] = logits[::3].argmax(-1)
+    draws, weights = (torch.rand(500, generator=random).to(device) for _ in range(2))
+    loss, right, samples, sample_nll = guess_by_blocks(logits, targets, draws, temperature)
+    expected, tempered = cross_entropy(logits, targets), logits.detach() / temperature
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(right, is_most_probable(logits, targets)) and right[::3].all()
+    assert (samples == sample(tempered.softmax(-1), draws)).float().mean() > 0.99, "rounding may turn a few"
+    torch.testing.assert_close(sample_nll, cross_entropy(tempered, samples), rtol=1e-5, atol=1e-5)
+    found, wanted = (torch.autograd.grad((x * weights).sum(), [logits])[0] for x in (loss, expected))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_scores_that_are_not_numbers_have_no_roc_area() -> None:

@@ -22,6 +22,7 @@ from workbench.models.losses import (
     copy_mixture_loss,
     cross_entropy,
     gather,
+    guess_by_blocks,
     is_most_probable,
     share,
     token_log_likelihood,
@@ -96,6 +97,10 @@ class MlmHead(nn.Module):
         if not self._stepwise:
             return self._at_once(hidden, targets, weights, draws=draws.flatten(), temperature=temperature)
         logits = self(hidden)  # (B, N, V)
+        if _compiled_for_gpu(logits):
+            found = guess_by_blocks(logits.flatten(0, 1), targets.flatten(), draws.flatten(), temperature)
+            losses, right, samples, sample_nll = (each.view_as(targets) for each in found)
+            return Guess(samples, weighted_mean(losses, weights), right, sample_nll)
         scaled = logits.detach().float() / temperature
         samples = sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
         loss = weighted_mean(cross_entropy(logits, targets), weights)
@@ -133,6 +138,10 @@ class MlmHead(nn.Module):
         """Return the features (..., E) of hidden (..., D), which are multiplied by the table."""
         out: Tensor = self.norm(F.gelu(self.dense(hidden)))
         return out
+
+
+def _compiled_for_gpu(x: Tensor) -> bool:
+    return x.is_cuda and torch.compiler.is_compiling()
 
 
 def _several(probs: Tensor, draws: Tensor, without: Tensor | None) -> Tensor:

@@ -6,12 +6,14 @@ vocabulary. Sums are in fp32 for every dtype of the activations.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.checkpoint import checkpoint
 
-from workbench.tensors import Mean, Ratio
+from workbench.tensors import BLOCK, Mean, Ratio, sample_of_blocks
 
 CHUNK = 2**26  # logits that `token_log_likelihood` holds at once: 256 MiB in fp32
 
@@ -53,14 +55,62 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return flat.view_as(targets)
 
 
+def guess_by_blocks(
+    logits: Tensor, targets: Tensor, draws: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return loss, `is_most_probable`, a sample and the sample's -log p, (N,) each, of logits (N, V) in one pass.
+
+    The loss is `cross_entropy` with targets (N,), the sample that of `sample` at draws (N,) in [0, 1) from
+    softmax(logits / temperature). Compiled for a GPU, one kernel reads all logits and writes sums over blocks of BLOCK
+    tokens, from which the rest follows. Softmax, `cross_entropy` and `sample` also write and read all probabilities.
+    """
+    size, x = logits.shape[1], logits.detach()
+    padded: Tensor = F.pad(x, (0, -size % BLOCK), value=-torch.inf)
+    blocks = padded.float().unflatten(1, (-1, BLOCK))
+    largest = blocks.amax(-1)  # (N, V / BLOCK)
+    top = largest.amax(-1, keepdim=True)
+
+    def sums(temperature: float) -> Tensor:
+        """Return sum(exp((x - top) / temperature)) over each block, where no exponential overflows."""
+        return torch.exp((blocks - largest[..., None]) / temperature).sum(-1) * torch.exp((largest - top) / temperature)
+
+    def probs_at(places: Tensor) -> Tensor:
+        return torch.exp((x.gather(1, places).float() - top) / temperature)
+
+    places = torch.arange(blocks[0].numel(), device=x.device).view(-1, BLOCK)
+    own = torch.where(places == targets[:, None, None], blocks, 0.0).sum((1, 2))
+    apply: Any = _CrossEntropy.apply
+    loss = apply(logits, targets, top[:, 0], own, sums(1.0).sum(-1).log())
+    shares = sums(temperature)
+    samples = sample_of_blocks(shares, draws, size, probs_at)
+    return loss, own == top[:, 0], samples, shares.sum(-1).log() - probs_at(samples[:, None])[:, 0].log()
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """`cross_entropy` of logits (N, V), given each target's logit, and the log of the sum of exp(logit - top), (N,)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, top: Tensor, own: Tensor, log_sum: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, targets, top, log_sum)
+        return log_sum + (top - own)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        logits, targets, top, log_sum = ctx.saved_tensors
+        probs = (logits.float() - top[:, None] - log_sum[:, None]).exp()
+        is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
+        return (torch.where(is_target, probs - 1, probs) * grad[:, None]).to(logits.dtype), None, None, None, None
+
+
 def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log-likelihood of each target, and whether it is the most probable token, (B, N) each.
 
     The likelihood is softmax(features @ table.T + bias)[target] for features (B, N, E), table (V, E), bias (V,). At
-    most CHUNK logits are held at once: longer inputs are computed in pieces, each again in the backward pass.
+    most CHUNK logits, or twice as many in bf16, are held at once: longer inputs are computed in pieces, each again in
+    the backward pass.
     """
     flat, words = features.flatten(0, 1), targets.flatten()
-    rows = max(1, CHUNK // len(table))
+    rows = max(1, (2 * CHUNK if _compiled_in_bf16(features) else CHUNK) // len(table))
     if len(words) <= rows or flat.is_meta:  # a meta tensor takes no memory
         likelihood, right = _log_likelihood(flat, table, bias, words)
         return likelihood.view_as(targets), right.view_as(targets)
@@ -70,6 +120,11 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
     ]
     likelihood = torch.cat([piece[0] for piece in pieces])
     return likelihood.view_as(targets), torch.cat([piece[1] for piece in pieces]).view_as(targets)
+
+
+def _compiled_in_bf16(x: Tensor) -> bool:
+    """Return whether logits of x are held in 2 bytes each: kernels compiled for a GPU do not write them in fp32."""
+    return x.is_cuda and torch.compiler.is_compiling() and torch.is_autocast_enabled("cuda")
 
 
 def _log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
