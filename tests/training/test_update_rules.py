@@ -101,7 +101,7 @@ def lamb_by_hand(spec: OptimSpec) -> dict[str, Tensor]:
 @pytest.mark.parametrize("corrected", [True, False])
 @pytest.mark.parametrize("decay", [0.0, 0.5])
 def test_lamb_by_hand(corrected: bool, decay: float) -> None:
-    spec = OptimSpec(kind="lamb", bias_correction=corrected, weight_decay=decay, eps=1e-3)
+    spec = OptimSpec(kind="lamb", bias_correction=corrected, weight_decay=decay, eps=1e-3, beta1=0.8, beta2=0.95)
     for name, expected in lamb_by_hand(spec).items():
         torch.testing.assert_close(stepped(spec)[name].double(), expected, rtol=2e-3, atol=1e-5)
 
