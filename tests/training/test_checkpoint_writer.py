@@ -21,7 +21,7 @@ import torch.distributed.checkpoint as dcp
 from tiny_runs import begun
 from torch import Tensor
 
-from workbench.errors import Diverged, Interrupted, RankLost
+from workbench.errors import Diverged, Interrupted, LeaseLost, RankLost
 from workbench.store import checkpoint
 from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir
@@ -376,6 +376,13 @@ def test_torch_reads_the_parts(folder: Path) -> None:
     into = {name: torch.zeros_like(tensor) for name, tensor in WHOLE["model"].items()}
     dcp.load(into, storage_reader=dcp.HuggingFaceStorageReader(str(place)), no_dist=True)
     assert all(torch.equal(into[name], tensor) for name, tensor in WHOLE["model"].items())
+
+
+def test_parts_are_not_saved_after_the_lease_was_lost(run: RunDir) -> None:
+    with run.lease(), pytest.raises(LeaseLost):
+        (run.path / "lease").unlink()
+        processes(1)[0].save(run.path / "checkpoints", 5, divided(0, 1)[0], {"step": 5}, owner=run.owner)
+    assert not checkpoint.steps(run.path / "checkpoints")
 
 
 def test_the_writer_of_the_first_process_writes_its_part(run: RunDir) -> None:
