@@ -396,6 +396,7 @@ def test_a_checkpoint_that_is_there_already_is_not_waited_for(folder: Path) -> N
     saved(folder, processes(2), 5)
     sides, begun = processes(2), time.monotonic()
     saved(folder, sides, 5)
+    assert not sides[0].store.check(["part/1/1"]), "the other process is told that nothing is written"
     saved(folder, sides, 10)
     assert time.monotonic() - begun < 20 and is_whole(checkpoint.newest(folder), 10)
 
