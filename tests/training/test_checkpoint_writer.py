@@ -401,19 +401,22 @@ def test_a_checkpoint_that_is_there_already_is_not_waited_for(folder: Path) -> N
     assert time.monotonic() - begun < 20 and is_whole(checkpoint.newest(folder), 10)
 
 
-def test_a_full_disk_of_another_process_is_an_error_of_the_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("code", "named"), [(errno.ENOSPC, "step-00000010"), (errno.EIO, "there")])
+def test_a_failing_disk_of_another_process_is_an_error_of_the_first(
+    code: int, named: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sides, write = processes(2), checkpoint.write_part
     saved(folder, sides, 5)
 
     def full(draft: Path, tensors: Any, *rest: Any) -> Any:
         if any("-00002-" in group for group in tensors):
-            raise OSError(errno.ENOSPC, "No space left on device", "there")
+            raise OSError(code, os.strerror(code), str(folder / "there"))
         return write(draft, tensors, *rest)
 
     monkeypatch.setattr(checkpoint, "write_part", full)
-    with pytest.raises(OSError, match="No space left on device") as caught:
+    with pytest.raises(OSError, match=os.strerror(code)) as caught:
         saved(folder, sides, 10)
-    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(folder / "step-00000010"))
+    assert (caught.value.errno, caught.value.filename) == (code, str(folder / named))
     monkeypatch.undo()
     assert is_whole(checkpoint.newest(folder), 5) and checkpoint.steps(folder) == [5]
     saved(folder, sides, 15)
