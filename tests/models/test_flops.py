@@ -309,6 +309,12 @@ def test_only_the_content_stream_looks_up_tokens() -> None:
     assert cost.paper - cost.sparse == 20 * 2 * 16 * 100
 
 
+def test_a_family_without_a_query_stream_counts_as_its_encoder() -> None:
+    """It cannot be built, and is refused then."""
+    enc = EncoderSpec(family="gpt2", hidden=32, layers=3, heads=2, vocab=100)
+    assert flops.two_streams(enc, length=20, queries=3) == flops.encoder(enc, 20)
+
+
 def test_a_gated_layer_has_a_second_projection_and_a_product_of_both() -> None:
     """Each token: 2 h ffn operations more under every convention, and in the paper's one for each inner value."""
     plain, gated = (flops.block(64, 96, 4, 32, gated=gate) for gate in (False, True))

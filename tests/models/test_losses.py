@@ -75,6 +75,11 @@ def test_auc_of_many_tokens() -> None:
     assert found == pytest.approx(sk.roc_auc_score(labels.ravel(), scores.ravel()), rel=1e-6)
 
 
+def test_equal_scores_of_zero_are_ties() -> None:
+    """As those of a head whose weights are zero."""
+    assert value(binary_ratios("x", torch.zeros(2), torch.tensor([True, False]), torch.ones(2))["x_auc"]) == 0.5
+
+
 def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
     """Accuracy, precision and recall of a step are computed from the sums over its micro-batches."""
     numbers = torch.Generator().manual_seed(0)

@@ -12,6 +12,7 @@ from objective_oracle import NAMES, TINY, build, synthetic, tiny, tiny_of_file
 
 from workbench import objectives, registry
 from workbench.errors import InputError
+from workbench.models import families
 from workbench.models.encoder import build_encoder
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -52,6 +53,9 @@ class Objective(nn.Module):
         loss = -weighted_mean(likelihood, masked.weights)
         return StepLoss(loss, {"mlm_loss": loss}, {"mlm_accuracy": share(right, masked.weights)})
 '''
+
+
+FAMILY = families.PLUGS.folder.joinpath("electra.py").read_text(encoding="utf-8")
 
 
 def write(folder: Path, text: str = IDEA, name: str = "half_masked.py") -> Path:
@@ -353,6 +357,27 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     assert objectives.PLUGS.file("") is None
     objectives.keep_sources(spec, run)
     assert objectives.PLUGS.file(spec.source) == tmp_path / "run/objective.py"
+
+
+def test_files_of_an_objective_and_a_family_are_known_by_their_names_in_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_files", {})
+    files = {"objective.py": write(tmp_path), "encoder.py": write(tmp_path, FAMILY, "own_family.py")}
+    plugs = {"objective.py": objectives.PLUGS, "encoder.py": families.PLUGS}
+    found = {name: plugs[name].find(str(file)) for name, file in files.items()}
+    (name, source), (family, family_source) = found.values()
+    spec = tiny(name, {"source": source, "encoder.family": family, "encoder.source": family_source})
+    assert objectives.source_files(spec) == files
+    monkeypatch.setattr(registry, "_files", {})
+    assert objectives.source_files(spec) == {}
+    for each, file in files.items():
+        objectives.find_file(each, str(file))
+    assert objectives.source_files(spec) == files
+    monkeypatch.setattr(registry, "_files", {})
+    copies = {each: write(tmp_path, file.read_text(), each) for each, file in files.items()}
+    objectives.keep_sources(spec, tmp_path)
+    assert objectives.source_files(spec) == copies
 
 
 def test_a_language_model_loss_needs_an_objective_that_predicts_the_next_token() -> None:

@@ -159,6 +159,16 @@ def test_either_sign_of_a_takeover_is_enough(tmp_path: Path) -> None:
             (tmp_path / name).unlink() if name == "lease" else shutil.rmtree(tmp_path / name)
 
 
+def test_an_owner_whose_folder_was_moved_is_told_so(tmp_path: Path) -> None:
+    folder = tmp_path / "cell"
+    folder.mkdir()
+    lease = take(folder)
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(LeaseLost, match=f"^{re.escape(str(folder))} was moved or removed; nothing more is written$"):
+        lease.check()
+    lease.release()
+
+
 # -- late writers
 
 
@@ -173,7 +183,8 @@ def late(folder: Path) -> tuple[Lease, Lease]:
 
 def test_a_late_owner_notices(tmp_path: Path) -> None:
     old, new = late(tmp_path)
-    with pytest.raises(LeaseLost, match="taken over"):
+    how = "was taken over by another process while this one was paused"
+    with pytest.raises(LeaseLost, match=f"^{re.escape(str(tmp_path))} {how}; nothing more is written$"):
         old.check()
     old.release()
     new.check()

@@ -175,13 +175,51 @@ def test_the_file_is_closed_once_whatever_its_number(
     assert closed == [number]
 
 
-def test_giving_back_does_not_wait_for_a_heartbeat_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", [Lease.release, lambda lease: lease.carry(lease.folder.with_name("new"))])
+def test_giving_back_and_moving_do_not_wait_for_a_heartbeat_that_hangs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[Lease], None]
+) -> None:
     lease = acquire(folder)
     waited: list[float | None] = []
     join = threading.Thread.join
     monkeypatch.setattr(threading.Thread, "join", lambda self, timeout=None: waited.append(timeout) or join(self, 0))
-    lease.release()
+    end(lease)
     assert len(waited) == 1 and waited[0] is not None and 0 < waited[0] < 60
+    lease._drop()
+
+
+# -- moving the folder
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_folder_takes_its_lease_along(folder: Path, started: bool) -> None:
+    """Also before the heartbeat has begun. It ends before the folder is renamed."""
+    target, lease = folder.with_name("new"), acquire(folder, beat=600.0) if started else Lease(folder)
+    assert started or lease._claim()
+    lease.carry(target)
+    assert not lease._thread.is_alive() and lease._stop.is_set() and not folder.exists()
+    assert lease.folder == target and lease.stage.parent == target
+    owns(lease)
+
+
+def test_a_folder_whose_lease_is_lost_stays(folder: Path) -> None:
+    lease = acquire(folder)
+    (folder / "lease").write_text(content())
+    with pytest.raises(LeaseLost):
+        lease.carry(folder.with_name("new"))
+    assert names(folder.parent) == ["cell"] and (folder / "lease").read_text() == content()
+    lease.release()
+
+
+def test_a_move_that_fails_names_where_it_went_and_leaves_the_lease(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = acquire(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing(errno.ENOSPC))
+        with pytest.raises(OSError, match=r" bytes are needed and .*/new'$"):
+            lease.carry(folder.with_name("new"))
+    owns(lease)
 
 
 # -- the heartbeat
@@ -209,6 +247,7 @@ def test_a_heartbeat_outlives_a_failing_disk_and_ends_with_the_lease(
 
     def touch(file: int) -> None:
         touched.append(file)
+        assert len(touched) < 9, "it beats without waiting"
         if len(touched) == 1:
             raise OSError(errno.EIO, "the disk is away for a moment")
 

@@ -242,20 +242,27 @@ def test_groups_begin_at_their_own_peak_rate() -> None:
     assert {(group["generator"], round(group["lr"], 9)) for group in groups} == {(False, 1e-3), (True, 5e-4)}
 
 
-def test_a_family_scales_the_rates_of_its_weights_by_their_names_and_shapes() -> None:
+def test_a_family_scales_rates_and_spares_weights_of_decay_by_their_names_and_shapes() -> None:
     spec = tiny("bert-mlm", optim__lr=1e-3)
     objective: Any = build(spec)
 
-    def rate(name: str, weight: Tensor) -> float:
-        return 0.5 if name.startswith("embeddings.") and weight.ndim == 2 else 1.0
+    def is_table(name: str, weight: Tensor) -> bool:
+        return name.startswith("embeddings.") and weight.ndim == 2
 
-    objective.encoder.family = replace(objective.encoder.family, rate=rate)
-    tables = {id(weight) for weight in objective.encoder.model.embeddings.parameters() if weight.ndim == 2}
+    objective.encoder.family = replace(
+        objective.encoder.family,
+        rate=lambda name, weight: 0.5 if is_table(name, weight) else 1.0,
+        decays=lambda name, weight: not is_table(name, weight),
+    )
+    encoder = objective.encoder.model
+    tables = {id(weight) for weight in encoder.embeddings.parameters() if weight.ndim == 2}
     groups = make_optimizer(objective, spec.optim).param_groups
     assert len(tables) >= 2
     for group in groups:
         for weight in group["params"]:
             assert group["lr"] == pytest.approx(5e-4 if id(weight) in tables else 1e-3)
+    decayed = {id(weight) for group in groups if group["decayed"] for weight in group["params"]}
+    assert {id(weight) for weight in encoder.parameters()} - decayed == tables
 
 
 # Learning rate

@@ -192,6 +192,16 @@ def test_a_child_that_takes_a_part_starts_from_step_zero_with_the_rest_its_own(
     assert taken == len(sources) + (len(body) if take == "generator" else 0)
 
 
+@pytest.mark.parametrize("take", ["all", "encoder"])
+def test_a_checkpoint_that_does_not_say_what_saving_took_counts_as_none(take: str, tmp_path: Path) -> None:
+    parent, model = trained(tmp_path / "parent", tiny("bert-mlm"), said=6)
+    spec = child("bert-mlm", take)
+    tensors = tensors_of(model, make_optimizer(model, spec.optim))
+    checkpoint.save(parent.path / "checkpoints", 6, tensors, {"step": 6, "seconds": 2.5, "run_id": "parent"})
+    _, seconds, saving = inherit(parent, spec, model, make_optimizer(model, spec.optim))
+    assert (seconds, saving) == (2.5, 0.0)
+
+
 def test_a_parent_of_another_shape_is_refused(tmp_path: Path) -> None:
     parent, _ = trained(tmp_path / "parent", tiny("bert-mlm", {"encoder.vocab": 30}))
     spec = child("rtd", "encoder")

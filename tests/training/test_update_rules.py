@@ -30,9 +30,9 @@ class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.Embedding(5, 4)
-        self.dense = nn.Linear(4, 6)
-        self.norm = nn.LayerNorm(6)
-        self.out = nn.Linear(6, 1)
+        self.dense = nn.Linear(4, 2)  # two rows are enough for Muon, one is not
+        self.norm = nn.LayerNorm(2)
+        self.out = nn.Linear(2, 1)
 
 
 def stepped(spec: OptimSpec, steps: int = 6, clip: float | None = None, size: float = 1.0) -> dict[str, Tensor]:
@@ -57,6 +57,16 @@ def gradients(step: int) -> list[Tensor]:
 
 def rate(step: int) -> float:
     return 0.01 / step
+
+
+@EACH
+def test_settings_reach_every_group_of_every_rule(kind: str) -> None:
+    spec = OptimSpec(kind=kind, lr=0.5, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.3)
+    groups = make_optimizer(Small(), spec).param_groups
+    assert {(group["lr"], group["weight_decay"], group["decayed"]) for group in groups} == {
+        (0.5, 0.3, True), (0.5, 0.0, False),
+    }  # fmt: skip
+    assert {(group["betas"], group["eps"]) for group in groups if group["rule"] != "muon"} == {((0.8, 0.95), 1e-3)}
 
 
 def test_muon_updates_matrices_and_adamw_all_else() -> None:
@@ -101,7 +111,7 @@ def lamb_by_hand(spec: OptimSpec) -> dict[str, Tensor]:
 @pytest.mark.parametrize("corrected", [True, False])
 @pytest.mark.parametrize("decay", [0.0, 0.5])
 def test_lamb_by_hand(corrected: bool, decay: float) -> None:
-    spec = OptimSpec(kind="lamb", bias_correction=corrected, weight_decay=decay, eps=1e-3)
+    spec = OptimSpec(kind="lamb", bias_correction=corrected, weight_decay=decay, eps=1e-3, beta1=0.8, beta2=0.95)
     for name, expected in lamb_by_hand(spec).items():
         torch.testing.assert_close(stepped(spec)[name].double(), expected, rtol=2e-3, atol=1e-5)
 
