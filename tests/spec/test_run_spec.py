@@ -160,6 +160,11 @@ def test_budget_that_cannot_be_read(text: str) -> None:
         run_spec.parse_budget(text)
 
 
+def test_a_budget_without_an_amount_is_refused() -> None:
+    with pytest.raises(InputError, match="None is not a positive number of steps"):
+        run_spec.parse_budget({"steps": None})  # type: ignore[dict-item]
+
+
 @pytest.mark.parametrize("text", ["words=1e99", "steps=1e13"])
 def test_a_budget_that_is_too_large_is_called_that(text: str) -> None:
     with pytest.raises(InputError, match=r"is more than 1e\+1\d (words|steps)$"):

@@ -569,7 +569,7 @@ def parse_budget(given: str | Mapping[str, float], option: str = "--budget") -> 
         too_many = first["type"] == "less_than_equal"
         what = f"more than {float(first['ctx']['le']):g} {unit}" if too_many else f"not a positive number of {unit}"
         raise InputError(f"{option} {text!r}: {amount!r} is {what}") from None
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{option} {text!r}: {amount!r} is not a positive number of {unit}") from None
 
 
