@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import workbench as wb
 from workbench.cli import app
 from workbench.cli.command import _group
-from workbench.cli.lists import LISTS
+from workbench.cli.lists import LISTS, names_in
 from workbench.errors import InputError
 from workbench.options import (
     Computation,
@@ -138,17 +138,24 @@ def test_paths_and_numbers_of_numpy_are_taken() -> None:
         ({"precision": "fp16"}, "precision='fp16' is not auto or fp32 or bf16"),
         ({"launcher": "pbs"}, "launcher='pbs' is not local or slurm"),
         ({"track": 3}, "track=3 is not a path"),
-        ({"budget": 100}, "budget=100 is not a text or a mapping"),
+        ({"budget": 100}, "budget=100 is not a text or a mapping, such as {'steps': 1000}"),
         ({"compile": 1}, "compile=1 is not True or False"),
         ({"runs": 3}, "runs=3 is not a path"),
         ({"objective": 3}, "objective=3 is not a name or a list of names"),
         ({"corpus": [3]}, r"corpus=\[3\] is not a name or a list of names"),
-        ({"set": "optim.lr=1"}, "set='optim.lr=1' is not a mapping"),
+        ({"set": "optim.lr=1"}, "set='optim.lr=1' is not a mapping, such as {'optim.lr': 0.001}"),
+        ({"set": {3: 4}}, "set={3: 4} is not a mapping"),
     ],
 )
 def test_a_value_of_another_type_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         checked(StudyOptions, given)
+
+
+@pytest.mark.parametrize("given", [{}, {"experiment": None}])
+def test_what_has_no_default_must_be_given(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^experiment= is missing: Name or file of an experiment"):
+        wb.plan(**given)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +185,7 @@ def test_every_setting_has_a_meaning_a_default_and_what_it_takes() -> None:
     assert set(rows) == set(settable_keys())
     assert all(row["meaning"] and row["takes"] and row["default"] for row in rows.values())
     assert rows["optim.lr"]["takes"] == "number, above 0" and rows["optim.lr"]["default"] == "0.003"
+    assert rows["encoder.positions"]["takes"] == "whole number, above 0, at most 1,048,576"
     assert rows["tying"]["takes"] == "none, tokens, embeddings, all, gdes"
 
 
@@ -199,6 +207,7 @@ def test_names_of_other_programs_lead_to_a_key_or_an_option_that_exists(name: st
         ("sweep --over batch.", {"batch.size="}), ("list obj", {"objectives"}), ("new enc", {"encoder"}),
         ("run ablation --set encoder.family=rob", {"encoder.family=roberta"}),
         ("sweep --over encoder.family=electra,alb", {"encoder.family=electra,albert"}),
+        ("run ablation --precision bf", {"bf16"}),
         ("run ablation --set tying=em", {"tying=embeddings"}), ("check x.py --kind ta", {"task"}),
     ],
 )  # fmt: skip
@@ -211,3 +220,11 @@ def test_a_shell_completes_names(typed: str, found: set[str]) -> None:
     }
     shown = CliRunner().invoke(app, [], env=variables, prog_name="workbench").output
     assert found <= set(shown.split())
+
+
+def test_only_names_that_can_be_given_are_completed(tmp_path: Path) -> None:
+    assert names_in("corpora", tmp_path) == ["docs", "python-code"]
+    assert names_in("records", tmp_path) == []
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "mask-rate-nano-1.json").touch()
+    assert names_in("records", tmp_path) == ["mask-rate", "mask-rate-nano-1"]

@@ -101,6 +101,8 @@ class Plot:
         place = user_path(path, "path")
         if place.suffix != ".svg":
             raise InputError(f"{path}: a plot is written as SVG; end the name in .svg")
+        if not place.parent.is_dir():
+            raise InputError(f"{path}: there is no folder {place.parent}")
         write_atomic(place, self.svg.encode("utf-8", "replace"))
         return place
 
@@ -372,7 +374,8 @@ class Store:
 
         from workbench.report.load import runs_table
 
-        return pd.DataFrame(runs_table.filtered(runs_table.rows(self._store), where, sort))
+        conditions = (where,) if isinstance(where, str) else where
+        return pd.DataFrame(runs_table.filtered(runs_table.rows(self._store), conditions, sort))
 
     def studies(self) -> list[str]:
         """Return the names of the experiments' records, the last updated one first."""

@@ -69,13 +69,18 @@ COMPARED = 1000  # names that are compared with a misspelt one
 LISTED, LONGEST = 100, 80  # names in a sentence, and characters of each
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` with the known name nearest to `word`, or else the list of known names, if any."""
+def suggest(word: str, known: Iterable[str], lists: str = "") -> str:
+    """Return `; did you mean 'x'?` with the known name nearest to `word`, or else the list of known names, if any.
+
+    `lists` is a command that prints the names, which then stands in place of the list.
+    """
     names = sorted(known)
     ends = [name for name in names if name.endswith(f".{word}")]
-    near = ends or difflib.get_close_matches(word, names[:COMPARED], n=1, cutoff=0.5)
+    near = ends or difflib.get_close_matches(word, names[:COMPARED], n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
+    if lists and names:
+        return f"; {lists} prints all that there are"
     return f"; there are {listed(names)}" if names else "; there is none"
 
 

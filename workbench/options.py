@@ -344,6 +344,9 @@ def checked(group: type[G], values: Mapping[str, Any], spelled: Callable[[str], 
             raise InputError(f"unknown argument {name!r}{suggest(name, known)}")
         if value is not None:
             given[name] = _value(spelled(name), value, known[name], types[name])
+    for each in fields(group):  # type: ignore[arg-type]
+        if each.default is MISSING and each.name not in given:
+            raise InputError(f"{spelled(each.name)} is missing: {known[each.name].help}")
     return group(**given)
 
 
@@ -372,7 +375,7 @@ def _value(name: str, value: Any, declared: Option, kind: Any) -> Any:
     elif isinstance(value, str):
         usable = str in kinds and value in (choices or (value,))
     elif isinstance(value, Mapping):
-        usable = Mapping in kinds
+        usable = Mapping in kinds and all(isinstance(key, str) for key in value)
     elif isinstance(value, Real):
         number: int | float = int(value) if isinstance(value, Integral) and int in kinds else float(value)
         if type(number) in kinds and declared.least <= number <= declared.most:
@@ -395,10 +398,11 @@ def _usable(declared: Option, kinds: Sequence[Any], choices: Sequence[str]) -> s
     bounds = f" from {declared.least:,.12g}" if declared.least > -math.inf else ""
     bounds += f" to {declared.most:,.12g}" if declared.most < math.inf else ""
     several = Sequence in kinds
+    example = {"steps": 1000} if str in kinds else {"optim.lr": 1e-3}
     words = {
         int: f"a whole number{bounds}", float: f"a number{bounds}", bool: "True or False",
         str: " or ".join(choices) if choices else "a text", Path: "a name" if several else "a path",
-        Sequence: "a list of names", Mapping: "a mapping, such as {'optim.lr': 1e-3}",
+        Sequence: "a list of names", Mapping: f"a mapping, such as {example}",
     }  # fmt: skip
     if Path in kinds:
         kinds = [each for each in kinds if each is not str]

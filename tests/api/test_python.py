@@ -230,6 +230,7 @@ def test_a_store_is_read_and_never_made(store: wb.Store, tmp_path: Path) -> None
 def test_runs_are_chosen_and_sorted_by_their_settings(store: wb.Store) -> None:
     everything = store.runs(sort="-seed")
     assert list(everything["seed"]) == [1, 0] and list(everything["state"]) == ["interrupted", "done"]
+    assert store.runs("seed<1").equals(store.runs(["seed<1"])), "one condition may be a text"
     assert list(store.runs(["seed<1"])["run_id"]) == [everything["run_id"].iloc[1]]
     with pytest.raises(wb.InputError, match="sed"):
         store.runs(["sed=1"])
@@ -289,6 +290,8 @@ def test_the_plot_is_the_main_figure_of_the_report(study: wb.Study, tmp_path: Pa
     assert plot.save(tmp_path / "main.svg").read_text(encoding="utf-8") == plot.svg
     with pytest.raises(wb.InputError, match=r"main.png: a plot is written as SVG; end the name in .svg"):
         plot.save(tmp_path / "main.png")
+    with pytest.raises(wb.InputError, match=r"main.svg: there is no folder .*absent"):
+        plot.save(tmp_path / "absent" / "main.svg")
     assert study.plot(study.measures()[0]).svg == plot.svg
     with pytest.raises(wb.InputError, match=r"has no measure 'glue'"):
         study.plot("glue")

@@ -201,11 +201,34 @@ def test_a_home_folder_is_put_in_place(tmp_path: Path, monkeypatch: pytest.Monke
 # ---- what people meet ----
 
 
-def test_run_without_an_experiment_lists_what_there_is(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("run") == 2
+@pytest.mark.parametrize("command", ["run", "plan-study"])
+def test_without_an_experiment_they_are_listed(command: str, ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(command) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("workbench: name an experiment") and len(lines) > 5
+    assert lines[0].startswith(f"workbench: name an experiment, as in workbench {command} ablation") and len(lines) > 5
     assert any(line.split()[0] == "ablation" and line.endswith("?") for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("list",), "list: LIST is missing: objectives, scales, "), (("new",), "new: KIND is missing: "),
+        (("sweep",), "sweep needs an experiment, such as generator-size"),
+        (("frobnicate",), "No such command 'frobnicate'; workbench -h lists what there is"),
+        (("diff", "a"), "diff: RUN is missing: Another run."), (("export",), "export: EXPERIMENT is missing: "),
+    ],
+)  # fmt: skip
+def test_a_missing_word_is_named_with_its_meaning(
+    words: tuple[str, ...], sentence: str, ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*words) == 2
+    assert capsys.readouterr().err.startswith(f"workbench: {sentence}")
+
+
+def test_verify_takes_the_folder_in_either_way(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("verify", "nowhere"), ("verify", "--runs", "nowhere")):
+        assert ended(*words) == 2
+        assert "nowhere" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_the_exit_code_of_a_check_says_whether_a_file_differs(
     [done] = [run for run in store.runs() if run.state == "done"]
     for expected in (0, 1):
         with pytest.raises(Exit) as end:
-            read.verify(store.root, as_json=True)
+            read.verify(Output(runs=store.root), as_json=True)
         assert end.value.exit_code == expected
         assert (done.run_id in capsys.readouterr().out) or expected == 0
         weights = done.path / "encoder" / "model.safetensors"

@@ -48,6 +48,16 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, untime
 
 
 @pytest.mark.parametrize(
+    ("words", "whole"),
+    [(["rtd"], "time for the run: about 1 s"), (["rtd", "bert-mlm"], "time for all 2 runs: about 2 s")],
+)
+def test_a_plan_of_one_run_speaks_of_one(words: list[str], whole: str, untimed: None) -> None:
+    job = run_job("ablation", presets.resolve("nano", {"budget.steps": 9}), words)
+    priced, matches = job.priced
+    assert whole in terminal.plan_table(job, priced, matches, Host(device="cpu"))
+
+
+@pytest.mark.parametrize(
     ("trained", "told"),
     [
         (0, "one run at a time)"),

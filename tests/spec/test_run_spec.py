@@ -86,7 +86,11 @@ def test_override_takes_the_type_of_its_field() -> None:
         ("encoder.hiden=3", "unknown key 'encoder.hiden' in --set; did you mean 'encoder.hidden'?"),
         ("lr=3", "unknown key 'lr' in --set; did you mean 'optim.lr'?"),
         ("optim.learning_rate=3", "unknown key 'optim.learning_rate' in --set; did you mean 'optim.lr'?"),
-        ("frobnicate=3", "unknown key 'frobnicate' in --set; there are batch.size"),
+        ("frobnicate=3", "unknown key 'frobnicate' in --set; workbench list keys prints all that there are"),
+        ("device=cuda", "unknown key 'device' in --set; give --device DEVICE"),
+        ("seeds=3", "unknown key 'seeds' in --set; give --seeds N|auto"),
+        ("compile=true", "unknown key 'compile' in --set; give --compile"),
+        ("encoder=3", "unknown key 'encoder' in --set; it holds encoder.family, encoder.source, encoder.options"),
         ("encoder.hidden", "is not of the form key=value"),
         ("=3", "is not of the form key=value"),
         ("encoder.hidden=unset", "encoder.hidden always has a value"),
@@ -155,6 +159,11 @@ def test_values_that_cannot_be(overrides: dict[str, Any], message: str) -> None:
 def test_budget_that_cannot_be_read(text: str) -> None:
     with pytest.raises(InputError, match="--budget"):
         run_spec.parse_budget(text)
+
+
+def test_a_budget_without_an_amount_is_refused() -> None:
+    with pytest.raises(InputError, match="None is not a positive number of steps"):
+        run_spec.parse_budget({"steps": None})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("text", ["words=1e99", "steps=1e13"])

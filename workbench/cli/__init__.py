@@ -38,7 +38,9 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
-data_app = typer.Typer(help="Prepare a corpus, or show what is prepared.", no_args_is_help=True, rich_markup_mode=None)
+data_app = typer.Typer(
+    help="Prepare a corpus, and print what is prepared.", no_args_is_help=True, rich_markup_mode=None
+)
 LISTED: tuple[Callable[..., None], ...] = (  # in the order of the help
     train.run, train.sweep_, read.report, read.view, read.status, read.runs_, read.verify, read.diff, tend.note,
     tend.tag, tend.archive, tend.track, tend.rm, tend.restore, tend.prune, tend.du, tend.gc, tend.cp, tend.mv,
@@ -103,7 +105,7 @@ def main() -> None:
     try:
         with interrupting():
             _refuse_empty_words(sys.argv)
-            code = app(standalone_mode=False)
+            code = app(standalone_mode=False, prog_name="workbench")
             if code == 130:  # typer's exit code for Ctrl-C outside of training
                 code = _fail(INTERRUPTED, 130)
     except InputError as error:
@@ -167,13 +169,19 @@ def _wrong_words(error: Any) -> int:
         sys.stderr.write(f"{error.format_message()}\n")
         return int(error.exit_code)
     sentence = error.format_message().replace("\n", " ")
-    if getattr(getattr(error, "param", None), "name", "") == "experiment" and "Missing" in sentence:
+    missing = getattr(error, "param", None) if "Missing" in sentence else None
+    if missing is not None and error.ctx.info_name in ("run", "plan-study"):
         from workbench.cli.lists import experiment_rows
 
-        _fail("name an experiment, as in workbench run ablation, or the file of one; there are:", error.exit_code)
+        command = f"workbench {error.ctx.info_name} ablation"
+        _fail(f"name an experiment, as in {command}, or the file of one; there are:", error.exit_code)
         for row in experiment_rows():
             say(f"  {row['name']:<20} {row['question']}")
         return int(error.exit_code)
+    if missing is not None and missing.param_type_name == "argument":
+        sentence = f"{error.ctx.info_name}: {missing.metavar} is missing: {missing.help}"
+    if sentence.startswith("No such command") and "Did you mean" not in sentence:
+        sentence = f"{sentence.rstrip('.')}; workbench -h lists what there is"
     if other := other_name(str(getattr(error, "option_name", ""))):
         option = other if other.startswith("--") else f"--set {other}=VALUE"
         sentence = f"{error.option_name}: there is no such option; give {option}"

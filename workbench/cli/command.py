@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperCommand
 
 from workbench.errors import InputError
-from workbench.options import Option, checked, flag, kinds_of, options_of
+from workbench.options import Option, checked, choices_of, flag, kinds_of, options_of
 from workbench.spec.host import follows, launched
 from workbench.spec.run_spec import split_settings
 from workbench.store.atomic import user_path
@@ -125,6 +125,8 @@ def _parameter(name: str, declared: Option, kind: Any, default: Any) -> inspect.
     typed: Any = str
     if declared.names:
         facts["autocompletion"] = completion(declared.names)
+    elif choices := choices_of(kind):
+        facts["autocompletion"] = lambda incomplete: [each for each in choices if each.startswith(incomplete)]
     if declared.repeated:
         typed = list[str]
     elif int in kinds and str not in kinds:

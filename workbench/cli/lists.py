@@ -114,7 +114,7 @@ def _takes(field: FieldInfo) -> str:
 
     read(field.annotation)
     limits = [
-        f"{word} {value:g}" for each in (*bounds, *field.metadata) for name, word in BOUNDS.items()
+        f"{word} {value:,.12g}" for each in (*bounds, *field.metadata) for name, word in BOUNDS.items()
         if isinstance(value := getattr(each, name, None), int | float) and abs(value) < 1e9
     ]  # fmt: skip
     return " or ".join(dict.fromkeys(kind for kind in kinds if kind)) + (f", {', '.join(limits)}" if limits else "")
@@ -172,9 +172,12 @@ def names_in(name: str, store: Path) -> list[str]:
     if name == "runs":
         return sorted(place.parent.name for place in store.glob("*/spec.json"))
     if name == "records":
-        return [row["name"] for row in experiment_rows()] + sorted(p.stem for p in store.glob("experiments/*.json"))
+        records = sorted(place.stem for place in store.glob("experiments/*.json"))
+        named = (row["name"] for row in experiment_rows())
+        return [name for name in named if any(record.startswith(f"{name}-") for record in records)] + records
     if name == "keys":
         from workbench.spec.run_spec import settable_keys
 
         return [f"{key}=" for key in settable_keys()]
-    return [str(row["name"]) for row in LISTS[name]()]
+    names = [str(row["name"]) for row in LISTS[name]()]
+    return [each for each in names if not (each.isupper() and set("|/") & set(each))]  # FILE|FOLDER is no name

@@ -154,7 +154,10 @@ def view(
 
 
 def verify(
-    store: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs.")] = Path("runs"),
+    options: Runs,
+    store: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Folder of runs, as --runs names it.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare every file of a run store, and of the cache, with its hash; print each file that differs, and how.
@@ -163,7 +166,7 @@ def verify(
     """
     from workbench.store import verify as verifying
 
-    result = verifying.verify(RunStore.existing(store), cache_path())
+    result = verifying.verify(RunStore.existing(store or options.runs), cache_path())
     emit(result.to_json() if as_json else result.text(), as_json)
     raise typer.Exit(result.exit_code)
 

@@ -120,7 +120,8 @@ def plan_table(
     total = sum(seconds.values()) / min(workers, len(everything))
     left = with_parents([(spec, plan) for spec, plan in plans if spec.name not in trained])
     rest = sum(seconds[spec.name] for spec, _ in left) / min(workers, max(1, len(left)))
-    count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
+    count = "the run" if len(plans) == 1 else f"all {len(plans)} runs"
+    count += f" and {len(everything) - len(plans)} that they start from" if parents else ""
     base, shape = job.base, f"recipe {job.base.recipe}, corpus {', '.join(job.base.data.corpus)}"
     if job.experiment.scales:
         shape += ", each scale with its own rows and batch (workbench list scales)"
@@ -147,7 +148,7 @@ def plan_table(
     at_once = f"{workers} runs at a time" if workers > 1 else "one run at a time"
     lines += [
         _measured(base.tasks),
-        f"pre-training time for all {count}: about {clock(total)} here ({how}, a few steps timed, {at_once})",
+        f"pre-training time for {count}: about {clock(total)} here ({how}, a few steps timed, {at_once})",
     ]
     if trained:
         ending = f", and the others take about {clock(rest)}" if left else ""

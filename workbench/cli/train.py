@@ -18,6 +18,7 @@ from workbench.options import EvaluateOptions, RunOptions, StudyOptions, SubmitO
 from workbench.process import FOR_TEXT, check_address_space, end_with_parent
 from workbench.progress import say
 from workbench.spec.host import Host
+from workbench.spec.parts import by_source
 
 if TYPE_CHECKING:
     from workbench.execution.sequential_seeds import Limit
@@ -203,4 +204,4 @@ def prepare_(
         "words": text.words, "sources": dict(text.sources), **({"removed": removed} if removed else {}),
         "bytes": text.bytes, "vocab": text.vocab, "fingerprint": text.fingerprint, "folder": str(text.folder),
     }  # fmt: skip
-    emit(facts if as_json else terminal.table([facts]), as_json, kept=True)
+    emit(facts if as_json else terminal.table([facts | {"sources": by_source(text.sources)}]), as_json, kept=True)

@@ -128,7 +128,8 @@ def check(word: str, kind: str | None = None) -> tuple[str, list[Finding]]:
     if kind is None or is_path(word):
         path = user_path(word, "check")
         if not path.is_file():
-            raise InputError(f"check {word}: there is no such file")
+            what = "this is a folder; name a file in it" if path.is_dir() else "there is no such file"
+            raise InputError(f"check {word}: {what}")
         kind = kind or kind_of(path)
         word = _place(path)
     checks = Checks(word)
@@ -193,15 +194,12 @@ def _batch(spec: RunSpec, rows: int = 4) -> Batch:
     return Batch(ids, row_keys(0, torch.arange(rows)), None, segments, broken)
 
 
-def _same_initial_weights(make: Callable[[], nn.Module]) -> None:
+def _same_initial_weights(make: Callable[[], nn.Module], advice: str) -> None:
     import torch
 
     one, other = dict(make().named_parameters()), dict(make().named_parameters())
     if different := [name for name in one if name not in other or not torch.equal(one[name], other[name])]:
-        raise Wrong(
-            f"the initial weights of {different[0]} differ between two builds with one seed; draw them with torch's "
-            f"functions alone"
-        )
+        raise Wrong(f"the initial weights of {different[0]} differ between two builds with one seed; {advice}")
 
 
 def _gradients(objective: nn.Module, batch: Batch) -> None:
@@ -213,7 +211,8 @@ def _gradients(objective: nn.Module, batch: Batch) -> None:
 
 
 def _named(names: list[str]) -> str:
-    return f"{names[0]} and {len(names) - 1} other weights" if len(names) > 1 else names[0]
+    others = len(names) - 1
+    return f"{names[0]} and {plural(others, 'other weight')}" if others else names[0]
 
 
 def _shaken(objective: nn.Module) -> nn.Module:
@@ -316,7 +315,9 @@ def check_objective(word: str, checks: Checks) -> None:
     checks.that("losses are finite numbers that depend on nothing but the rows", loss_of)
     if not checks.kept:
         return
-    checks.that("initial weights depend on the seed alone", lambda: _same_initial_weights(lambda: build(spec)))
+    checks.that("initial weights depend on the seed alone", lambda: _same_initial_weights(
+        lambda: build(spec), 'make them inside `with seeded(spec.seed, "init", NAME):`'
+    ))  # fmt: skip
     checks.that("gradients reach all weights", lambda: _gradients(_shaken(build(spec)), batch))
     checks.that("cost(spec) agrees with torch's counter", lambda: _compare_flops(
         _counted(lambda: plainly(build(spec))(batch).total) / len(batch.ids), float(cost.train("matmul")), "cost(spec)"
@@ -436,7 +437,9 @@ def check_encoder(word: str, checks: Checks) -> None:
         checks.that("no position sees a later one if config.causal is true", lambda: order(causal=True))
     if family.CAUSAL != "always":
         checks.that("positions see later ones if config.causal is not true", lambda: order(causal=False))
-    checks.that("initial weights depend on the seed alone", lambda: _same_initial_weights(made))
+    checks.that("initial weights depend on the seed alone", lambda: _same_initial_weights(
+        made, "draw them with torch's functions alone"
+    ))  # fmt: skip
     checks.that("gradients reach all weights", lambda: _gradients(_shaken(build(spec)), batch))
 
     def priced() -> None:
@@ -512,7 +515,14 @@ def check_task(word: str, checks: Checks, options: TasksSpec | None = None) -> N
                 raise Wrong(f"{one.name}: loading twice gives other settings or another fingerprint")
 
     def settings(measure: Measure) -> None:
-        json.dumps(measure.settings(given))
+        values = dict(measure.settings(given))
+        try:
+            json.dumps(values)
+        except (TypeError, ValueError):
+            raise Wrong(
+                f"{measure.name}: settings(options) returns {values!r:.80}, and must hold texts, numbers and "
+                f"lists of these alone"
+            ) from None
         if not measure.seeds(given) >= 1:
             raise Wrong(f"{measure.name}: seeds(options) returns {measure.seeds(given)}")
         if len({name for *_, name in expected(Suite((measure,)), given)}) != measure.seeds(given):

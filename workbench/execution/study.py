@@ -233,7 +233,8 @@ def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, s
     for key in dict.fromkeys(given):
         if not any(key in fields for fields in known.values()):
             every = sorted({f"options.{field}" for fields in known.values() for field in fields})
-            raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
+            what = f"it{suggest(key, every)}" if every else "options"
+            raise InputError(f"unknown key 'options.{key}': no objective of this command has {what}")
     return known
 
 

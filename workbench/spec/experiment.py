@@ -385,7 +385,9 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
             name += "-" + key.replace(".", "-").replace("_", "-")
     if experiment is None:
         if not axes:
-            raise InputError("workbench sweep needs an experiment, such as generator-size, or --over key=1,2,3")
+            raise InputError(
+                "sweep needs an experiment, such as generator-size (workbench list experiments), or --over key=1,2,3"
+            )
         keys = list(axes)
         amount = {"flops": "equal compute", "seconds": "an equal time"}.get(str(unit), f"an equal number of {unit}")
         which = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))

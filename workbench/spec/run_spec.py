@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, listed, suggest
+from workbench.options import SweepOptions, flag, options_of
 from workbench.spec.parts import (
     COUNTS,
     UNITS,
@@ -373,9 +374,11 @@ def _sentence(error: ValidationError, prefix: str = "") -> str:
     where = next((key for key, spelled in SPELLINGS.items() if spelled == where), where)
     text = _text_of(error)
     if first["type"] == "extra_forbidden":
-        return f"unknown key '{where}'{suggest(where, known_keys())}"
+        return f"unknown key '{where}'{suggest(where, known_keys(), lists='workbench list keys')}"
     if first["type"] == "value_error":
         return text if not where or text.startswith(where) else f"{where}: {text}"
+    if first["type"] == "missing":
+        return f"{where} has no value and no default; give one"
     return f"{where}={first['input']!r:.200} cannot be used: {text[0].lower()}{text[1:]}"
 
 
@@ -419,32 +422,38 @@ CLEAR = "unset"  # as a value on the command line: the field has no value, as if
 # Names of the same settings in other programs, and what to give here.
 OTHER_NAMES = {
     "learning_rate": "optim.lr", "lr": "optim.lr", "adam_beta1": "optim.beta1", "adam_beta2": "optim.beta2",
-    "adam_epsilon": "optim.eps", "weight_decay": "optim.weight_decay", "max_grad_norm": "optim.clip",
+    "adam_epsilon": "optim.eps", "betas": "optim.beta1", "weight_decay": "optim.weight_decay",
+    "max_grad_norm": "optim.clip", "grad_clip": "optim.clip", "gradient_clip_val": "optim.clip",
     "optimizer": "optim.kind", "optim": "optim.kind", "lr_scheduler_type": "schedule.kind",
-    "warmup_steps": "schedule.warmup", "warmup_ratio": "schedule.warmup", "num_warmup_steps": "schedule.warmup",
-    "warmup_proportion": "schedule.warmup", "mlm_probability": "corruption.rate", "mask_prob": "corruption.rate",
-    "mask_ratio": "corruption.rate", "masking_ratio": "corruption.rate", "mask_rate": "corruption.rate",
-    "per_device_train_batch_size": "batch.size", "train_batch_size": "batch.size", "batch_size": "batch.size",
-    "per_device_eval_batch_size": "tasks.batch", "max_seq_length": "data.length", "max_length": "data.length",
-    "block_size": "data.length", "sequence_length": "data.length", "seq_length": "data.length",
-    "hidden_size": "encoder.hidden", "d_model": "encoder.hidden", "num_hidden_layers": "encoder.layers",
-    "num_layers": "encoder.layers", "num_attention_heads": "encoder.heads", "num_heads": "encoder.heads",
+    "lr_scheduler": "schedule.kind", "scheduler": "schedule.kind", "warmup_steps": "schedule.warmup",
+    "warmup_ratio": "schedule.warmup", "num_warmup_steps": "schedule.warmup", "warmup_proportion": "schedule.warmup",
+    "mlm_probability": "corruption.rate", "mask_prob": "corruption.rate", "mask_ratio": "corruption.rate",
+    "masking_ratio": "corruption.rate", "mask_rate": "corruption.rate", "per_device_train_batch_size": "batch.size",
+    "train_batch_size": "batch.size", "batch_size": "batch.size", "per_device_eval_batch_size": "tasks.batch",
+    "max_seq_length": "data.length", "max_length": "data.length", "block_size": "data.length",
+    "sequence_length": "data.length", "seq_length": "data.length", "seq_len": "data.length",
+    "context_length": "data.length", "hidden_size": "encoder.hidden", "d_model": "encoder.hidden",
+    "num_hidden_layers": "encoder.layers", "num_layers": "encoder.layers", "n_layer": "encoder.layers",
+    "n_layers": "encoder.layers", "num_attention_heads": "encoder.heads", "num_heads": "encoder.heads",
+    "n_head": "encoder.heads", "n_heads": "encoder.heads", "tie_embeddings": "tying", "tie_word_embeddings": "tying",
     "intermediate_size": "encoder.ffn", "embedding_size": "encoder.embedding", "vocab_size": "encoder.vocab",
     "max_position_embeddings": "encoder.positions", "hidden_dropout_prob": "encoder.dropout",
     "dropout": "encoder.dropout", "attention_probs_dropout_prob": "encoder.attention_dropout",
     "attn_implementation": "encoder.attention", "initializer_range": "encoder.init",
-    "generator_hidden_size": "generator.width", "generator_layers": "generator.depth",
-    "temperature": "generator.temperature", "disc_weight": "options.weight", "layerwise_lr_decay": "tasks.layer_decay",
-    "random_seed": "seed", "model_type": "encoder.family", "tokenizer_name": "data.tokenizer",
-    "model_name_or_path": "start.from", "num_labels": "tasks.kind",
-    "num_train_epochs": "--budget tokens=N (tasks.epochs is for fine-tuning)",
+    "generator_hidden_size": "generator.width", "generator_size": "generator.width",
+    "generator_layers": "generator.depth", "temperature": "generator.temperature", "disc_weight": "options.weight",
+    "layerwise_lr_decay": "tasks.layer_decay", "random_seed": "seed", "model": "encoder.family",
+    "model_type": "encoder.family", "tokenizer_name": "data.tokenizer", "model_name_or_path": "start.from",
+    "num_labels": "tasks.kind", "num_train_epochs": "--budget tokens=N (tasks.epochs is for fine-tuning)",
     "epochs": "--budget tokens=N (tasks.epochs is for fine-tuning)", "max_steps": "--budget steps=N",
     "num_train_steps": "--budget steps=N", "steps": "--budget steps=N", "max_tokens": "--budget tokens=N",
     "gradient_accumulation_steps": "--micro-batch ROWS (batch.size is the rows of a whole step)",
     "micro_batch_size": "--micro-batch ROWS", "fp16": "--precision bf16", "bf16": "--precision bf16",
     "save_steps": "--save-every STEPS", "output_dir": "--runs FOLDER", "train_file": "--corpus FILE",
-    "dataset_name": "--corpus NAME", "report_to": "--track wandb", "torch_compile": "--compile",
-    "no_cuda": "--device cpu", "use_cpu": "--device cpu", "nproc_per_node": "--devices N",
+    "dataset_name": "--corpus NAME", "dataset": "--corpus NAME", "task": "--tasks NAMES", "task_name": "--tasks NAMES",
+    "num_workers": "--workers N", "eval_steps": "--evaluate-at POINTS", "eval_strategy": "--evaluate-at POINTS",
+    "report_to": "--track wandb", "torch_compile": "--compile", "no_cuda": "--device cpu", "use_cpu": "--device cpu",
+    "nproc_per_node": "--devices N",
 }  # fmt: skip
 
 
@@ -455,8 +464,14 @@ def other_name(word: str) -> str:
 
 def unknown_key(key: str, where: str, known: Iterable[str]) -> InputError:
     """Return the error about a key that no spec has, with the key that its name in other programs stands for."""
+    option = key.strip("-").replace("-", "_").lower()
+    declared = options_of(SweepOptions).get(option)
     other = other_name(key) or other_name(key.rpartition(".")[2])  # as in optim.learning_rate
-    meant = f"; did you mean {other!r}?" if other else suggest(key, known)
+    other = f"{flag(option)} {declared.metavar or ''}".strip() if declared else other
+    meant = f"; did you mean {other!r}?" if other else suggest(key, known, lists="workbench list keys")
+    inside = [name for name in known if name.startswith(f"{key}.")]
+    if inside and not other:
+        meant = f"; it holds {listed(inside)}"
     advice = f"; give {other}" if other.startswith("--") else meant
     return InputError(f"unknown key {key!r} in {where}{advice}")
 
@@ -556,7 +571,7 @@ def parse_budget(given: str | Mapping[str, float], option: str = "--budget") -> 
         too_many = first["type"] == "less_than_equal"
         what = f"more than {float(first['ctx']['le']):g} {unit}" if too_many else f"not a positive number of {unit}"
         raise InputError(f"{option} {text!r}: {amount!r} is {what}") from None
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{option} {text!r}: {amount!r} is not a positive number of {unit}") from None
 
 

@@ -224,8 +224,9 @@ def _unknown(word: str, kinds: Sequence[Plug]) -> str:
     if "/" in word:
         return f"--tasks {word}: there is no such file or folder"
     groups = [group for kind in kinds for group in kind.call("groups", ())]
-    hint = suggest(word, dict.fromkeys([NONE, *groups, *(name for kind in kinds for name in kind.names.values())]))
-    paths = "" if hint.endswith("?") else ", or the path of a table, of minimal pairs, or of a task's file"
+    names = dict.fromkeys([NONE, *groups, *(name for kind in kinds for name in kind.names.values())])
+    hint = suggest(word, names, lists="workbench list tasks")
+    paths = "" if hint.endswith("?") else "; or give the path of a table, of minimal pairs, or of a task's file"
     return f"--tasks names an unknown task {word!r}{hint}{paths}"
 
 
@@ -257,6 +258,8 @@ def _checked(suite: Any, kind: Plug, names: Sequence[str]) -> list[Measure]:
                 f"task {file}: load() returns a {type(measure).__name__} without {lacking[0]}; write a subclass of "
                 f"workbench.tasks.Measure, which has defaults for most"
             )
+        if measure.name not in kind.names.values() and not hasattr(kind.module, "accepts"):
+            raise InputError(f"task {file}: load() returns a measure {measure.name!r}, which names() does not list")
     return [cast(Measure, _OfFile(measure, file, kind.source)) for measure in measures]
 
 

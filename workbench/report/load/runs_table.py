@@ -169,8 +169,11 @@ def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str 
 
 
 def _known(key: str, all_rows: Sequence[Row], option: str) -> None:
-    if all_rows and not any(key in row for row in all_rows):
-        raise InputError(f"{option} {key}: no run has this key{suggest(key, set().union(*all_rows))}")
+    names = set().union(*all_rows)
+    if names and key not in names:
+        raise InputError(
+            f"{option} {key}: no run has this key{suggest(key, names, lists='workbench runs --columns all')}"
+        )
 
 
 def _comparable(text: str, value: str, values: Sequence[Any]) -> None:
