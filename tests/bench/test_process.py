@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from workbench import bench, objectives
-from workbench.bench.turns import Worker, files
+from workbench.bench.turns import PROGRAM, Worker, files
 from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -29,6 +31,11 @@ ECHO = """
         speed = {"flops_per_second": 2} if asked == "time" else {}
         print(json.dumps({"hello": hello, "asked": asked} | speed), flush=True)
 """
+
+
+def test_the_child_begins_without_a_warning() -> None:
+    begun = subprocess.run([sys.executable, *PROGRAM], input="", capture_output=True, text=True, check=False)
+    assert "Warning" not in begun.stderr
 
 
 def program(code: str) -> tuple[str, ...]:

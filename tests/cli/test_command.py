@@ -213,6 +213,7 @@ def test_without_an_experiment_they_are_listed(command: str, ended: Ended, capsy
     ("words", "sentence"),
     [
         (("list",), "list: LIST is missing: objectives, scales, "), (("new",), "new: KIND is missing: "),
+        (("cp", "ablation"), "cp: --to is missing: "),
         (("sweep",), "sweep needs an experiment, such as generator-size"),
         (("frobnicate",), "No such command 'frobnicate'; workbench -h lists what there is"),
         (("diff", "a"), "diff: RUN is missing: Another run."), (("export",), "export: EXPERIMENT is missing: "),

@@ -47,13 +47,17 @@ from workbench.training.steps import is_recordable
 # A child process that measures: it reads requests for turns from stdin and writes results to stdout, as JSON lines.
 
 
+# Not `-m`: the package has imported this module by then, of which Python warns.
+PROGRAM = ("-c", "from workbench.bench.turns import child; child()")
+
+
 class Worker:
     """A child process that runs `workbench.bench.turns`, or another program with the same protocol."""
 
     def __init__(self, first_message: dict[str, Any], *program: str) -> None:
         self.name = str(first_message.get("name", "the ceiling"))
         self.speeds: list[float] = []
-        command = [sys.executable, *(program or ("-m", "workbench.bench.turns"))]
+        command = [sys.executable, *(program or PROGRAM)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid
         try:
@@ -399,6 +403,7 @@ class Watched(Corpus):
         return batch
 
 
-if __name__ == "__main__":
+def child() -> None:
+    """Carry out the child process, whose standard output holds its messages alone."""
     with redirect_stdout(sys.stderr):  # what an objective prints
         main()

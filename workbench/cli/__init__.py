@@ -178,8 +178,9 @@ def _wrong_words(error: Any) -> int:
         for row in experiment_rows():
             say(f"  {row['name']:<20} {row['question']}")
         return int(error.exit_code)
-    if missing is not None and missing.param_type_name == "argument":
-        sentence = f"{error.ctx.info_name}: {missing.metavar} is missing: {missing.help}"
+    if missing is not None:
+        what = missing.metavar if missing.param_type_name == "argument" else missing.opts[0]
+        sentence = f"{error.ctx.info_name}: {what} is missing: {missing.help}"
     if sentence.startswith("No such command") and "Did you mean" not in sentence:
         sentence = f"{sentence.rstrip('.')}; workbench -h lists what there is"
     if other := other_name(str(getattr(error, "option_name", ""))):
