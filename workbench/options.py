@@ -359,12 +359,18 @@ def kinds_of(kind: Any) -> list[Any]:
     return kinds
 
 
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """Return the texts that a field accepts, if only some are accepted: those of its `Literal`."""
+    choices: tuple[str, ...] = ()
+    for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
+        if get_origin(each) is Literal:
+            choices = get_args(each)
+    return choices
+
+
 def _value(name: str, value: Any, declared: Option, kind: Any) -> Any:
     """Return the value of an option in one of the types of its field. Raises InputError."""
-    kinds, choices = kinds_of(kind), tuple[str, ...]()
-    for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
-        if get_origin(each) is Literal:  # if only some texts are accepted
-            choices = get_args(each)
+    kinds, choices = kinds_of(kind), choices_of(kind)
     if isinstance(value, bool):
         usable = bool in kinds
     elif isinstance(value, str | PathLike) and Sequence in kinds:
