@@ -366,8 +366,9 @@ def test_files_of_an_objective_and_a_family_are_known_by_their_names_in_a_run(
     files = {"objective.py": write(tmp_path), "encoder.py": write(tmp_path, FAMILY, "own_family.py")}
     plugs = {"objective.py": objectives.PLUGS, "encoder.py": families.PLUGS}
     found = {name: plugs[name].find(str(file)) for name, file in files.items()}
-    (name, source), (family, family_source) = found.values()
-    spec = tiny(name, {"source": source, "encoder.family": family, "encoder.source": family_source})
+    (name, source), family = found.values()
+    spec = tiny(name, {"source": source, "encoder.family": str(files["encoder.py"])})
+    assert (spec.encoder.family, spec.encoder.source) == family
     assert objectives.source_files(spec) == files
     monkeypatch.setattr(registry, "_files", {})
     assert objectives.source_files(spec) == {}
@@ -378,6 +379,14 @@ def test_files_of_an_objective_and_a_family_are_known_by_their_names_in_a_run(
     copies = {each: write(tmp_path, file.read_text(), each) for each, file in files.items()}
     objectives.keep_sources(spec, tmp_path)
     assert objectives.source_files(spec) == copies
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("objective.py", "--objective "), ("encoder.py", "--set encoder.family=")]
+)
+def test_a_file_that_is_gone_is_told_with_its_option(name: str, option: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"^{option}{tmp_path}/gone.py: there is no such file"):
+        objectives.find_file(name, str(tmp_path / "gone.py"))
 
 
 def test_a_language_model_loss_needs_an_objective_that_predicts_the_next_token() -> None:

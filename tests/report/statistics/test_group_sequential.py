@@ -198,5 +198,5 @@ def test_looks_count_in_the_order_of_the_plan() -> None:
 def test_no_pair_of_an_exploratory_measure_is_declared() -> None:
     arms = experiment(5, 6)
     family = Family((("a", "b"),), exploratory=True)
-    assert [found.declared for found in compare(arms, family).values()] == [False]
+    assert [(found.declared, found.order) for found in compare(arms, family).values()] == [(False, None)]
     assert [found.declared for found in compare(arms, replace(family, exploratory=False)).values()] == [True]
