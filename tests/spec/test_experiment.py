@@ -222,7 +222,7 @@ def test_an_axis_takes_other_values_or_joins_others() -> None:
     assert (joined.name, joined.axis) == ("generator-size-over-optim-lr", "generator.width,optim.lr")
     runs: list[RunSpec] = list(joined.runs(NANO, 1))
     assert {(value_at(run, "generator.width"), value_at(run, "optim.lr")) for run in runs} >= {(0.125, 2e-3)}
-    with pytest.raises(InputError, match="such as generator-size .*, or --over"):
+    with pytest.raises(InputError, match=r"such as generator-size .*, or --over"):
         grid(None, {}, None, NANO)
     with pytest.raises(InputError, match="contradict"):
         grid(None, space_of({"objective": "rtd,bert-mlm"}), None, NANO, ["rtd"])
