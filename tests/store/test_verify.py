@@ -108,7 +108,7 @@ def test_a_record_without_read_permission_is_not_called_damaged(
     def refuse(path: Path, **_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("workbench.store.run_store.read_sealed", refuse)
+    monkeypatch.setattr("workbench.store.run_store.read_object", refuse)
     with pytest.raises(InputError, match=r"json cannot be read: you have no permission; change its permissions$"):
         store.experiment("ablation-nano-1")
 
