@@ -387,7 +387,7 @@ def test_parts_are_not_saved_after_the_lease_was_lost(run: RunDir) -> None:
 
 def test_the_writer_of_the_first_process_writes_its_part(run: RunDir) -> None:
     metrics, (parts,) = Metrics(run.path / "metrics.jsonl"), processes(1)
-    with CheckpointWriter(run, metrics, CPU, parts) as writer:
+    with CheckpointWriter(CPU, run, metrics, parts) as writer:
         writer.save(5, 0.0, 0.0, divided(0, 1)[0], time.monotonic())
     assert (run.path / "checkpoints" / "step-00000005" / "model-00001-of-00001.safetensors").is_file()
 
