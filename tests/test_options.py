@@ -71,7 +71,7 @@ def test_every_option_of_the_computation_is_a_field_of_the_host() -> None:
 def value_for(name: str, kind: Any) -> Any:
     """Return a value of an option that is not its default."""
     values = {bool: True, int: 7, float: 2.5, Sequence: ["a", "b"], Mapping: {"optim.lr": 1e-3, "tasks.rows": None}}
-    for each in kinds_of(kind):
+    for each in kinds_of(kind)[0]:
         if each in values and name not in ("budget", "most_compute"):
             return values[each]
     for each in (kind, *get_args(kind)):
@@ -91,13 +91,13 @@ def test_options_written_as_words_are_read_as_the_same_options(group: type) -> N
     for word in spelled:
         name = word.removeprefix("--").replace("-", "_")
         declared = options_of(group)[name]
-        if bool in kinds_of(types[name]):
+        if bool in kinds_of(types[name])[0]:
             typed[name] = True
         elif declared.repeated:
             typed[name] = [*(typed[name] or []), next(spelled)]
         else:
             text = next(spelled)
-            typed[name] = float(text) if float in kinds_of(types[name]) else text
+            typed[name] = float(text) if float in kinds_of(types[name])[0] else text
     again = _group(group, list(given), typed)
     assert words(again) == words(options) and again.workers == 7 and again.objective == ("a", "b")
 

@@ -350,27 +350,23 @@ def checked(group: type[G], values: Mapping[str, Any], spelled: Callable[[str], 
     return group(**given)
 
 
-def kinds_of(kind: Any) -> list[Any]:
-    """Return the types that a field accepts besides None, without what they hold: `list` for `list[str] | None`."""
-    kinds: list[Any] = []
+def kinds_of(kind: Any) -> tuple[list[Any], tuple[str, ...]]:
+    """Return the types that a field accepts besides None, and of a `Literal` the texts.
+
+    Types are without what they hold: `list` for `list[str] | None`. A `Literal` has the type `str`.
+    """
+    kinds, choices = list[Any](), tuple[str, ...]()
     for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
         place = get_origin(each) or each
-        kinds.append(str if place is Literal else place)
-    return kinds
-
-
-def choices_of(kind: Any) -> tuple[str, ...]:
-    """Return the texts that a field accepts, if only some are accepted: those of its `Literal`."""
-    choices: tuple[str, ...] = ()
-    for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
-        if get_origin(each) is Literal:
+        if place is Literal:
             choices = get_args(each)
-    return choices
+        kinds.append(str if place is Literal else place)
+    return kinds, choices
 
 
 def _value(name: str, value: Any, declared: Option, kind: Any) -> Any:
     """Return the value of an option in one of the types of its field. Raises InputError."""
-    kinds, choices = kinds_of(kind), choices_of(kind)
+    kinds, choices = kinds_of(kind)
     if isinstance(value, bool):
         usable = bool in kinds
     elif isinstance(value, str | PathLike) and Sequence in kinds:
@@ -381,7 +377,7 @@ def _value(name: str, value: Any, declared: Option, kind: Any) -> Any:
     elif isinstance(value, str):
         usable = str in kinds and value in (choices or (value,))
     elif isinstance(value, Mapping):
-        usable = Mapping in kinds and all(isinstance(key, str) for key in value)
+        usable = Mapping in kinds and {str}.issuperset(map(type, value))
     elif isinstance(value, Real):
         number: int | float = int(value) if isinstance(value, Integral) and int in kinds else float(value)
         if type(number) in kinds and declared.least <= number <= declared.most:

@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperCommand
 
 from workbench.errors import InputError
-from workbench.options import Option, checked, choices_of, flag, kinds_of, options_of
+from workbench.options import Option, checked, flag, kinds_of, options_of
 from workbench.spec.host import follows, launched
 from workbench.spec.run_spec import split_settings
 from workbench.store.atomic import user_path
@@ -120,12 +120,12 @@ def parameters(function: Callable[..., None]) -> Iterator[inspect.Parameter]:
 
 
 def _parameter(name: str, declared: Option, kind: Any, default: Any) -> inspect.Parameter:
-    kinds = kinds_of(kind)
+    kinds, choices = kinds_of(kind)
     facts: dict[str, Any] = {"help": declared.help, "metavar": declared.metavar}
     typed: Any = str
     if declared.names:
         facts["autocompletion"] = completion(declared.names)
-    elif choices := choices_of(kind):
+    elif choices:
         facts["autocompletion"] = lambda incomplete: [each for each in choices if each.startswith(incomplete)]
     if declared.repeated:
         typed = list[str]
@@ -156,9 +156,9 @@ def _group(group: type, names: Collection[str], given: dict[str, Any]) -> Any:
         value = given.pop(name)
         if value is None or value == []:
             continue
-        if known[name].repeated and Mapping in kinds_of(types[name]):
+        if known[name].repeated and Mapping in kinds_of(types[name])[0]:
             value = split_settings(value, flag(name))
-        elif isinstance(value, str) and int in kinds_of(types[name]) and value.isascii() and value.isdigit():
+        elif isinstance(value, str) and int in kinds_of(types[name])[0] and value.isascii() and value.isdigit():
             value = int(value[:9])
         values[name] = value
     return checked(group, values, functools.partial(flag, end=" "))
