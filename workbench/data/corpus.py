@@ -11,6 +11,7 @@ import json
 import mmap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -199,6 +200,9 @@ def _copied(shards: Sequence[NDArray[Any]], device: Any) -> Tensor:
     return tokens
 
 
+_round_key = lru_cache(maxsize=256)(seed_of)  # each step permutes its rows with the keys of its epoch
+
+
 def permuted(places: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64]:
     """Return the images (n,) of `places` (n,) under a permutation of range(size) that `key` selects.
 
@@ -209,7 +213,7 @@ def permuted(places: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64
     right = (size - 1).bit_length() - left
     keys = list[np.uint64]()
     for number in range(ROUNDS):
-        keys.append(np.uint64(seed_of(key, "round", number)))
+        keys.append(np.uint64(_round_key(key, "round", number)))
     images = _feistel(places.astype(np.uint64), left, right, keys)
     while len(outside := np.flatnonzero(images >= size)):
         images[outside] = _feistel(images[outside], left, right, keys)
