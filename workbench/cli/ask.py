@@ -81,7 +81,7 @@ def plan_study(
             progress.say(f"noise is that of kept studies: {error}")
     if not kept:
         progress.say(
-            f"no kept study is within a factor of {study_design.NEAR:g} of this budget: none says what it can tell"
+            f"no kept study is within a factor of {study_design.NEAR:g} of this budget, and what it can show is unknown"
         )
     rows = [study_design.designs(job, one.sd, host, workers) for one in noise]
     shown = study_design.as_json if as_json else terminal.study_text

@@ -311,13 +311,13 @@ def sines(places: int, width: int) -> Tensor:
 def _attend_to_neighbours(
     config: EncoderSpec, width: int, query: Tensor, key: Tensor, project: Tensor | None, causal: bool
 ) -> None:
-    """Let each head of the first layer attend to the token at an offset of its own, through a table `width` wide.
+    """Set query and key weights so that each head of the first layer attends to the token at a fixed offset.
 
-    The offsets are 1, -1, 2, -2 ..., or -1, -2 ... if the encoder is causal. The query's matrix turns the sinusoids of
-    a position, each a sine and a cosine, into those of the position `offset` further; the key's copies them. Their
-    product is greatest where the key has that position, and depends on nothing but the distance. Other rows of both
-    matrices stay as they were drawn. If embeddings are projected to the width of the layers, the first rows of the
-    projection pass these sinusoids on.
+    `width` is the width of the position table. The offsets are 1, -1, 2, -2 ..., or -1, -2 ... if the encoder is
+    causal. The query's matrix turns the sinusoids of a position, each a sine and a cosine, into those of the position
+    `offset` further; the key's copies them. Their product is greatest where the key has that position, and depends on
+    nothing but the distance. Other rows of both matrices stay as they were drawn. If embeddings are projected to the
+    width of the layers, the first rows of the projection pass these sinusoids on.
     """
     size = config.hidden // config.head_count
     pairs = min(PAIRS, size // 2, width // 2)
