@@ -19,8 +19,8 @@ from workbench.execution.babylm_export import SMALL, export, missing, of_labels,
 from workbench.spec import presets
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import ExperimentRecord, RunStore
-from workbench.tasks._preferences import as_signs
-from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.common.contract import as_signs
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training import loop
 
 
@@ -54,7 +54,7 @@ def test_scorers_have_backends_of_their_own() -> None:
 
 
 def test_identical_sentences_are_right_whatever_was_chosen() -> None:
-    pairs = pair_set("blimp-filtered", "blimp", ["same", "x"], ["same", "y"], {"paradigm": ["a", "a"]})
+    pairs = PairSet("blimp-filtered", "blimp", ["same", "x"], ["same", "y"], {"paradigm": ["a", "a"]})
     assert of_pairs(pairs, "pll", "--", 0.0).value == 50.0
 
 

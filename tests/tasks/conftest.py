@@ -23,8 +23,8 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks.common.examples import Examples, Task, fingerprinted
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.loop import build
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
@@ -80,8 +80,8 @@ def keyword() -> Task:
             targets.append(i % 2)
         return Examples(texts, None, targets)
 
-    return fingerprinted(Task("keyword", "table", ("no", "yes"), "accuracy", ("accuracy", "matthews"), 6.0, part(256),
-                       {"dev": part(101), "test": part(50)}))  # fmt: skip
+    return Task("keyword", "table", ("no", "yes"), "accuracy", ("accuracy", "matthews"), 6.0, part(256),
+                       {"dev": part(101), "test": part(50)})  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -94,8 +94,8 @@ def lengths() -> Task:
         first, second = (list(column) for column in zip(*pairs, strict=True))
         return Examples(first, second, [float(max(len(a.split()), len(b.split()))) for a, b in pairs])
 
-    return fingerprinted(Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
-                       {"dev": part(64)}, span=(3.0, 11.0), symmetric=True))  # fmt: skip
+    return Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
+                       {"dev": part(64)}, span=(3.0, 11.0), symmetric=True)  # fmt: skip
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
 def toy() -> PairSet:
     random = np.random.default_rng(0)
     texts = [pair_runs.sentence(random) for _ in range(80)]
-    return pair_set("toy", "minimal-pairs", texts[:40], texts[40:], {"paradigm": ["a"] * 10 + ["b"] * 30})
+    return PairSet("toy", "minimal-pairs", texts[:40], texts[40:], {"paradigm": ["a"] * 10 + ["b"] * 30})
 
 
 @pytest.fixture(scope="session")

@@ -168,14 +168,14 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
         take(replace(keyword, epochs=0.1), Model(folder, SPEC, 0), CPU)
 
 
-@pytest.mark.parametrize("name", ["CoLA", "MRPC", "RTE", "STS-B", "SST-2"])
+@pytest.mark.parametrize("name", ["CoLA", "MRPC", "STS-B"])
 def test_on_real_glue(real_data: Path, encoder: Path, name: str, answers: list[Any]) -> None:
     """The reported numbers, recomputed from the model's answers and the dev file read in another way."""
     task = glue.read_one(name, str(real_data / "glue"), name, rows=64)
     score = take(task, Model(encoder, SPEC.model_copy(update={"epochs": 1.0}), 0), CPU)
     ((predicted, _),) = answers
     lines = (real_data / "glue" / name / "dev.tsv").read_text(encoding="utf-8").split("\n")[:-1]
-    column = {"CoLA": 1, "MRPC": 0, "RTE": 3, "STS-B": 9, "SST-2": 1}[name]
+    column = {"CoLA": 1, "MRPC": 0, "STS-B": 9}[name]
     gold = [line.split("\t")[column] for line in (lines if name == "CoLA" else lines[1:])]
     if name == "STS-B":
         expected = scipy.stats.spearmanr(predicted, [float(x) for x in gold]).statistic
@@ -350,14 +350,3 @@ def test_fine_tuning_adds_it_to_the_loss_of_the_task(
 def test_what_a_bag_of_words_solves_it_learns_too(kind: str, make: Callable[[str], Path], keyword: Task) -> None:
     spec = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0)
     assert take(keyword, Model(make(kind), spec, 0), Host(device="cpu")).value > 85
-
-
-def test_equal_seeds_agree_to_the_last_bit(encoder: Path, keyword: Task, answers: list[Any]) -> None:
-    short = replace(keyword, epochs=1.0)
-    torch.manual_seed(11)
-    before = torch.random.get_rng_state()
-    scores = [take(short, Model(encoder, SPEC, seed), CPU) for seed in (0, 0, 1)]
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert replace(scores[0], seconds=0) == replace(scores[1], seconds=0)
-    assert (answers[0][0] == answers[2][0]).all() and (answers[1][0] == answers[3][0]).all()
-    assert (answers[0][0] != answers[4][0]).any() or (answers[1][0] != answers[5][0]).any()

@@ -8,6 +8,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def test_draws_are_a_function_of_task_and_seed_and_leave_those_outside_alone() -
     drawn = {}
     for task, seed in (("a", 0), ("a", 1), ("b", 0), ("a", 0)):
         with setting(task, seed, CPU) as where:
-            drawn.setdefault((task, seed, where.order()), []).append(torch.rand(3).tolist())
+            drawn.setdefault((task, seed, where.order), []).append(torch.rand(3).tolist())
     assert torch.equal(torch.random.get_rng_state(), before)
     values = [tuple(each[0]) for each in drawn.values()]
     assert len(drawn) == 3 and len(set(values)) == 3
@@ -326,17 +327,12 @@ def test_evaluation_goes_on_and_deletes_the_state_once_the_score_is_stored(
     assert not any((run.path / "unfinished").iterdir()) and not run.failures()
 
 
-class Display:
+class Display(nullcontext[Any]):
     """Stands for the progress bar; it hands each step to a function or keeps it in a list."""
 
     def __init__(self, each: Any) -> None:
+        super().__init__(self)
         self.each = each
-
-    def __enter__(self) -> Display:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def step(self, task: str, step: int, steps: int) -> None:
         if isinstance(self.each, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -23,7 +24,8 @@ from workbench.tasks.common.examples import Examples, Task
 NOUNS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("ane", "olt", "ira", "ux", "eem", "ost", "aff", "igo")]
 
 
-def made(modules: int = 12, each: int = 30) -> list[Entry]:
+@functools.cache
+def made(modules: int = 12, each: int = 12) -> list[Entry]:
     """Return entries of every package whose sentences name where they come from, so that answers can be checked."""
     random = np.random.default_rng(0)
     found = []
@@ -46,17 +48,29 @@ def sides(split: str) -> list[Entry]:
     return [e for e in made(24) if (int(e.module.split(".m")[1]) < 12) == (split == "train")]
 
 
-@pytest.fixture
-def suite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Task]:
-    monkeypatch.setattr(built_in_text, "entries", sides)
-    monkeypatch.setattr(probes, "cache_root", lambda: tmp_path)
-    monkeypatch.setattr(probes, "TRAIN_SHARE", 1.0)
+def read_all() -> dict[str, Task]:
     return {task.name: task for task in probes.read(probes.PROBES)}
+
+
+def use_made_text(patch: pytest.MonkeyPatch, cache: Path) -> None:
+    patch.setattr(built_in_text, "entries", sides)
+    patch.setattr(probes, "cache_root", lambda: cache)
+    patch.setattr(probes, "TRAIN_SHARE", 1.0)
 
 
 @pytest.fixture(scope="module")
-def real() -> dict[str, Task]:
-    return {task.name: task for task in probes.read(probes.PROBES)}
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def suite(cache: Path) -> dict[str, Task]:
+    with pytest.MonkeyPatch.context() as patch:
+        use_made_text(patch, cache)
+        return read_all()
+
+
+real = pytest.fixture(scope="module", name="real")(read_all)
 
 
 def tag(text: str) -> str:
@@ -185,22 +199,19 @@ def test_no_probe_text_is_pre_trained_on(real: dict[str, Task]) -> None:
     assert not found, found[:3]
 
 
-def test_a_torn_cache_is_made_again(suite: dict[str, Task], tmp_path: Path) -> None:
-    files = sorted((tmp_path / "probes").iterdir())
+def test_a_torn_cache_is_made_again(suite: dict[str, Task], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_made_text(monkeypatch, cache)
+    files = sorted((cache / "probes").iterdir())
     assert len(files) == 4
     for file, text in zip(files, ("", "{", '{"labels": []}', '{"labels": [], "train": 1, "test": {}}'), strict=True):
         file.write_text(text)
-    assert {task.name: task for task in probes.read(probes.PROBES)} == suite
+    assert read_all() == suite
     before = [file.read_bytes() for file in files]
-    assert {task.name: task for task in probes.read(probes.PROBES)} == suite
+    assert read_all() == suite
     assert [file.read_bytes() for file in files] == before
 
 
-def test_the_same_on_every_machine_and_in_every_order(
-    suite: dict[str, Task], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    again = {task.name: task for task in probes.read(probes.PROBES)}
-    assert again == suite
+def test_the_same_on_every_machine_and_in_every_order(suite: dict[str, Task], tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import test_probes as t;"
         "from workbench.tasks import probes;"
@@ -214,12 +225,14 @@ def test_the_same_on_every_machine_and_in_every_order(
     assert done.stdout.split() == [suite[name].fingerprint for name in probes.PROBES]
 
 
-def test_rows_cap_a_probes_training(suite: dict[str, Task]) -> None:
+def test_rows_cap_a_probes_training(suite: dict[str, Task], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_made_text(monkeypatch, cache)
     (task,) = probes.read(["next"], 40)
     assert len(task.train) == 40 and len(task.tests["test"]) > 40
 
 
-def test_too_little_text_is_said(suite: dict[str, Task], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_text_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_made_text(monkeypatch, tmp_path)
     monkeypatch.setattr(built_in_text, "entries", lambda split: [e for e in sides(split) if e.package == "python"][:30])
     for name in probes.PROBES:
         with pytest.raises(InputError, match=f"the probe '{name}' finds too little text"):

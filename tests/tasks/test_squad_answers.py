@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import random
@@ -225,7 +227,7 @@ def made_guesses(draw: random.Random, questions: Questions) -> dict[str, str]:
     return guesses
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.booleans(), st.floats(-3, 3))
 def test_answers_are_scored_as_the_official_scripts_score_them(seed: int, unanswerable: bool, limit: float) -> None:
     draw = random.Random(seed)
@@ -241,7 +243,7 @@ def test_answers_are_scored_as_the_official_scripts_score_them(seed: int, unansw
         )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.text(max_size=30))
 def test_any_text_is_normalised_alike(text: str) -> None:
     assert words(text) == oracle_words(text)
@@ -307,13 +309,12 @@ texts = ["".join(" ".join(draw.sample(words, 12)) + ". " for _ in range(4)) for 
 rows = [Question(f"q{n}", " ".join(draw.sample(words, 20)) + "?", n, (("x", 0),), False, "x") for n in range(200)]
 print(nearest_overlap(Questions(texts, rows)))
 """
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(told) == 1
+    here = io.StringIO()
+    with contextlib.redirect_stdout(here):  # with the hash seed of this process, which is drawn
+        exec(code, {})
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert here.getvalue() == there.stdout
 
 
 def test_baselines_of_2_are_those_of_never_answering_and_of_overlap(tmp_path: Path) -> None:

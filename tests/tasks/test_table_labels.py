@@ -14,7 +14,7 @@ import pytest
 import sklearn.linear_model
 import sklearn.metrics
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from task_data import read
@@ -208,6 +208,7 @@ MATRICES = st.integers(2, 5).flatmap(
 )
 
 
+@settings(max_examples=50)
 @given(MATRICES)
 def test_metrics_are_those_of_counts(drawn: tuple[np.ndarray, np.ndarray]) -> None:
     true, outputs = drawn

@@ -30,8 +30,8 @@ from workbench.tasks.common.examples import (
     Examples,
     Task,
     divided,
-    fingerprinted,
     held_out,
+    limited,
     numbered,
     of_folds,
     over_folds,
@@ -72,12 +72,12 @@ def choice(questions: int) -> Task:
 def test_a_question_is_kept_or_left_out_with_all_of_its_answers() -> None:
     task = choice(30)
     assert [len(rows) for rows in task.units(task.train)] == [2, 3] * 15
-    for part in (fingerprinted(task, 7).train, held_out(task, 0.25).train, held_out(task, 0.25).tests["held-out"]):
+    for part in (limited(task, 7).train, held_out(task, 0.25).train, held_out(task, 0.25).tests["held-out"]):
         answers = {group: sum(other == group for other in part.groups or ()) for group in part.groups or ()}
         assert all(count == 2 + group % 2 for group, count in answers.items())
         assert sum(part.targets) == len(answers)
-    assert len(fingerprinted(task, 7).train.questions()) == 7
-    assert fingerprinted(task, 30).train == task.train and fingerprinted(task, 7) == fingerprinted(task, 7)
+    assert len(limited(task, 7).train.questions()) == 7
+    assert limited(task, 30).train == task.train and limited(task, 7) == limited(task, 7)
 
 
 def test_a_part_is_held_out_however_small_the_share_and_never_all() -> None:
@@ -172,7 +172,7 @@ def whole(pairs: list[tuple[str, Any]], **changes: Any) -> Task:
     usual = Task(
         "t", "table", ("a", "b", "c"), "accuracy", ("accuracy", "macro_f1"), 3.0, Examples(texts, None, targets), {}
     )
-    return fingerprinted(replace(usual, **changes))
+    return replace(usual, **changes)
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 30).map(lambda n: f"text {n}"), st.integers(0, 2)), min_size=12, max_size=90)

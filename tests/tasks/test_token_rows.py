@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from workbench import progress
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.tasks._linear_readout import Reader, open_reader, picked_states
+from workbench.tasks._linear_readout import Reader, features, open_reader
 from workbench.tasks.common import token_rows
 from workbench.tasks.common.contract import Model, take
-from workbench.tasks.common.encoder_folders import load_encoder, longest
-from workbench.tasks.common.examples import Examples, Task, fingerprinted
+from workbench.tasks.common.encoder_folders import load_encoder, row_length
+from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.common.token_rows import (
     SHORTEST,
     by_length,
@@ -37,34 +37,17 @@ from workbench.tasks.common.token_rows import (
 
 def test_texts_of_a_pair_do_not_run_together_and_no_row_is_empty(make: Callable[[str], Path], encoder: Path) -> None:
     rows = Examples(["bada kego", ""], ["mida", ""], [0, 1])
-    task = fingerprinted(Task("pairs", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows}))
+    task = Task("pairs", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
     ids = encode(make("gpt2"), task, 8)["train"].ids
-    apart = encode(make("gpt2"), fingerprinted(Task("one", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0,
-                   Examples(["bada kego", "mida"], None, [0, 1]), {"dev": rows})), 8)["train"].ids  # fmt: skip
+    apart = encode(make("gpt2"), Task("one", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0,
+                   Examples(["bada kego", "mida"], None, [0, 1]), {"dev": rows}), 8)["train"].ids  # fmt: skip
     assert ids[0].tolist() == [*apart[0], 3, *apart[1]] and ids[1].tolist() == [3]
     long = Examples(["bada " * 30], ["mida " * 30], [0])
-    cut = encode(
-        make("gpt2"),
-        fingerprinted(Task("long", "table", ("a",), "accuracy", ("accuracy",), 1.0, long, {"dev": long})),
-        9,
-    )
+    cut = encode(make("gpt2"), Task("long", "table", ("a",), "accuracy", ("accuracy",), 1.0, long, {"dev": long}), 9)
     assert len(cut["train"].ids[0]) == 9 and cut["train"].ids[0].tolist().count(3) == 1
 
 
-VOCABULARY = [
-    "<pad>",
-    "<unk>",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "<sep>",
-    "<cls>",
-    "<s>",
-    "</s>",
-    "<mask>",
-    "\u2581a",
-    "\u2581b",
-]
+VOCABULARY = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "<sep>", "<cls>", "<s>", "</s>", "<mask>", "▁a", "▁b"]
 OUTPUTS = {"model_input_names": ["input_ids", "attention_mask"]}
 
 
@@ -118,14 +101,12 @@ def test_test_batches_hold_every_row_once_within_their_size(encoder: Path, keywo
 
 def test_pairs_are_cut_longest_first_within_the_encoders_positions(electra: Callable[..., Path], keyword: Task) -> None:
     folder = electra(max_position_embeddings=12)
-    assert longest(load_encoder(folder, 0.0).config, 128) == 12
+    assert row_length(folder, load_encoder(folder, 0.0).config, 128) == 12
     train = keyword.train
     pair = replace(train, first=["bada " * 30] * 256, second=["kego"] * 256)
-    task = fingerprinted(replace(keyword, name="pairs", train=pair, tests={"dev": pair}))
+    task = replace(keyword, name="pairs", train=pair, tests={"dev": pair})
     ids = encode(folder, task, 12)["dev"].ids[0]
-    short = encode(folder, fingerprinted(replace(task, tests={"dev": replace(pair, first=["kego"] * 256)})), 12)[
-        "dev"
-    ].ids[0]
+    short = encode(folder, replace(task, tests={"dev": replace(pair, first=["kego"] * 256)}), 12)["dev"].ids[0]
     assert len(ids) == 12 and ids[-2] == short[-2]  # the second text is whole
     assert take(replace(task, epochs=0.1), Model(folder, SPEC, 0), CPU).steps == 1
 
@@ -199,10 +180,10 @@ def test_words_are_looked_up_as_they_stand_after_a_blank(kind: str, tmp_path: Pa
         )  # fmt: skip
     model.save_pretrained(tmp_path)
     reader = open_reader(tmp_path, 32, "cpu")
-    rows, firsts = word_pieces(reader.splitter, [["bada", "kefe"]])
+    rows, firsts, _ = word_pieces(reader.splitter, [["bada", "kefe"]])
     expected = made.encode(" bada").ids
     assert rows[0][: firsts[0][1]].tolist() == expected and expected != made.encode("bada").ids
-    assert picked_states(reader, rows, firsts).shape == (2, 2, 16)
+    assert features(reader, Tagged([["bada", "kefe"]], []), "words").shape == (2, 2, 16)
 
 
 def test_a_slow_tokenizer_is_aligned_like_a_fast_one(encoder: Path, reader: Reader) -> None:
@@ -217,5 +198,5 @@ def test_a_slow_tokenizer_is_aligned_like_a_fast_one(encoder: Path, reader: Read
 
     slow = Reader(reader.model, replace(reader.splitter, tokenizer=Slow()), "cpu")
     sentences = [["bada", "\u200d", "badakefe", "."], ["日本", "mini"]]
-    for mine, other in zip(word_pieces(slow.splitter, sentences), word_pieces(reader.splitter, sentences), strict=True):
-        assert all((a == b).all() for a, b in zip(mine, other, strict=True))
+    mine, other = (word_pieces(each.splitter, sentences) for each in (slow, reader))
+    assert all((a == b).all() for side in (0, 1) for a, b in zip(mine[side], other[side], strict=True))

@@ -280,7 +280,7 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
             with where.autocast():
                 return span_loss(model, train.batch(rows, where.device), spec.sum_loss)
 
-        order = shuffled(train.lengths, spec.batch, where.order())
+        order = shuffled(train.lengths, spec.batch, where.order)
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         answers = {name: answers_of(model, task.tests[name], parts[name], where) for name in task.tests}
 

@@ -17,8 +17,9 @@ from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, odd_rows, warned
-from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted, held_out
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite
+from workbench.tasks.common.data_rows import odd_rows, warned
+from workbench.tasks.common.examples import Examples, Span, Spans, Task, held_out, limited
 from workbench.tasks.common.table_files import checked_text
 
 FALSE_TRUE = ("false", "true")
@@ -67,7 +68,7 @@ class JsonSuite:
             lacking = [file for part, file in self.files(name).items() if found[part] is None]
             if not lacking:
                 task = self.read(name, {part: path for part, path in found.items() if path})
-                loaded.append(held_out(fingerprinted(task, spec.rows), spec.held_out))
+                loaded.append(held_out(limited(task, spec.rows), spec.held_out))
                 continue
             missing[f"{self.name}:{name}"] = fault = f"no {' or '.join(lacking)} in {place}"
             if name in own:
@@ -224,24 +225,12 @@ class Form:
     choice: bool = False
     summary: str = ""
 
-    def row(
-        self,
-        columns: Columns,
-        where: str,
-        first: str,
-        second: str | None,
-        faults: list[str],
-        spans: Spans | None = None,
-    ) -> Row:
-        """Return a row with one label. Raises InputError for a label that the task does not have."""
-        number = label(columns.get("label"), self.labels, where)
-        return Row(where, id_of(columns), first, (second,), (number,), spans, (*faults,))
-
 
 def _pair(form: Form, columns: Columns, where: str) -> Row:
     faults: list[str] = []
     first, second = (text(columns, name, where, faults) for name in form.columns)
-    return form.row(columns, where, first, second, faults)
+    number = label(columns.get("label"), form.labels, where)
+    return Row(where, id_of(columns), first, (second,), (number,), None, (*faults,))
 
 
 def _copa(form: Form, columns: Columns, where: str) -> Row:
@@ -273,7 +262,8 @@ def _multirc(form: Form, columns: Columns, where: str) -> Row:
 def _wsc(form: Form, columns: Columns, where: str) -> Row:
     faults: list[str] = []
     words = text(columns, "text", where, faults)
-    return form.row(columns, where, words, None, faults, spans_of(columns, words, where, faults))
+    spans, number = spans_of(columns, words, where, faults), label(columns.get("label"), form.labels, where)
+    return Row(where, id_of(columns), words, (None,), (number,), spans, (*faults,))
 
 
 def _wic(form: Form, columns: Columns, where: str) -> Row:
@@ -292,7 +282,8 @@ def _wic(form: Form, columns: Columns, where: str) -> Row:
         start, end = start + len(word) - len(word.lstrip()), end - len(word) + len(word.rstrip())
         spans.append((before + start, before + end))
         before += len(sentence) + 1
-    return form.row(columns, where, " ".join(sentences), None, faults, (spans[0], spans[1]))
+    number = label(columns.get("label"), form.labels, where)
+    return Row(where, id_of(columns), " ".join(sentences), (None,), (number,), (spans[0], spans[1]), (*faults,))
 
 
 _OF_ANSWERS = ("f1a_em", "f1a", "exact_match", "accuracy")

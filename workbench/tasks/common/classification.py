@@ -28,16 +28,7 @@ from workbench.tasks.common.encoder_folders import Classifier, WithHead, is_caus
 from workbench.tasks.common.examples import PART, Examples, Task, of_folds, over_folds
 from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.metrics import judged
-from workbench.tasks.common.token_rows import (
-    Encoded,
-    by_length,
-    check_ids,
-    doubled,
-    encode,
-    encode_marked,
-    encode_rows,
-    shuffled,
-)
+from workbench.tasks.common.token_rows import Encoded, by_length, check_ids, doubled, encode, encode_rows, shuffled
 
 
 def finetune(task: Task, model: Model, host: Host) -> Scores:
@@ -128,9 +119,9 @@ def _fitted(
         model = model.to(where.device)
         learned = doubled(task) if spec.doubled and task.symmetric else task
         length = row_length(encoder, model.encoder.config, spec.length)
-        parts = (encode if learned.train.spans is None else encode_marked)(encoder, learned, length)
-        parts = parts | {part: encode_rows(encoder, rows, length) for part, rows in unlabelled.items()}
-        check_ids(encoder, parts, model.encoder.get_input_embeddings().num_embeddings)
+        unseen = {part: encode_rows(encoder, rows, length) for part, rows in unlabelled.items()}
+        parts = encode(encoder, learned, length) | unseen
+        check_ids(encoder, parts.values(), model.encoder)
         train, units = parts["train"], learned.units(learned.train)
         steps = step_count(len(units), task.settings(spec)["epochs"], spec)
 
@@ -151,7 +142,7 @@ def _fitted(
 
         lengths = train.lengths
         longest = np.array([lengths[rows].max() for rows in units])
-        order = shuffled(longest, spec.batch, where.order())
+        order = shuffled(longest, spec.batch, where.order)
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         with where.autocast():
             outputs = {part: predict(model, data, where.device) for part, data in parts.items() if part != "train"}

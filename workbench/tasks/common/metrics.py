@@ -6,7 +6,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -123,24 +122,18 @@ def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats, group
 Tags = Sequence[Sequence[str]]  # of the words of each sentence
 
 
-@dataclass(frozen=True)
-class Hits:
-    """How many units were predicted right, predicted at all, and are in the gold standard."""
-
-    right: int
-    predicted: int
-    gold: int
-
-    def scores(self) -> dict[str, float]:
-        """Return F1, precision (of the predicted units) and recall (of the gold units)."""
-        precision = self.right / self.predicted if self.predicted else 0.0
-        recall = self.right / self.gold if self.gold else 0.0
-        total = precision + recall
-        return {"f1": 2 * precision * recall / total if total else 0.0, "precision": precision, "recall": recall}
+def unit_scores(right: int, predicted: int, gold: int) -> dict[str, float]:
+    """Return F1, precision (of the predicted units) and recall (of the gold units)."""
+    precision, recall = right / predicted if predicted else 0.0, right / gold if gold else 0.0
+    total = precision + recall
+    return {"f1": 2 * precision * recall / total if total else 0.0, "precision": precision, "recall": recall}
 
 
-def hits_of(gold: Tags, predicted: Tags, of_spans: bool) -> dict[str, Hits]:
-    """Return the hits of each type of span, right if type and both ends are, or of each tag of single words."""
+def hits_of(gold: Tags, predicted: Tags, of_spans: bool) -> dict[str, tuple[int, int, int]]:
+    """Return for each type of span, or tag of single words, how many are right, were predicted, and are in the gold.
+
+    A span is right if its type and both ends are.
+    """
 
     def units(side: Tags) -> set[Any]:
         if of_spans:
@@ -149,13 +142,13 @@ def hits_of(gold: Tags, predicted: Tags, of_spans: bool) -> dict[str, Hits]:
 
     true, guessed = units(gold), units(predicted)
     counts = [Counter(kind for *_, kind in each) for each in (true & guessed, guessed, true)]
-    return {kind: Hits(*(count[kind] for count in counts)) for kind in sorted(counts[1] | counts[2])}
+    return {kind: (counts[0][kind], counts[1][kind], counts[2][kind]) for kind in sorted(counts[1] | counts[2])}
 
 
 def span_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
     """Return F1, precision and recall of the spans of all types together."""
-    each = [(hits.right, hits.predicted, hits.gold) for hits in hits_of(gold, predicted, True).values()]
-    return Hits(*(map(sum, zip(*each, strict=True)) if each else (0, 0, 0))).scores()
+    each = hits_of(gold, predicted, True).values()
+    return unit_scores(*(map(sum, zip(*each, strict=True)) if each else (0, 0, 0)))
 
 
 def gold_and_predicted(labels: Sequence[str], rows: Any, predicted: Any) -> tuple[list[list[str]], list[list[str]]]:
