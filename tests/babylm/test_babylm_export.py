@@ -103,13 +103,6 @@ def test_damaged_and_unfinished_runs_are_named_and_left_out(tmp_path: Path, capl
     assert undamaged([good, bad, begun], verify=True) == [good]
 
 
-def test_a_place_that_holds_something_is_refused_before_the_store_is_read(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for place in (tmp_path, tmp_path / "file"):
-        with pytest.raises(InputError, match="exists and is not an empty folder; name a new one"):
-            export(RunStore(tmp_path / "runs"), "nothing", place)
-
-
 def test_an_experiment_without_trained_runs_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs")
     begun = store.open(BoundRun(presets.resolve("nano")))

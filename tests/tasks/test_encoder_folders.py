@@ -46,19 +46,11 @@ def test_dropout_is_the_tasks_own_everywhere(electra: Callable[..., Path]) -> No
 def test_folders_that_hold_no_encoder(electra: Callable[..., Path], keyword: Task, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no encoder: it has no config\.json"):
         take(keyword, Model(tmp_path, SPEC, 0), CPU)
-    folder = electra()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(InputError, match=r"lacks \d+ of the encoder's weights, encoder\.layer\.2\."):
-        take(keyword, Model(folder, SPEC, 0), CPU)
     bare = electra()
     for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         (bare / file).unlink(missing_ok=True)
     with pytest.raises(InputError, match="holds no tokenizer"):
         take(keyword, Model(bare, SPEC, 0), CPU)
-    (folder / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
-    with pytest.raises(InputError, match="cannot be loaded as an encoder"):
-        take(keyword, Model(folder, SPEC, 0), CPU)
     with pytest.raises(InputError, match="cuda"):
         take(keyword, Model(electra(), SPEC, 0), Host(device="cuda" if not torch.cuda.is_available() else "cuda:x"))
 

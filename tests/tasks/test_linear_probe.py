@@ -137,24 +137,9 @@ def test_files_folders_and_parts(tmp_path: Path) -> None:
         probe = linear_probe.of_tagged(str(name))
         assert probe.name == "linear:xx_toy-ud-pos" and len(probe.train) == 20
         assert [(part, len(rows)) for part, rows in probe.tests.items()] == [("test", 22), ("dev", 21)]
-    (tmp_path / "xx_toy-ud-train.conllu").unlink()
-    probe = linear_probe.of_tagged(str(tmp_path))
-    assert len(probe.train) == 21 and list(probe.tests) == ["test"]
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    conllu(alone / "some.conllu", 100, 9)
-    probe = linear_probe.of_tagged(str(alone / "some.conllu"))
-    assert probe.name == "linear:some-pos" and 5 < len(probe.tests["test"]) < 40
-    assert len(probe.train) + len(probe.tests["test"]) == 100
 
 
 def test_what_cannot_be_probed_is_said_in_a_sentence(tmp_path: Path) -> None:
-    conllu(tmp_path / "a-train.conllu", 5, 0)
-    conllu(tmp_path / "b-test.conllu", 5, 1)
-    with pytest.raises(InputError, match="holds several sets"):
-        linear_probe.of_tagged(str(tmp_path))
-    with pytest.raises(InputError, match="there is no such file"):
-        linear_probe.of_tagged(str(tmp_path / "no.conllu"))
     (tmp_path / "one.iob2").write_text("a\tO\n\nb\tO\n\n" * 40, encoding="utf-8")
     with pytest.raises(InputError, match="every training word has the tag 'O'"):
         linear_probe.of_tagged(str(tmp_path / "one.iob2"))

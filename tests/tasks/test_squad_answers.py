@@ -32,10 +32,9 @@ from written_runs import finished
 from workbench import tasks
 from workbench.data import hugging_face, tokenizer
 from workbench.errors import Diverged, InputError
-from workbench.execution import published_runs as evaluation
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.store.run_store import RunDir, RunStore
+from workbench.store.run_store import RunStore
 from workbench.tasks import _squad_answers as squad_answers
 from workbench.tasks import _squad_model as squad_model
 from workbench.tasks._squad_answers import (
@@ -420,22 +419,6 @@ def test_a_run_holds_the_predictions_with_their_hashes(tmp_path: Path, learned: 
         each.unlink()
     (run.path / "predictions").rmdir()  # a user may delete them all to save space
     assert run.summary(full=True)["state"] == "done"
-
-
-def test_evaluate_keeps_the_predictions_in_the_run(
-    encoder: Path, tmp_path: Path, learned: dict[bool, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task, spec, score = learned[False]
-    monkeypatch.setattr(evaluation, "take", lambda *words: score)
-    suite = tasks.Suite((task,))
-    rows, failed = evaluation.evaluate(encoder, suite, spec, "nano", CPU)
-    assert failed == 0 and rows[0]["value"] == score.value
-    run = finished(RunStore(tmp_path), 0, tuning=0)
-    with run.lease(patience=0):
-        evaluation.evaluate(encoder, suite, spec, "nano", CPU, run)
-    again = RunDir(run.path)
-    assert list(again.scores()) == [score_name(task, spec, 0)] and len(list((run.path / "predictions").iterdir())) == 2
-    assert again.summary(full=True)["state"] == "done"
 
 
 @pytest.mark.slow

@@ -117,39 +117,23 @@ def test_rows_of_unequal_numbers_are_no_examples() -> None:
     assert tagged.take([1]).targets == [[1]]
 
 
-def text_rows(name: str) -> list[str]:
-    return ["text,label", *(f"{name} number {n} of {'xy'[n % 2]},{'xy'[n % 2]}" for n in range(30))]
-
-
-def pair_rows(name: str) -> list[str]:
-    return ["sentence1,sentence2,score", *(f"{name} a {n},{name} b {n},{n / 2}" for n in range(30))]
-
-
-def choice_rows(name: str) -> list[str]:
-    return ["premise,choice1,choice2,label", *(f"{name} is {n},left {n},right {n},{n % 2}" for n in range(30))]
-
-
-def span_rows(name: str) -> list[str]:
-    return ["text,span1_text,span2_text,label", *(f"{name} sees {n},{name},{n},{'xy'[n % 2]}" for n in range(30))]
-
-
-def word_rows(name: str) -> list[str]:
-    return [line for n in range(30) for line in (f"{name}{n} NOUN", "runs VERB", "")]
-
-
-KINDS = {
-    "{}": (".csv", text_rows), "choice:{}": (".csv", choice_rows), "spans:{}": (".csv", span_rows),
-    "similarity:{}": (".csv", pair_rows), "tag:{}": (".conll", word_rows), "linear:{}": (".csv", text_rows),
-}  # fmt: skip
+KINDS = {  # the ending of a file, its header, and the form of its rows
+    "{}": (".csv", "text,label", "{word} number {n} of {label},{label}"),
+    "choice:{}": (".csv", "premise,choice1,choice2,label", "{word} is {n},left {n},right {n},{right}"),
+    "spans:{}": (".csv", "text,span1_text,span2_text,label", "{word} sees {n},{word},{n},{label}"),
+    "similarity:{}": (".csv", "sentence1,sentence2,score", "{word} a {n},{word} b {n},{n}.5"),
+    "tag:{}": (".conll", "", "{word}{n} NOUN\nruns VERB\n"),
+    "linear:{}": (".csv", "text,label", "{word} number {n} of {label},{label}"),
+}
 
 
 @pytest.mark.parametrize("form", KINDS)
 def test_every_kind_is_tested_on_test_or_else_on_dev(form: str, tmp_path: Path) -> None:
     """Settings may have been chosen on dev, so a score is of it only where there is no other part; one rule for all."""
-    suffix, rows = KINDS[form]
-    for part in ("train", "valid", "test"):
-        (tmp_path / f"set.{part}{suffix}").write_text("\n".join(rows(part)) + "\n")
-    (tmp_path / f"alone{suffix}").write_text("\n".join(rows("w")) + "\n")
+    suffix, head, row = KINDS[form]
+    for name, word in (("set.train", "train"), ("set.valid", "valid"), ("set.test", "test"), ("alone", "w")):
+        rows = [row.format(word=word, n=n, label="xy"[n % 2], right=n % 2) for n in range(30)]
+        (tmp_path / f"{name}{suffix}").write_text("\n".join([head, *rows]) + "\n")
 
     def tested(name: str) -> list[str]:
         (task,) = tasks.read(TasksSpec(names=(form.format(tmp_path / f"{name}{suffix}"),))).tasks

@@ -139,6 +139,10 @@ def test_long_texts_are_encoded_in_pieces_with_progress(
     capsys.readouterr()
     assert [ids.tolist() for ids in encode_rows(encoder, rows, 8).ids] == [ids.tolist() for ids in whole.ids]
     assert f"{encoder}: encoding texts, in pieces: 5 of 6" in capsys.readouterr().err
+    monkeypatch.setattr(token_rows, "PIECE", 2)
+    again = encode_rows(encoder, rows, 8)
+    for mine, other in ((again.ids, whole.ids), (again.types or [], whole.types or [])):
+        assert [row.tolist() for row in mine] == [row.tolist() for row in other] and len(mine) == 12
 
 
 # ---- Texts and words as pieces, and long texts as windows ----
