@@ -168,6 +168,14 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
         take(replace(keyword, epochs=0.1), Model(folder, SPEC, 0), CPU)
 
 
+def test_outputs_that_are_not_finite_are_no_scores(
+    encoder: Path, keyword: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "predict", lambda model, data, device: np.full((len(data), 2), np.nan))
+    with pytest.raises(Diverged, match=r"the outputs after fine-tuning on keyword \(seed 0\) are not finite"):
+        take(replace(keyword, epochs=0.1), Model(encoder, SPEC, 0), CPU)
+
+
 @pytest.mark.parametrize("name", ["CoLA", "MRPC", "STS-B"])
 def test_on_real_glue(real_data: Path, encoder: Path, name: str, answers: list[Any]) -> None:
     """The reported numbers, recomputed from the model's answers and the dev file read in another way."""

@@ -177,12 +177,8 @@ def test_words_that_programs_write_for_no_value_are_labels_and_texts(suffix: str
 @pytest.mark.parametrize(
     ("suffix", "labels", "message"),
     [
-        (".csv", ["a", ""], "line 3: there is no label"),
-        (".jsonl", ["a", None], "line 2: there is no label"),
-        (".jsonl", [1, float("nan")], "line 2: there is no label"),
         (".parquet", [0.5, float("nan")], "row 2: there is no label"),
         (".parquet", ["a", None], "row 2: there is no label"),
-        (".csv", ["0", "1", "nan"], "line 4: label 'nan' is not a finite number"),
         (".tsv", ["0.5", "NaN", "1"], "line 3: label 'NaN' is not a finite number"),
     ],
 )

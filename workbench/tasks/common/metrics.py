@@ -73,14 +73,6 @@ def choice_accuracy(scores: Floats, true: Floats, groups: Floats) -> float:
     return float((right / shared).mean())
 
 
-def exact_match(predicted: Floats, true: Floats, groups: Floats) -> float:
-    """Return the share of questions all of whose answers (N,) are judged rightly."""
-    import numpy as np
-
-    _, places = np.unique(groups, return_inverse=True)
-    return float((np.bincount(places, weights=predicted != true) == 0).mean())
-
-
 def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats, groups: Any = None) -> dict[str, float]:
     """Return each named metric of outputs (N, labels) of a task of this kind (`Task.kind`) against the truth.
 
@@ -104,7 +96,8 @@ def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats, group
     values = {}
     for name in names:
         if name in OF_QUESTIONS:
-            exact = exact_match(predicted, true, groups)
+            _, places = np.unique(groups, return_inverse=True)
+            exact = float((np.bincount(places, weights=predicted != true) == 0).mean())  # all answers judged rightly
             values[name] = exact if name == "exact_match" else (metric("f1", predicted, true) + exact) / 2
         elif name == "average_precision":
             values[name] = average_precision(scores, true)

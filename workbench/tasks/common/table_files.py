@@ -326,9 +326,10 @@ def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], 
     for part, lines in parts.items():
         tested = {word for line in lines for word in line.words}
         if tested and not tested & seen:
+            here, there = (first_of([repr(word) for word in _ordered(words)], ", ") for words in (tested, seen))
             raise InputError(
-                f"{path}: no row of the part {part!r} can be right: its labels are {_some(tested)}, and the rows to "
-                f"train on have {_some(seen)}; write the same labels in both"
+                f"{path}: no row of the part {part!r} can be right: its labels are {here}, and the rows to train on "
+                f"have {there}; write the same labels in both"
             )
     every = seen | {word for lines in parts.values() for line in lines for word in line.words}
     if len(every) > MOST_LABELS:
@@ -353,10 +354,6 @@ def _task(
 ) -> Task:
     train = parts.pop("train")
     return Task(name, "table", labels, metrics[0], metrics, 3.0, train, parts, predictions="csv", **more)
-
-
-def _some(words: set[str]) -> str:
-    return first_of([repr(word) for word in _ordered(words)], ", ")
 
 
 def _ordered(words: set[str]) -> list[str]:
