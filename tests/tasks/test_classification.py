@@ -112,10 +112,10 @@ def test_losses() -> None:
     assert task_loss(outputs[:, :1], numbers, regression, True).item() == pytest.approx(np.sum(errors))
 
 
-@pytest.mark.parametrize("flag", ["sum_loss", "overlap", "extra_decay"])
+@pytest.mark.parametrize("flag", ["sum_loss", "overlap", "extra_decay", "bias_correction"])
 def test_released_ways_change_the_outcome(encoder: Path, lengths: Task, flag: str, answers: list[Any]) -> None:
     short = SPEC.model_copy(update={"epochs": 1.0, "clip": 1e9, "warmup": 0.5})
-    for spec in (short, short.model_copy(update={flag: True})):
+    for spec in (short, short.model_copy(update={flag: not getattr(short, flag)})):
         take(lengths, Model(encoder, spec, 0), CPU)
     assert not np.allclose(answers[0][0], answers[1][0], atol=1e-6)
 

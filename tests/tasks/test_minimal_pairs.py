@@ -8,6 +8,7 @@ import json
 import lzma
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,10 @@ def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
         tasks.load(TasksSpec(names="empty"))
 
 
-def test_files_that_are_absent_are_named_before_pairs_are_made_of_a_text(tmp_path: Path) -> None:
+def test_files_that_are_absent_are_named_before_pairs_are_made_of_a_text(
+    tmp_path: Path, toy: PairSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_out_pairs, "of_text", lambda name, *_, tuning: replace(toy, name=name))
     write_pairs(tmp_path / "blimp_fast.jsonl", [{"sentence_good": "A.", "sentence_bad": "B.", "UID": "u"}])
     asked = TasksSpec(names=("pairs:replace", "blimp-fast"), blimp=str(tmp_path))
     made: list[str] = []
