@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import embedding_files
 import numpy as np
 import pair_runs
 import pytest
@@ -96,24 +95,6 @@ def lengths() -> Task:
 
     return Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
                        {"dev": part(64)}, span=(3.0, 11.0), symmetric=True)  # fmt: skip
-
-
-@pytest.fixture
-def collection(tmp_path: Path) -> Path:
-    """Return a collection in which each query has the words of one document, and of half of another."""
-    folder = tmp_path / "toys"
-    (folder / "qrels").mkdir(parents=True)
-    documents = embedding_files.texts(60)
-    rows = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(documents)]
-    embedding_files.write(folder / "corpus.jsonl", rows)
-    embedding_files.write(folder / "queries.jsonl", [{"_id": f"q{n}", "text": documents[n]} for n in range(20)])
-    lines = [
-        "query-id\tcorpus-id\tscore",
-        *(f"q{n}\td{n}\t2" for n in range(10)),
-        *(f"q{n}\td{n + 1}\t1" for n in range(10)),
-    ]
-    (folder / "qrels/test.tsv").write_text("\n".join(lines) + "\n")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 import torch
-from embedding_files import WORDS, load, texts, write
+from embedding_files import WORDS, collection_at, load, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -34,6 +34,14 @@ from workbench.tasks._embedding_vectors import apart, embeddings, loss_named
 from workbench.tasks.common.contract import FINE_TUNING, Model, expected, score_digest, take
 from workbench.tasks.common.examples import Examples
 from workbench.tasks.embeddings import POOLINGS, RETRIEVAL, SIMILARITY, Embedding, Relevant
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """Return a collection in which each query has the words of one document, and of half of another."""
+    documents = texts(60)
+    rows = [f"q{n}\td{n + more}\t{2 - more}" for more in (0, 1) for n in range(10)]
+    return collection_at(tmp_path / "toys", documents, documents[:20], test=rows)
 
 
 def test_a_table_is_tested_whole_unless_it_has_parts(tmp_path: Path) -> None:
@@ -261,9 +269,7 @@ SPEC_CONTRASTIVE = TasksSpec(length=32, lr=2e-3, layer_decay=0.9, batch=16, embe
 
 
 def contrastive(name: str, **more: Any) -> Embedding:
-    (task,) = tasks.load(TasksSpec(names=(name,), embeddings="contrastive", **more)).tasks
-    assert isinstance(task, Embedding)
-    return task
+    return load(name, embeddings="contrastive", **more)
 
 
 def random_texts(count: int, seed: int) -> list[str]:
@@ -290,15 +296,9 @@ def keyword_pairs() -> Embedding:
 @pytest.fixture
 def toys(tmp_path: Path) -> Path:
     """Return a collection in which a query shares no word with its document, but for chance."""
-    folder = tmp_path / "toys"
-    (folder / "qrels").mkdir(parents=True)
-    documents = random_texts(30, 7)
-    write(folder / "corpus.jsonl", [{"_id": f"d{n}", "text": text} for n, text in enumerate(documents)])
-    write(folder / "queries.jsonl", [{"_id": f"q{n}", "text": f"query {WORDS[n % 20]}"} for n in range(20)])
-    for part, numbers in (("train", range(15)), ("test", range(15, 20))):
-        rows = [f"q{n}\td{n}\t1" for n in numbers]
-        (folder / f"qrels/{part}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
-    return folder
+    rows = [f"q{n}\td{n}\t1" for n in range(20)]
+    queries = [f"query {word}" for word in WORDS]
+    return collection_at(tmp_path / "toys", random_texts(30, 7), queries, train=rows[:15], test=rows[15:])
 
 
 def test_losses_are_those_of_their_papers() -> None:
