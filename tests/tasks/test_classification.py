@@ -27,7 +27,7 @@ from workbench.tasks.common import classification as module
 from workbench.tasks.common.classification import LanguageLoss, task_loss
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import Classifier, load_encoder
-from workbench.tasks.common.examples import Task
+from workbench.tasks.common.examples import Task, limited
 from workbench.tasks.common.sentence_scorers import put_together
 from workbench.tasks.common.token_rows import encode
 
@@ -179,7 +179,7 @@ def test_outputs_that_are_not_finite_are_no_scores(
 @pytest.mark.parametrize("name", ["CoLA", "MRPC", "STS-B"])
 def test_on_real_glue(real_data: Path, encoder: Path, name: str, answers: list[Any]) -> None:
     """The reported numbers, recomputed from the model's answers and the dev file read in another way."""
-    task = glue.read_one(name, str(real_data / "glue"), name, rows=64)
+    task = limited(glue.read_one(name, str(real_data / "glue"), name), 64)
     score = take(task, Model(encoder, SPEC.model_copy(update={"epochs": 1.0}), 0), CPU)
     ((predicted, _),) = answers
     lines = (real_data / "glue" / name / "dev.tsv").read_text(encoding="utf-8").split("\n")[:-1]

@@ -157,9 +157,9 @@ def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tu
     return tasks, missing
 
 
-def read_one(name: str, where: str | None, called: str, rows: int | None = None) -> Task:
+def read_one(name: str, where: str | None, called: str) -> Task:
     """Return one task for use under another name, `called`. Raises InputError if it is not available."""
-    tasks, missing = read([name], where, rows)
+    tasks, missing = read([name], where)
     for why in missing.values():
         raise InputError(f"task {called} is not available: {why}")
     return tasks[0]

@@ -190,14 +190,14 @@ def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:
         yield from (batches[i] for i in random.permutation(len(batches)))
 
 
-def by_length(lengths: Any, tokens: int | None = None) -> Iterator[Any]:
+def by_length(lengths: Any) -> Iterator[Any]:
     """Yield the row numbers of each batch of rows of these lengths (N,), every row once, the longest rows first.
 
-    A batch has at most `tokens` tokens (TOKENS), padding included, or a single row.
+    A batch has at most TOKENS tokens, padding included, or a single row.
     """
     order = np.argsort(lengths, kind="stable")[::-1]
     while len(order):
-        size = max(1, (tokens or TOKENS) // lengths[order[0]])
+        size = max(1, TOKENS // lengths[order[0]])
         yield order[:size]
         order = order[size:]
 
