@@ -11,11 +11,13 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import squad_files
+import tokenizers
 import torch
 import transformers
 from hypothesis import example, given, settings
@@ -541,28 +543,16 @@ def test_questions_are_cut_and_empty_texts_are_read(encoder: Path) -> None:
     assert part.batch([0, 1, 2], "cpu").allowed[2].sum() == 1
 
 
-def roberta(folder: Path) -> Path:
-    config = transformers.RobertaConfig(
-        vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=66,
-    )  # fmt: skip
-    transformers.RobertaModel(config, add_pooling_layer=False).save_pretrained(folder)
-    import tokenizers
-
-    made_bpe = tokenizers.ByteLevelBPETokenizer()
-    made_bpe.train_from_iterator(["the café is old"] * 9, 290, special_tokens=["<s>", "<pad>", "</s>", "<unk>"])
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made_bpe._tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
-    ).save_pretrained(folder)
-    return folder
-
-
 def test_blanks_are_no_part_of_an_answer_and_a_tokenizer_without_special_tokens_gets_an_end(tmp_path: Path) -> None:
-    folder = roberta(tmp_path)
+    bytes_of = tokenizers.ByteLevelBPETokenizer()
+    bytes_of.train_from_iterator(["the café is old"] * 9, 290, special_tokens=["<s>", "<pad>", "</s>", "<unk>"])
+    named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_of._tokenizer, **named).save_pretrained(tmp_path)
     text = "the  café is old, très old (café)"
     places = [("café", 5), ("très", 18), ("old", 13), ("café", 28)]  # the last two beside punctuation
     rows = [Question(f"q{n}", "what?", 0, (answer,), False, "x") for n, answer in enumerate(places)]
-    part = made(folder, Limits(64, 16, 32), Questions([text], rows))
+    parts = {"train": Questions([text], rows)}
+    part = windows(tmp_path, SimpleNamespace(model_type="roberta"), parts, Limits(64, 16, 32))["train"]
     for window, row in enumerate(rows):
         first, last = part.spans[window]
         assert text[part.offsets[0][first, 0] : part.offsets[0][last, 1]] == row.answers[0][0]
