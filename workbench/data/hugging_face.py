@@ -14,18 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.model_files import (
-    INDEX,
-    LARGEST_VOCABULARY,
-    PICKLED_FILE,
-    SETTINGS,
-    SINGLE,
-    TOKENIZER_FILES,
-    VOCABULARIES,
-    check_weights,
-    read_settings,
-    regular_files,
-)
+from workbench.data import model_files
+from workbench.data.model_files import INDEX, LARGEST_VOCABULARY, SINGLE, TOKENIZER_FILES, read_settings
 from workbench.errors import InputError, message_of
 from workbench.store.atomic import loads, read_bytes, user_path
 
@@ -149,13 +139,13 @@ CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
 def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
     """Return the files of the tokenizer in a folder by name. Raises InputError if a library must not read them."""
-    files = {name: path for name, path in regular_files(folder).items() if name in TOKENIZER_FILES}
-    if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary
+    files = {name: path for name, path in model_files.regular_files(folder).items() if name in TOKENIZER_FILES}
+    if not any(name in files for name in model_files.VOCABULARIES):  # transformers would make an empty vocabulary
         raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
     for name, path in files.items():
         if path.stat().st_size > LARGEST_VOCABULARY:
             raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than the largest vocabulary")
-    settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
+    settings = {name: read_settings(folder, name, files[name]) for name in model_files.SETTINGS if name in files}
     _check_settings(folder, settings.get("tokenizer_config.json", {}))
     if "tokenizer.json" in files:
         raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY)
@@ -235,11 +225,11 @@ def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
 
     A tokenizer of words (MeCab) is Japanese BERT's, whatever its model's type: some of these folders do not say so.
     """
-    files = regular_files(folder)
+    files = model_files.regular_files(folder)
     raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")
     if raw and kind is None and (SINGLE in files or INDEX in files):
-        kind = kind_of(raw, check_weights(folder, files)[1])
+        kind = kind_of(raw, model_files.check_weights(folder, files)[1])
     own = files.get("tokenizer_config.json")
     if own and name is None and "word_tokenizer_type" in read_settings(folder, "tokenizer_config.json", own):
         kind, name = kind or "bert", JAPANESE
@@ -266,14 +256,14 @@ class EncoderFiles:
 
 def check_encoder_folder(folder: Path) -> EncoderFiles:
     """Return an encoder's files, checked by settings and headers alone. Raises InputError naming the faulty file."""
-    files = regular_files(folder)
+    files = model_files.regular_files(folder)
     if "config.json" not in files:
         raise InputError(f"{folder} holds no encoder: it has no config.json")
     raw = read_settings(folder, "config.json", files["config.json"])
     if raw.get("model_type") is None:
-        raw["model_type"] = kind_of(raw, check_weights(folder, files)[1])
+        raw["model_type"] = kind_of(raw, model_files.check_weights(folder, files)[1])
     config = check_configuration(folder, raw)
-    weights, elements, whole_numbers = check_weights(folder, files)
+    weights, elements, whole_numbers = model_files.check_weights(folder, files)
     _check_fit(folder, config, elements)
     return EncoderFiles(folder, config, weights, sum(elements.values()), whole_numbers)
 
@@ -326,7 +316,7 @@ def model_folder(name: str, allow_bin: bool = False) -> Path:
         return path
     copy = _snapshot(name, "model", MODEL_FILES)
     if isinstance(copy, Path) and allow_bin and not any(copy.glob("*.safetensors")):
-        copy = _snapshot(name, "model", (*MODEL_FILES, PICKLED_FILE))
+        copy = _snapshot(name, "model", (*MODEL_FILES, model_files.PICKLED_FILE))
     if isinstance(copy, Path):
         return copy
     raise InputError(

@@ -385,11 +385,9 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
         lease = acquire(plan.lock(number), patience=0)
     except (LeaseHeld, FileNotFoundError):  # the folder is removed by a process that found every slice encoded
         return False
-    try:
+    with lease:
         if not plan.folder(number).is_dir():
             (_encode if plan.vocabulary else _sign)(plan, number, advance)
-    finally:
-        lease.release()
     return True
 
 

@@ -73,27 +73,18 @@ def test_tensors_fill_the_data_in_any_order_and_metadata_is_none(tmp_path: Path)
     [
         {"a": entry(0, 5), "b": entry(4, 6)}, {"a": entry(0, 3), "b": entry(4, 6)}, {"a": entry(1, 6)},
         {"a": entry(0, 6), "b": entry(0, 6)}, {"a": entry(0, 5)}, {"a": entry(0, 7)}, {}, {"__metadata__": {}}, [],
-        None, {"a": 3}, {"a": None}, {"a": {}}, {"a": entry(0, 6, dtype="F3")}, {"a": entry(0, 6, dtype=["U8"])},
+        None, {"a": 3}, {"a": None}, {"a": {}}, {"a": entry(0, 6, dtype="F3")}, {"a": entry(0, 6, dtype="F8_E5M2")}, {"a": entry(0, 6, dtype=["U8"])},
         {"a": entry(0, 6, [2])}, {"a": entry(0, 6, [2, 2])}, {"a": entry(0, 6, [-2, -3])}, {"a": entry(0, 6, [6.0])},
-        {"a": entry(0, 6, ["6"])}, {"a": entry(0, 6, 6)}, {"a": entry(0, 6, [6] + [1] * 8)},
+        {"a": entry(0, 6, ["6"])}, {"a": entry(0, 6, 6)},
         {"a": entry(0, 6, [True, 6])}, {"a": entry(0, 6) | {"data_offsets": [0]}},
         {"a": entry(0, 6) | {"data_offsets": [0, 6, 6]}}, {"a": entry(0, 6) | {"data_offsets": "06"}},
         {"a": entry(0, 6) | {"data_offsets": [0, 6.0]}},
-        {"a": entry(-6, 0), "b": entry(0, 6)}, {"a": entry(0, 0, [1 << 62, 0]), "b": entry(0, 6)},
+        {"a": entry(-6, 0), "b": entry(0, 6)},
     ],
     ids=lambda header: json.dumps(header)[:60],
 )  # fmt: skip
 def test_a_header_that_does_not_describe_its_six_bytes_is_refused(tmp_path: Path, header: Any) -> None:
     with_header(tmp_path, header, b"\0" * 6)
-    assert SINGLE in refusal(tmp_path)
-
-
-def test_a_header_larger_than_any_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / SINGLE).write_bytes(content := save(EXAMPLE))
-    length = int.from_bytes(content[:8], "little")
-    monkeypatch.setattr(model_files, "LARGEST_HEADER", length)
-    assert check(tmp_path)
-    monkeypatch.setattr(model_files, "LARGEST_HEADER", length - 1)
     assert SINGLE in refusal(tmp_path)
 
 
