@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import DamagedRun, InputError
 from workbench.store import atomic
-from workbench.store.atomic import LONGEST_LINE, disk_errors, draft_in, dumps, loads, place, write_all
+from workbench.store.atomic import LONGEST_LINE, disk_errors, draft_in, dumps, line_start, loads, place, write_all
 from workbench.store.lease import Lease
 from workbench.store.manifest import pruned
 
@@ -78,9 +78,7 @@ class Checkpoint:
 
 def room(folder: Path, needed: int) -> None:
     """Raise OSError with path, needed and free bytes if the disk of `folder` has fewer than `needed` bytes free."""
-    for existing in (folder, *folder.absolute().parents):
-        if existing.is_dir():
-            break
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
     if shutil.disk_usage(existing).free < needed:
         raise atomic.no_room(folder, needed)
 
@@ -325,7 +323,7 @@ def library_errors(path: Path) -> Iterator[None]:
 # ----------------------------------------
 # The log of a run: one JSON object a line, appended in whole lines, and cut back to a step when the run is resumed.
 
-BLOCK, COPIED = 1 << 13, 1 << 24  # bytes in which a line end is searched for first, and that are copied at once
+COPIED = 1 << 24  # bytes that are copied at once
 
 
 @dataclass(eq=False)
@@ -430,9 +428,9 @@ def _cut(log: int, size: int, step: int) -> tuple[int, int]:
 
     The log is read from its end, because all rows that are dropped are there.
     """
-    end = _line_start(log, size)
+    end = line_start(log, size)
     while end:
-        start = _line_start(log, end - 1)
+        start = line_start(log, end - 1)
         try:
             row = loads(os.pread(log, min(end - start, LONGEST_LINE), start))
             if row["step"] <= step:
@@ -441,15 +439,3 @@ def _cut(log: int, size: int, step: int) -> tuple[int, int]:
             pass  # a power cut may leave a line that is not a row
         end = start
     return 0, 0
-
-
-def _line_start(log: int, end: int) -> int:
-    """Return the place after the last line end before `end`; 0 if there is none."""
-    size = BLOCK
-    while end:
-        start, size = max(0, end - size), min(2 * size, LONGEST_LINE)
-        found = os.pread(log, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0

@@ -112,31 +112,23 @@ class RunStore:
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
         self.root, self._swept = _resolved(root), False
-        mark = self.root / "store.json"
-        if not self.root.is_dir():
-            if os.path.lexists(self.root):
-                raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
-            if not create:
-                raise InputError(f"there are no runs in {self.root}: no such folder; give their folder with --runs")
-            try:
-                self.root.mkdir(parents=True, exist_ok=True)
-            except (FileNotFoundError, NotADirectoryError, RecursionError, PermissionError) as error:
-                if _no_permission(error, self.root):
-                    raise
-                raise InputError(f"{self.root} cannot be created; choose another folder with --runs") from None
+        mark, is_folder = self.root / "store.json", self.root.is_dir()
+        if not is_folder and os.path.lexists(self.root):
+            raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
+        if not is_folder and not create:
+            raise InputError(f"there are no runs in {self.root}: no such folder; give their folder with --runs")
+        if not create and not os.path.lexists(mark):
+            raise InputError(f"{self.root} holds no runs (it has no store.json); choose another with --runs")
         try:
-            atomic.read_object(mark, format=NAMING)
-        except FileNotFoundError:
-            if not create:
-                raise InputError(
-                    f"{self.root} holds no runs (it has no store.json); choose another with --runs"
-                ) from None
-            try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(mark):
                 atomic.write_atomic(mark, (atomic.dumps({"format": NAMING}) + "\n").encode())
-            except (FileNotFoundError, PermissionError) as error:
-                if _no_permission(error, self.root):
-                    raise
-                raise InputError(f"{self.root} cannot hold runs; choose another folder with --runs") from None
+            atomic.read_object(mark, format=NAMING)
+        except (FileNotFoundError, NotADirectoryError, RecursionError, PermissionError) as error:
+            if _no_permission(error, self.root):
+                raise
+            fault = "cannot hold runs" if is_folder else "cannot be created"
+            raise InputError(f"{self.root} {fault}; choose another folder with --runs") from None
         except ValueError as error:
             raise InputError(
                 f"{self.root} cannot be used as a store of runs: {error}; choose another folder with --runs"

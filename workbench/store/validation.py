@@ -37,7 +37,6 @@ _FACTS: dict[str, dict[str, Any]] = {  # fields by which these files are recogni
 }
 LOOKS = 5  # most checks of a run, if its manifest is replaced during each of them
 POINT = re.compile(r"\d{8,}")  # the name of a point's folder is its step
-_EDGE = 1 << 14  # bytes at the end of metrics.jsonl in which its last row is searched for at first
 
 
 def reason(error: Exception) -> str:
@@ -307,32 +306,27 @@ def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
 
 
 def last_line(file: BinaryIO) -> tuple[bytes, bytes]:
-    """Return the last complete line of a file without its line break, and the bytes after that line break.
+    """Return the last complete line of a file without its line break, b"" if there is none, and the bytes after it.
 
-    The file is read from its end in blocks that grow up to the length of the longest rows, so that no file fills
-    memory. The line is b"" if there is no line break, and the end of a longer line, which is not a row.
+    At most LONGEST_LINE bytes of both are read, so that no file fills memory.
     """
-    end, block = file.seek(0, os.SEEK_END), _EDGE
-    while True:
-        start = max(0, end - block)
-        file.seek(start)
-        lines, line_break, rest = file.read(end - start).rpartition(b"\n")
-        if b"\n" in lines or not start or block > 2 * atomic.LONGEST_LINE:
-            return lines.rpartition(b"\n")[2] if line_break else b"", rest
-        block *= 4
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a regular file in hexadecimal. Raises InputError if it cannot be read."""
-    try:
-        return atomic.sha256(path)
-    except (ValueError, OSError) as error:
-        raise DamagedRun(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
+    end = atomic.line_start(file.fileno(), file.seek(0, os.SEEK_END))
+    start = atomic.line_start(file.fileno(), end - 1) if end else 0
+    file.seek(start)
+    line = file.read(min(end - start, atomic.LONGEST_LINE)).removesuffix(b"\n")
+    file.seek(end)
+    return line, file.read(atomic.LONGEST_LINE)
 
 
 def hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file of a folder, by name; empty if there is no folder. Raises InputError."""
-    return {path.name: sha256(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            found[path.name] = atomic.sha256(path)
+        except (ValueError, OSError) as error:
+            raise DamagedRun(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
+    return found
 
 
 def row(line: bytes) -> dict[str, Any] | None:
