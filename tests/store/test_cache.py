@@ -377,24 +377,3 @@ def test_every_file_of_a_folder_is_flushed_before_it_is_put_in_place(
     assert {"tokens.bin", "below", cache.SEAL, "content"} <= set(before)
     assert after == ["kind"]
     assert is_whole(tmp_path / "kind" / "folder")
-
-
-def test_single_bits_of_an_entry_count(tmp_path: Path) -> None:
-    path = tmp_path / "made.json"
-    write_entry(path, {"majority": 51.5})
-    whole = path.read_bytes()
-    for place in range(0, 8 * len(whole), 5):  # each of a byte's bits in turn
-        content = bytearray(whole)
-        content[place // 8] ^= 1 << place % 8
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"made\.json"):
-            cache.checked_entry(path)
-
-
-def test_a_dead_owner_here_is_replaced_at_once(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from pathlib import Path; from workbench.store.lease import acquire\n"
-        "acquire(Path(sys.argv[1])); os._exit(9)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    acquire(tmp_path, patience=0).release()

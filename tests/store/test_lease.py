@@ -134,15 +134,6 @@ def test_a_lease_is_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.
     assert json.loads(made[0])["pid"] == os.getpid()
 
 
-def test_what_killed_workers_left_is_swept_up(tmp_path: Path) -> None:
-    (tmp_path / ".tmp-0123").mkdir()
-    (tmp_path / ".tmp-0123" / "lease").write_text("{}")
-    (tmp_path / ".trash-0123").write_text("x")
-    lease = take(tmp_path)
-    assert names(tmp_path) == [lease.stage.name, "lease"]
-    lease.release()
-
-
 def test_either_sign_of_a_takeover_is_enough(tmp_path: Path) -> None:
     for spoil in (
         lambda lease: (tmp_path / "lease").write_text(dumps({"owner": "another"})),
