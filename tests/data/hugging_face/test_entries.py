@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import refused
-from hypothesis import given
-from hypothesis import strategies as st
 
 from workbench.data import model_files
 from workbench.data.model_files import read_settings, regular_files
@@ -149,16 +147,3 @@ def test_what_is_gone_or_no_file_by_now_is_refused(folder: Path) -> None:
     for name in ("gone", "pipe", "link", "."):
         with pytest.raises(InputError, match=str(folder)):
             read_settings(folder, name, folder / name)
-
-
-@given(
-    st.binary(max_size=60)
-    | st.text('a"\\\n\u202e\ud800', max_size=20).map(lambda text: json.dumps({text: text}).encode())
-)
-def test_any_bytes_are_an_object_or_refused(shared_folder: Path, content: bytes) -> None:
-    try:
-        found = read_settings(shared_folder, "x", written(shared_folder, content))
-    except InputError as error:
-        assert str(error).isprintable()
-    else:
-        assert found == json.loads(content)

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import refused
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from workbench.data.hugging_face import (
@@ -98,19 +96,6 @@ def test_one_token_that_is_not_special_is_enough(tmp_path: Path, vocabulary: Any
 )  # fmt: skip
 def test_a_tokenizer_without_tokens_of_its_own_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert "tokenizer.json" in refusal(tokenizer(tmp_path, tokenizer=WORDS | changes))
-
-
-@given(st.recursive(st.none() | st.integers() | st.sampled_from(["a", "[UNK]"]),
-                    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
-                        st.sampled_from(["vocab", "content", "a", "type", "normalizers"]), inner, max_size=3),
-                    max_leaves=6),
-       st.sampled_from(["model", "added_tokens", "normalizer"]))  # fmt: skip
-def test_any_part_of_a_tokenizer_is_taken_or_refused(shared_folder: Path, part: Any, key: str) -> None:
-    folder = tokenizer(shared_folder, tokenizer=WORDS | {key: part})
-    try:
-        assert "tokenizer.json" in check_tokenizer_folder(folder)
-    except InputError as error:
-        assert "tokenizer.json" in str(error)
 
 
 def replaces(*contents: str) -> dict[str, Any]:

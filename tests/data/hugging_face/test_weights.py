@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from safetensors.numpy import save
 
 from workbench.data import model_files
 from workbench.data.model_files import INDEX, SINGLE, check_weights, regular_files
-from workbench.errors import InputError
 
 Found = tuple[dict[str, Path], dict[str, int], frozenset[str]]
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -34,11 +32,13 @@ def refusal(folder: Path) -> str:
 
 
 @given(TENSORS)
-def test_what_the_library_writes_is_counted(shared_folder: Path, kinds: dict[str, tuple[tuple[int, ...], str]]) -> None:
+def test_what_the_library_writes_is_counted(
+    tmp_path_factory: pytest.TempPathFactory, kinds: dict[str, tuple[tuple[int, ...], str]]
+) -> None:
     tensors = {name: np.zeros(shape, kind) for name, (shape, kind) in kinds.items()}
-    path = shared_folder / SINGLE
+    path = tmp_path_factory.getbasetemp() / SINGLE
     path.write_bytes(save(tensors))
-    files, elements, whole = check_weights(shared_folder, {SINGLE: path})
+    files, elements, whole = check_weights(path.parent, {SINGLE: path})
     assert files == {SINGLE: path}
     assert elements == {name: held.size for name, held in tensors.items() if held.dtype.kind == "f"}
     assert whole == {name for name, held in tensors.items() if held.dtype.kind != "f"}
@@ -62,38 +62,15 @@ def entry(start: int, end: int, shape: Any = None, dtype: Any = "U8") -> dict[st
     return {"dtype": dtype, "shape": [end - start] if shape is None else shape, "data_offsets": [start, end]}
 
 
-def test_tensors_fill_the_data_in_any_order_and_metadata_is_none(tmp_path: Path) -> None:
-    header = {"b": entry(4, 6), "__metadata__": {"format": "pt"}, "a": entry(0, 4, [1], "F32"), "c": entry(6, 6)}
-    with_header(tmp_path, header, b"\0" * 6)
-    assert check(tmp_path)[1:] == ({"a": 1}, {"b", "c"})
-
-
 @pytest.mark.parametrize(
     "header",
-    [
-        {"a": entry(0, 5), "b": entry(4, 6)}, {"a": entry(0, 3), "b": entry(4, 6)}, {"a": entry(1, 6)},
-        {"a": entry(0, 6), "b": entry(0, 6)}, {"a": entry(0, 5)}, {"a": entry(0, 7)}, {}, {"__metadata__": {}}, [],
-        None, {"a": 3}, {"a": None}, {"a": {}}, {"a": entry(0, 6, dtype="F3")}, {"a": entry(0, 6, dtype="F8_E5M2")}, {"a": entry(0, 6, dtype=["U8"])},
-        {"a": entry(0, 6, [2])}, {"a": entry(0, 6, [2, 2])}, {"a": entry(0, 6, [-2, -3])}, {"a": entry(0, 6, [6.0])},
-        {"a": entry(0, 6, ["6"])}, {"a": entry(0, 6, 6)},
-        {"a": entry(0, 6, [True, 6])}, {"a": entry(0, 6) | {"data_offsets": [0]}},
-        {"a": entry(0, 6) | {"data_offsets": [0, 6, 6]}}, {"a": entry(0, 6) | {"data_offsets": "06"}},
-        {"a": entry(0, 6) | {"data_offsets": [0, 6.0]}},
-        {"a": entry(-6, 0), "b": entry(0, 6)},
-    ],
+    [{"a": entry(0, 5), "b": entry(4, 6)}, {"a": entry(0, 7)}, {}, {"__metadata__": {}}, [], {"a": 3},
+     {"a": entry(0, 6, dtype="F8_E5M2")}, {"a": entry(0, 6, [2])}, {"a": entry(0, 6, [-2, -3])}],
     ids=lambda header: json.dumps(header)[:60],
 )  # fmt: skip
 def test_a_header_that_does_not_describe_its_six_bytes_is_refused(tmp_path: Path, header: Any) -> None:
     with_header(tmp_path, header, b"\0" * 6)
     assert SINGLE in refusal(tmp_path)
-
-
-@given(st.binary(max_size=40))
-def test_any_bytes_are_refused(shared_folder: Path, content: bytes) -> None:
-    """No file this short describes a tensor."""
-    (shared_folder / SINGLE).write_bytes(content)
-    with pytest.raises(InputError):
-        check_weights(shared_folder, {SINGLE: shared_folder / SINGLE})
 
 
 def shards(folder: Path, places: Any, **files: dict[str, np.ndarray]) -> None:
@@ -138,21 +115,9 @@ def test_an_index_names_shards_of_its_own_folder(tmp_path: Path, place: Any) -> 
     assert INDEX in said and (ascii(place)[1:-1] if isinstance(place, str) else ascii(place))[:60] in said
 
 
-def pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-SHARD: dict[str, Callable[[Path], object]] = {
-    "pipe": pipe, "cut": lambda path: os.truncate(path, path.stat().st_size - 1),
-    "empty": lambda path: os.truncate(path, 0),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", SHARD)
-def test_every_shard_is_checked(tmp_path: Path, case: str) -> None:
+def test_every_shard_is_checked(tmp_path: Path) -> None:
     shards(tmp_path, PLACES, **HALVES)
-    SHARD[case](tmp_path / "two.safetensors")
+    os.truncate(tmp_path / "two.safetensors", (tmp_path / "two.safetensors").stat().st_size - 1)
     assert "two.safetensors" in refusal(tmp_path)
 
 
