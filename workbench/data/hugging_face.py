@@ -149,16 +149,11 @@ def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
     _check_settings(folder, settings.get("tokenizer_config.json", {}))
     if "tokenizer.json" in files:
         raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY)
-        _check_vocabulary(folder, raw)
         if (growth := _growth(raw.get("normalizer"))) > MOST_GROWTH:
             raise InputError(
                 f"{folder}: tokenizer.json has a normalizer that may write {growth:.3g} characters for one; "
                 f"at most {MOST_GROWTH} are allowed"
             )
-    elif "vocab.json" in files and not read_settings(folder, "vocab.json", files["vocab.json"], LARGEST_VOCABULARY):
-        raise InputError(f"{folder}: vocab.json holds no tokens")
-    elif "vocab.txt" in files and not files["vocab.txt"].stat().st_size:
-        raise InputError(f"{folder}: vocab.txt holds no tokens")
     return files
 
 
@@ -177,21 +172,6 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         raise InputError(
             f"{folder}: tokenizer_config.json has model_max_length={ascii(length)[:40]}, and it must be at least 8"
         )
-
-
-def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
-    """Raise InputError if tokenizer.json has no tokens besides special ones."""
-    model = raw.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(vocabulary, (dict, list)):
-        raise InputError(f"{folder}: tokenizer.json holds no tokenizer that can be loaded: its model has no vocabulary")
-    added = raw.get("added_tokens") or []
-    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise InputError(f"{folder}: tokenizer.json has added_tokens that are not a list of objects")
-    special = {ascii(token.get("content")) for token in added}
-    first = (entry[0] if isinstance(entry, list) and entry else entry for entry in vocabulary)
-    if all(ascii(token) in special for token in first):
-        raise InputError(f"{folder}: tokenizer.json holds no tokens besides special ones, so it encodes no text")
 
 
 def _growth(normalizer: Any) -> float:

@@ -105,20 +105,18 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         built_in_text.entries("train")
 
 
-@pytest.mark.parametrize("name", ["info.json", "train.jsonl"])
-@pytest.mark.parametrize("damage", ["cut", "digit", "gone", "empty"])
+@pytest.mark.parametrize(("name", "left"), [("info.json", b"{}"), ("train.jsonl", None)])
 def test_a_damaged_corpus_is_made_again(
-    tmp_path: Path, name: str, damage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, name: str, left: bytes | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     roots = fake_packages(tmp_path)
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(built_in_text, "_root", roots.get)
     made, (path,) = built_in_text.info(), (tmp_path / "cache/docs").glob(f"[!.]*/{name}")
     whole = path.read_bytes()
-    changed = {"cut": whole[:-20], "digit": whole.replace(b"1", b"2", 1), "gone": None, "empty": b""}[damage]
     path.unlink()
-    if changed is not None:
-        path.write_bytes(changed)
+    if left is not None:
+        path.write_bytes(left)
     assert built_in_text.info() == made and path.read_bytes() == whole and str(path.parent) in caplog.text
     built_in_text._load.cache_clear()
     assert len(built_in_text.entries("train")) == made.entries["train"]

@@ -69,35 +69,6 @@ def test_a_folder_without_a_vocabulary_holds_no_tokenizer(tmp_path: Path) -> Non
     assert "tokenizer.json" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [("vocab.txt", ""), ("vocab.json", "{}"), ("vocab.json", "[]"), ("vocab.json", '{"a": 1')]
-)
-def test_a_vocabulary_of_an_old_kind_holds_tokens(tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_text(content)
-    assert name in refusal(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "vocabulary", [{"a": 1}, {"[UNK]": 0, "a": 1}, [["[UNK]", 0.0], ["a", -1.0]], ["a"], [["a"]], [[]]]
-)
-def test_one_token_that_is_not_special_is_enough(tmp_path: Path, vocabulary: Any) -> None:
-    assert check_tokenizer_folder(tokenizer(tmp_path, tokenizer=WORDS | {"model": {"vocab": vocabulary}}))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model": {"vocab": {}}}, {"model": {"vocab": []}}, {"model": {"vocab": {"[UNK]": 0}}},
-        {"model": {"vocab": [["[UNK]", 0.0]]}}, {"model": {"vocab": "a"}}, {"model": {"vocab": None}}, {"model": {}},
-        {"model": []}, {"model": "a"}, {"model": None}, {"added_tokens": {"a": 1}}, {"added_tokens": ["a"]},
-        {"added_tokens": [[]]}, {"added_tokens": 3},
-    ],
-    ids=json.dumps,
-)  # fmt: skip
-def test_a_tokenizer_without_tokens_of_its_own_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert "tokenizer.json" in refusal(tokenizer(tmp_path, tokenizer=WORDS | changes))
-
-
 def replaces(*contents: str) -> dict[str, Any]:
     return {"type": "Sequence", "normalizers": [{"type": "Replace", "content": content} for content in contents]}
 

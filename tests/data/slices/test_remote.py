@@ -66,6 +66,7 @@ def bucket() -> Iterator[tuple[Any, Failing]]:
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         client = boto3.client("s3")
         client.create_bucket(Bucket="text")
+        client.put_object(Bucket="text", Key="corpus/README.md", Body=b"not text")
         yield client, failing
     server.shutdown()
     thread.join()
@@ -83,7 +84,6 @@ def files(bucket: tuple[Any, Failing], tmp_path: Path) -> Iterator[tuple[Any, Fa
     pq.write_table(pa.table({"text": TEXTS[1000:]}), folder / "c.parquet", row_group_size=50)
     for path in folder.iterdir():
         client.put_object(Bucket="text", Key=f"corpus/{path.name}", Body=path.read_bytes())
-    client.put_object(Bucket="text", Key="corpus/README.md", Body=b"not text")
     failing.on = True
     yield client, failing, folder
     failing.on = False
@@ -240,7 +240,7 @@ def test_a_server_that_keeps_failing_ends_in_one_sentence(
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(
-    name: str, message: str, files: tuple[Any, Failing, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, message: str, bucket: tuple[Any, Failing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name.startswith("http:"):
         pytest.importorskip("aiohttp")
