@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import mmap
@@ -32,7 +31,6 @@ VOCABULARIES = (
 )  # fmt: skip
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 TOKENIZER_FILES = (*VOCABULARIES, "merges.txt", *SETTINGS)
-MOST_ENTRIES = 10_000
 LARGEST_SETTINGS = 4 << 20  # bytes of config.json and similar files, which usually have kilobytes
 LARGEST_VOCABULARY = 64 << 20  # bytes of tokenizer.json; the largest in use have about 35 million
 
@@ -45,12 +43,9 @@ def regular_files(folder: Path) -> dict[str, Path]:
     root = Path(os.path.realpath(folder))
     try:
         with os.scandir(root) as entries:
-            files = (entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
-            names = list(itertools.islice(files, MOST_ENTRIES + 1))
+            names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    if len(names) > MOST_ENTRIES:
-        raise InputError(f"{folder} holds more than {MOST_ENTRIES:,} files; name the folder of one encoder")
     targets = {name: _checked(folder, root, name) for name in names}
     return {name: target for name, target in targets.items() if target is not None}
 
@@ -195,7 +190,6 @@ def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = T
 
 PICKLED = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.safetensors")
-MOST_SHARDS = 1000
 FLOATS = ("F64", "F32", "F16", "BF16")
 WHOLE_NUMBERS = ("I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 Header = dict[str, tuple[str, int]]  # the type and the number of elements of each tensor of a file
@@ -225,8 +219,6 @@ def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
     if not isinstance(places, dict) or not places:
         raise InputError(f"{folder}: {INDEX} has no weight_map from tensors to files")
     named = sorted({place if isinstance(place, str) else ascii(place) for place in places.values()})
-    if len(named) > MOST_SHARDS:
-        raise InputError(f"{folder}: {INDEX} names {len(named):,} files, more than {MOST_SHARDS:,}")
     for place in named:
         if not SHARD.fullmatch(place):
             raise InputError(

@@ -64,9 +64,7 @@ BASE = int.from_bytes(hashlib.sha256(b"documents of a text").digest()) % PRIME  
 
 
 def token_type(vocab: int) -> np.dtype[Any]:
-    """Return uint16 if it holds every token id, else uint32. Raises InputError if neither does."""
-    if vocab > 1 << 32:
-        raise InputError(f"a vocabulary of {vocab} tokens is larger than a token shard can hold ({1 << 32})")
+    """Return uint16 if it holds every token id, else uint32."""
     return np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
 
 

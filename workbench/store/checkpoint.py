@@ -61,7 +61,6 @@ class Checkpoint:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        atomic.checked_name(group, "a group of tensors")
         listed = atomic.read_object(self.path / "manifest.json", format=FORMAT)["files"]
         parts = sorted(name for name in listed if (match := _PART.fullmatch(name)) and match[1] == group)
         pieces: dict[str, list[Tensor]] = {}
@@ -219,8 +218,7 @@ def write_part(
     draft: Path, tensors: Mapping[str, Mapping[str, Tensor]], offsets: Offsets | None, final: Path | None = None
 ) -> Files:
     """Write groups of tensors into a checkpoint's `draft`; return its files. Raises OSError naming `final` if given."""
-    names = {group: f"{atomic.checked_name(group, 'a group of tensors')}.safetensors" for group in tensors}
-    groups = {name: content(tensors[group], offsets) for group, name in names.items()}
+    groups = {f"{group}.safetensors": content(some, offsets) for group, some in tensors.items()}
     needed = sum(size for size, _ in groups.values()) + RESERVE
     room((final or draft).parent, needed)
     with atomic.disk_errors(final or draft, needed):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import refused
 
-from workbench.data import model_files
 from workbench.data.model_files import read_settings, regular_files
 from workbench.errors import InputError
 
@@ -90,17 +89,6 @@ def test_anything_else_is_refused_by_name_in_one_line(folder: Path, case: str, n
     HOSTILE[case](folder / name)
     said = refused.refusal(folder, lambda: regular_files(folder))
     assert ascii(name)[1:-1] in said and "secret" not in said
-
-
-def test_a_folder_has_no_more_files_than_an_encoder_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "MOST_ENTRIES", 3)
-    for number in range(2):
-        (folder / f"{number}").write_text("")
-        (folder / f"folder-{number}").mkdir()  # which do not count
-    assert len(regular_files(folder)) == 3
-    (folder / "one too many").write_text("")
-    with pytest.raises(InputError, match=r"\b3\b"):
-        regular_files(folder)
 
 
 def written(folder: Path, content: bytes) -> Path:

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from workbench.data import model_files
 from workbench.data.model_files import INDEX, SINGLE, check_weights, regular_files
 
 Found = tuple[dict[str, Path], dict[str, int], frozenset[str]]
@@ -131,15 +130,6 @@ def test_a_shard_holds_what_the_index_says(tmp_path: Path) -> None:
 def test_an_index_is_a_mapping(tmp_path: Path, places: Any) -> None:
     shards(tmp_path, places, **HALVES)
     assert INDEX in refusal(tmp_path)
-
-
-def test_shards_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_files, "MOST_SHARDS", 2)
-    shards(tmp_path, PLACES, **HALVES)
-    assert len(check(tmp_path)[0]) == 3
-    shards(tmp_path, PLACES | {"d": "three.safetensors"}, **HALVES, three={"d": np.ones(1, "f")})
-    said = refusal(tmp_path)
-    assert INDEX in said and "names 3" in said
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "x.pth", "last.ckpt", "a.pkl", "tf_model.h5"])

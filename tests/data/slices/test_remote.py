@@ -111,8 +111,8 @@ def test_text_on_a_server_that_fails_one_request_in_ten_is_the_text(
     assert failing.failures - before >= 5
     assert len(list((tmp_path / "there-cache/slices").iterdir())) > 5
     assert (there.fingerprint, there.tokens, there.sources) == (here.fingerprint, here.tokens, here.sources)
-    shared = make("s3://text/corpus/*.[jtp]*", tmp_path / "shared-cache", workers=2)
-    assert shared.fingerprint == here.fingerprint
+    named = make("s3://text/corpus/*.[jtp]*", tmp_path / "named-cache")
+    assert named.fingerprint == here.fingerprint
 
 
 def test_the_same_files_of_a_folder_are_read_here_and_there(
