@@ -133,7 +133,10 @@ def test_weights_that_cannot_be_computed_with_are_refused_in_one_sentence(case: 
         ({"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}}, "no tokenizer that can"),
         ({"model": {"vocab": {}}}, "no tokenizer that can"),
         ({"added_tokens": 3}, "no tokenizer that can"),
-        ({"model": {"type": "WordLevel", "vocab": {}, "unk_token": "a"}}, "holds no tokens besides special ones"),
+        (
+            {"model": {"type": "WordLevel", "vocab": {}, "unk_token": "a"}, "added_tokens": []},
+            "holds no tokens besides special ones",
+        ),
     ],
 )
 def test_a_bad_tokenizer_is_refused_wherever_it_is_named(

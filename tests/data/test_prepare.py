@@ -323,7 +323,7 @@ def start(path: Path, cache: Path, pause: float = 0.0) -> subprocess.Popen[str]:
 def large(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
     """Enough text that there is time to interrupt."""
     path = tmp_path_factory.mktemp("large") / "large.txt"
-    path.write_text("\n\n".join(texts * 20))
+    path.write_text("\n\n".join(texts * 10))
     return path
 
 

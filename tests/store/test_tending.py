@@ -147,7 +147,7 @@ def test_a_kill_while_a_run_is_removed_or_restored_loses_nothing(whole: Path, tm
         assert bool(store.removal(run.run_id)) == (places[0] != run.path)
         assert len(store.runs()) == 3 + (places[0] == run.path)
 
-    drill(whole, tmp_path, work, check, 8)
+    drill(whole, tmp_path, work, check, 8, every=2)
 
 
 @pytest.mark.usefixtures("no_flush")
