@@ -249,8 +249,6 @@ def _header(folder: Path, name: str, path: Path) -> Header:
         with safe_open(path, "numpy") as file:
             slices = {tensor: file.get_slice(tensor) for tensor in file.keys()}  # noqa: SIM118 - it is no mapping
             header = {tensor: (part.get_dtype(), math.prod(part.get_shape())) for tensor, part in slices.items()}
-        if not header:
-            raise ValueError("it holds no tensors")
         for tensor, (kind, _) in header.items():
             if kind not in (*FLOATS, *WHOLE_NUMBERS):
                 raise ValueError(f"{tensor[:80]} has the type {kind}, which is not supported")
