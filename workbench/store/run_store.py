@@ -120,7 +120,8 @@ class RunStore:
         if not create and not os.path.lexists(mark):
             raise InputError(f"{self.root} holds no runs (it has no store.json); choose another with --runs")
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            if not is_folder:
+                self.root.mkdir(parents=True, exist_ok=True)
             if not os.path.lexists(mark):
                 atomic.write_atomic(mark, (atomic.dumps({"format": NAMING}) + "\n").encode())
             atomic.read_object(mark, format=NAMING)
