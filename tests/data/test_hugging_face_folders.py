@@ -1,4 +1,4 @@
-"""Encoder folders that others made, as commands meet them; `tests/data/hugging_face` has every fault by its kind."""
+"""Encoder folders that others made, as commands meet them; `test_model_files` and others have every fault by kind."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.data import model_files
 from workbench.data.model_files import INDEX, LARGEST_VOCABULARY, SINGLE, TOKENIZER_FILES, read_settings
-from workbench.errors import InputError, message_of
+from workbench.errors import InputError, one_line
 from workbench.store.atomic import loads, read_bytes, user_path
 
 # The files of a model that are read, as patterns for a download; pickled weights are apart.
@@ -257,7 +257,7 @@ def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, i
             f"one for each layer"
         )
     width, vocab = min((config[key] for key in WIDTHS if config.get(key)), default=1), config.get("vocab_size") or 0
-    positions = first_of(config, ("n_positions",)) or 0
+    positions = config.get("n_positions") or 0
     if width * max(vocab, positions) > elements_held:
         raise InputError(
             f"{folder}: config.json has a table of {max(vocab, positions):,} rows of width {width}, and all weights "
@@ -323,20 +323,15 @@ def upload(folder: Path, name: str, private: bool) -> str:
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"Upload {name} with workbench")
     except (http, errors.HFValidationError, errors.LocalTokenNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise InputError(
-            f"{name} could not be uploaded ({_reason(error)}); log in with: hf auth login, or set "
+            f"{name} could not be uploaded ({one_line(error)}); log in with: hf auth login, or set "
             f"HF_TOKEN to a token that may write"
         ) from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a field of the answer is missing or wrong
         raise InputError(
-            f"{name}: {api.endpoint} gave an answer that is not a model hub's ({_reason(error)}), so it is not known "
+            f"{name}: {api.endpoint} gave an answer that is not a model hub's ({one_line(error)}), so it is not known "
             f"what was uploaded; look there, check HF_ENDPOINT, and push again"
         ) from None
     return f"{api.endpoint}/{name}"
-
-
-def _reason(error: BaseException) -> str:
-    """Return the type of an error and the first line of its message."""
-    return f"{type(error).__name__}: {message_of(error).strip().partition(chr(10))[0][:200]}"
 
 
 def _snapshot(name: str, kind: str, patterns: Sequence[str]) -> Path | str:

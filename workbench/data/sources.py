@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from workbench.data import built_in_text, formats, streams
 from workbench.data.streams import URL, Advance, FilePart, RemotePath, ignore, listed, named, unpacked_suffix
-from workbench.errors import InputError
+from workbench.errors import InputError, one_line
 from workbench.spec.parts import TRAINED, DataSpec
 from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root, user_path
@@ -397,5 +397,5 @@ def _read_hub(source: Hub, column: str) -> Iterator[str]:
 
 
 def _hub_error(name: str, error: Exception) -> InputError:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return InputError(f"corpus {name!r} is not a local file or folder, and the hub does not provide it: {first}")
+    why = one_line(error)
+    return InputError(f"corpus {name!r} is not a local file or folder, and the hub does not provide it: {why}")
