@@ -369,7 +369,8 @@ def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool, offset: i
             )
         if size > longest:
             whole = b"".join(waiting)
-            place = whole.rfind(b" ") + 1 or _character_end(whole)
+            starts = (at for at in range(len(whole) - 1, len(whole) - 5, -1) if whole[at] & 0xC0 != 0x80)
+            place = whole.rfind(b" ") + 1 or next(starts, len(whole))  # else before the last character of UTF-8
             yield whole[:place]
             waiting, size = [whole[place:]], len(whole) - place
     if last := b"".join(waiting):
@@ -393,11 +394,3 @@ def _texts(path: Place, advance: Advance, offset: int) -> Iterator[bytes]:
         yield chunk
     if held:
         yield b"\n"
-
-
-def _character_end(content: bytes) -> int:
-    """Return an index near the end of `content` at which a cut divides no UTF-8 character."""
-    end = len(content)
-    while end > len(content) - 4 and content[end - 1] & 0xC0 == 0x80:
-        end -= 1
-    return end - 1 if end > 1 and content[end - 1] >= 0xC0 else end
