@@ -119,7 +119,7 @@ def test_settings_are_an_object(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b'{"a": }', b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": -1e999}', b"\xff{}",
+    [b"", b"{", b'{"a": }', b'{"a": NaN}', b'{"a": -Infinity}', b"\xff{}",
      b'{"a": ' + b"9" * 9999 + b"}", b"[" * 200_000, b'{"a": 1} {"b": 2}', b'{"auto_map": {"A": ["mine.M", null]}}'],
     ids=lambda content: repr(content[:12]),
 )  # fmt: skip

@@ -77,8 +77,6 @@ def read_settings(folder: Path, name: str, path: Path, largest: int = LARGEST_SE
         raise InputError(f"{folder}: {name} cannot be read: {ascii(str(error))[1:-1][:120]}") from None
     if not isinstance(value, dict):
         raise InputError(f"{folder}: {name} holds {type(value).__name__}, not a JSON object")
-    if any(isinstance(each, float) and not math.isfinite(each) for each in value.values()):
-        raise InputError(f"{folder}: {name} holds a number too large for any setting")
     if value.get("auto_map"):
         raise InputError(
             f"{folder}: {name} requests code of its own (auto_map), which is never run; choose a folder without it"

@@ -37,8 +37,6 @@ OPENED_AT_ONCE = 16  # new folders of runs
 READ_AT_ONCE = 8  # runs
 T = TypeVar("T")
 EXPERIMENTS, JOBS, REMOVED = "experiments", "jobs", "trash"  # folders of a store that are not runs
-# Lists of a record whose lengths are also written.
-COUNTED = ("runs", "untrained", "match", "tuning", "contrasts", "measures", "looks", "reported")
 # Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
@@ -94,8 +92,7 @@ class ExperimentRecord:
         """Return the content of the record's file, without its hash."""
         fields = dataclasses.asdict(self)
         del fields["damage"]
-        counts = zip(COUNTED, map(len, map(fields.__getitem__, COUNTED)), strict=True)
-        return {"format": FORMAT, **fields, "counts": dict(counts)}
+        return {"format": FORMAT, **fields}
 
     @property
     def run_ids(self) -> list[str]:
@@ -290,7 +287,7 @@ class RunStore:
         except PermissionError:
             fault = "cannot be read: you have no permission; change its permissions"
         except (OSError, ValueError) as error:
-            fault = f"is damaged: {_shortage(path) or reason(error)}; move it away"
+            fault = f"is damaged: {reason(error)}; move it away"
         return ExperimentRecord(path.name.removesuffix(".json"), damage=fault)
 
 
@@ -347,16 +344,6 @@ def _resolved(root: Path | str) -> Path:
         return atomic.user_path(root, "--runs").resolve()
     except RuntimeError:  # what pathlib makes of links that lead to one another
         raise InputError(f"--runs {root}: its symbolic links form a loop; name another folder") from None
-
-
-def _shortage(path: Path) -> str:
-    """Return a sentence on the list of a record whose length has changed since it was written; "" if none has."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
-        raw = atomic.loads(atomic.read_bytes(path))
-        for key, count in raw["counts"].items():
-            if len(raw[key]) != count:
-                return f"{path.name} lists {len(raw[key])} {key} instead of the {count} that were written there"
-    return ""
 
 
 def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
