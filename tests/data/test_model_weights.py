@@ -125,12 +125,6 @@ def test_every_shard_is_checked(tmp_path: Path) -> None:
     assert "two.safetensors" in refusal(tmp_path)
 
 
-def test_a_shard_holds_what_the_index_says(tmp_path: Path) -> None:
-    shards(tmp_path, PLACES | {"a": "two.safetensors"}, **HALVES)
-    said = refusal(tmp_path)
-    assert "two.safetensors" in said and INDEX in said and " a, " in said
-
-
 @pytest.mark.parametrize("places", [None, {}, [], ["one.safetensors"], "one.safetensors"])
 def test_an_index_is_a_mapping(tmp_path: Path, places: Any) -> None:
     shards(tmp_path, places, **HALVES)

@@ -225,11 +225,9 @@ def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
             )
         if place not in files:
             raise InputError(f"{folder}: {INDEX} names {place}, which is not in the folder")
-    headers = {place: _header(folder, place, files[place]) for place in named}
-    lost = next((tensor for tensor, place in places.items() if tensor not in headers[place]), None)
-    if lost is not None:
-        raise InputError(f"{folder}: {places[lost]} lacks {ascii(lost)[1:-1][:80]}, which {INDEX} lists for it")
-    header = {tensor: entry for shard in headers.values() for tensor, entry in shard.items()}
+    header: Header = {}
+    for place in named:
+        header |= _header(folder, place, files[place])
     return {INDEX: files[INDEX], **{place: files[place] for place in named}}, *_by_type(header)
 
 

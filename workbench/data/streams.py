@@ -98,12 +98,9 @@ class _Requests(io.RawIOBase):
 def listed(name: str) -> list[tuple[RemotePath, str]]:
     """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
     refuse_secrets(name, "corpus")
-    try:
-        parts = urlsplit(name)
-    except ValueError as error:
-        raise InputError(f"corpus {name!r} is no URL: {error}") from None
-    if parts.scheme in ("file", "local"):
-        raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {parts.path or '/'}")
+    scheme, _, place = name.partition("://")
+    if scheme.lower() in ("file", "local"):
+        raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {place}")
     system, path = _system(name)
 
     def request() -> list[dict[str, Any]]:

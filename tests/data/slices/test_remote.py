@@ -231,7 +231,7 @@ def test_a_server_that_keeps_failing_ends_in_one_sentence(
         ("nonsense://text/a.txt", "Protocol not known: nonsense"),
         ("file:///", "files of this machine are named by path: --corpus /$"),
         ("local:///some/text", "files of this machine are named by path: --corpus /some/text$"),
-        ("http://[::1/a.txt", "is no URL: Invalid IPv6 URL"),
+        ("http://[::1/a.txt", "'http://\\[::1/a.txt' cannot be read"),
         ("http://127.0.0.1:1/a.txt", "after 9 tries: ClientConnectorError: Cannot connect to host"),
         ("ftp://127.0.0.1:1/a.txt", "ConnectionRefusedError"),
         ("zip://a.txt::file://{folder}/a.csv", "BadZipFile: File is not a zip file"),
