@@ -186,10 +186,12 @@ def test_a_row_of_any_allowed_length_is_read_to_its_end(store: RunStore, metrics
     curve = run_files.read_curve(run.path / "metrics.jsonl", most=16)
     assert curve.last["step"] == 4 and curve.skipped == 0 and curve.rows[-1].keys() >= wide.keys()
     content = (run.path / "metrics.jsonl").read_bytes()
-    for cut, told in ((content[:-1], "at its end"), (b"x" + content, "in its first line")):
-        (run.path / "metrics.jsonl").write_bytes(cut)
-        (run.path / "manifest.json").unlink(missing_ok=True)
-        assert validation._rows_fault(run.path / "metrics.jsonl", {"steps": 4}) == f"metrics.jsonl is damaged {told}"
+    for changed in (content[:-1], b"x" + content):
+        (run.path / "metrics.jsonl").write_bytes(changed)
+        assert run.damage == f"metrics.jsonl has {len(changed)} bytes instead of {len(content)}"
+    for name in ("done.json", "manifest.json"):
+        (run.path / name).unlink()
+    assert run.damage == "metrics.jsonl is damaged in its first line"
 
 
 @pytest.mark.parametrize("lines", [[], [b""], [b"a"], [b"a", b""], [b"", b"b"], [b"a" * 70_000, b"b" * 300_000]])
