@@ -459,7 +459,7 @@ class Wanted:
         return len({step for step, _ in requested - available})
 
     def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
-        """Return the points of each suite of measures in a run with this spec and plan."""
+        """Return the points of training at which each suite is scored, for a run with this spec and plan."""
         from workbench.tasks.common.cost import series
 
         if self.prepared is None:

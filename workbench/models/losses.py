@@ -123,7 +123,7 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
 
 
 def _compiled_in_bf16(x: Tensor) -> bool:
-    """Return whether logits of x are held in 2 bytes each: kernels compiled for a GPU do not write them in fp32."""
+    """Return whether the logits of x take 2 bytes each, as in kernels compiled for a GPU under bf16 autocast."""
     return x.is_cuda and torch.compiler.is_compiling() and torch.is_autocast_enabled("cuda")
 
 

@@ -142,7 +142,7 @@ def load(word: str) -> Tracker:
 def missing(package: str, distribution: str = "") -> str | None:
     """Return None if a package is installed, else a phrase that says how to install it."""
     spec = importlib.util.find_spec(package)
-    if spec is not None and spec.origin:  # a folder of that name, as some tools make, has no origin
+    if spec is not None and spec.origin:  # a mere folder of this name, such as wandb/ with logs, has no origin
         return None
     return f"the package {package} is not installed; pip install {distribution or package}"
 
