@@ -68,7 +68,7 @@ class TrackedRun:
     reached: int = 0
     started: float = field(default_factory=time.time)
     stored: Callable[[], Iterable[Row]] = tuple
-    say: Callable[[str], None] = lambda text: None  # shows the user a sentence about the copy
+    say: Callable[[str], None] = lambda text: None  # warns the user of a problem with the copy
 
     @property
     def store(self) -> Path:
