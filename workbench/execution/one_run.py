@@ -429,7 +429,7 @@ class Wanted:
         return schedule_points(self.series(spec, plan)) if self.during_training else []
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield each score that a trained run must have, as its measure, seed and name; those of its end come first."""
+        """Yield the measure, seed and name of each score that a trained run must have; scores of the end come first."""
         if not self.scored:
             return
         yield from expected(self.suite, self.tasks)

@@ -182,7 +182,7 @@ def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, R
 
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
-    """Return the contrasts of an experiment, and those of typed objectives that its file does not have."""
+    """Return the contrasts of an experiment, and contrasts of each typed objective that its file lacks."""
     declared, of_objectives, own = list[Contrast](), False, set[str]()
     for each in experiment.contrasts:
         declared.append(Contrast(_by_name(each.a), _by_name(each.b), each.label))

@@ -98,8 +98,8 @@ def save(
 
     An undamaged checkpoint of the same step is not written again. With `owner`, nothing is renamed or deleted after
     that lease was lost. If other processes write parts (`write_part`), `beside` tells them the folder, and returns a
-    function that waits for their files; `offsets` are those of this process's part. Raises OSError if the checkpoint
-    cannot be written; older ones are unchanged then.
+    function that waits for their files; `offsets` say where this process's part begins. Raises OSError if the
+    checkpoint cannot be written; older ones are unchanged then.
     """
     atomic.own_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -249,8 +249,8 @@ def differences_text(a: Row, b: Row, table: Callable[[Sequence[Mapping[str, Any]
 def find_record(store: RunStore, word: str) -> str:
     """Return the name of a record, given that name or the name of its experiment.
 
-    If an experiment has several records, this is the finished one that was updated last, or else the one that was
-    updated last. A warning names the record, and each of the others. Raises InputError if there is none.
+    If an experiment has several records, this is the finished record that was updated last, or else the record that
+    was updated last. A warning names the record, and each of the others. Raises InputError if there is none.
     """
     everything = store.experiments()
     for record in everything:
