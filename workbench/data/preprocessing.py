@@ -296,11 +296,11 @@ def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """The slices of a text, and what their tokens depend on besides: settings of the text, and the vocabulary.
+    """The slices of a text, with the settings and the vocabulary by which they are encoded.
 
-    `root` is the folder of the cache, and `key` the name of the text there. Without a vocabulary, it is the plan of the
-    signatures of slices. `duplicates` is the name of the folder that says which documents are left out as
-    near-duplicates (`near_duplicates`), "" if all stay.
+    `root` is the folder of the cache, and `key` the name of the text there. In a plan without a vocabulary the slices
+    get signatures instead of tokens. `duplicates` is the name of the folder that lists the documents to leave out as
+    near-duplicates (`near_duplicates`); it is "" if all documents stay.
     """
 
     root: Path

@@ -257,7 +257,7 @@ class Study:
         return max(0, min(self.search.trials - known, alone - known if known < alone else ROUND))
 
     def propose(self, arm: str, known: Sequence[Trial], count: int, seed: int) -> list[Trial]:
-        """Return the next trials of an arm, whose numbers continue those of the known trials."""
+        """Return the next trials of an arm, numbered on from the known trials."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         tpe = self.search.sampler == "tpe"
         start = seed_of(0, "search", self.name, arm, len(known) if tpe else 0) % 2**32

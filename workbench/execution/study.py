@@ -182,7 +182,7 @@ def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, R
 
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
-    """Return the contrasts of an experiment, and those of typed objectives that its file does not have."""
+    """Return the contrasts of an experiment, and contrasts of each typed objective that its file lacks."""
     declared, of_objectives, own = list[Contrast](), False, set[str]()
     for each in experiment.contrasts:
         declared.append(Contrast(_by_name(each.a), _by_name(each.b), each.label))
@@ -350,8 +350,8 @@ def _spent(spec: ResolvedSpec, unit: str) -> float:
     if unit == "steps":
         return own.steps
     amount = float(amount_in(unit, spec, own.tokens, own.flops))
-    # A float may have been rounded down. A larger amount does not help: a parent that gets its share of the budget in
-    # another unit may leave fewer steps, however the amount is rounded.
+    # Rounding to a float may have cut the last step: then the next larger float is the amount. It need not help if a
+    # parent gets its share of the budget in another unit, whose own rounding may also cost a step.
     same = spending(_with_budget(spec, Match(unit, amount, spec.budget.convention, "", ""))).steps >= own.steps
     return amount if same else math.nextafter(amount, math.inf)
 

@@ -60,9 +60,10 @@ def guess_by_blocks(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return loss, `is_most_probable`, a sample and the sample's -log p, (N,) each, of logits (N, V) in one pass.
 
-    The loss is `cross_entropy` with targets (N,), the sample that of `sample` at draws (N,) in [0, 1) from
-    softmax(logits / temperature). Compiled for a GPU, one kernel reads all logits and writes sums over blocks of BLOCK
-    tokens, from which the rest follows. Softmax, `cross_entropy` and `sample` also write and read all probabilities.
+    The loss is `cross_entropy` with targets (N,). The sample is the one that `sample` takes at draws (N,) in [0, 1)
+    from softmax(logits / temperature). Compiled for a GPU, one kernel reads all logits and writes sums over blocks of
+    BLOCK tokens, from which the rest follows. Softmax, `cross_entropy` and `sample` also write and read all
+    probabilities.
     """
     size, x = logits.shape[1], logits.detach()
     padded: Tensor = F.pad(x, (0, -size % BLOCK), value=-torch.inf)
@@ -123,7 +124,7 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
 
 
 def _compiled_in_bf16(x: Tensor) -> bool:
-    """Return whether logits of x are held in 2 bytes each: kernels compiled for a GPU do not write them in fp32."""
+    """Return whether the logits of x take 2 bytes each, as in kernels compiled for a GPU under bf16 autocast."""
     return x.is_cuda and torch.compiler.is_compiling() and torch.is_autocast_enabled("cuda")
 
 

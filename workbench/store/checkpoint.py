@@ -95,8 +95,8 @@ def save(
 
     An undamaged checkpoint of the same step is not written again. With `owner`, nothing is renamed or deleted after
     that lease was lost. If other processes write parts (`write_part`), `beside` tells them the folder, and returns a
-    function that waits for their files; `offsets` are those of this process's part. Raises OSError if the checkpoint
-    cannot be written; older ones are unchanged then.
+    function that waits for their files; `offsets` say where this process's part begins. Raises OSError if the
+    checkpoint cannot be written; older ones are unchanged then.
     """
     atomic.own_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -345,9 +345,9 @@ class Metrics:
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows as whole lines in one write; NaN and infinity become null.
 
-        From here on the rows survive the end of this process, and after `sync` also a failure of the machine.
-        Raises OSError if the rows cannot all be written, and InputError if one is longer than readers take; then none
-        of them is.
+        Once this returns, the rows survive the end of this process; after `sync` they also survive a failure of the
+        machine. Raises OSError if not all rows can be written. Raises InputError, and writes no row, if a row is
+        longer than readers accept.
         """
         lines = [dumps(row).encode() + b"\n" for row in rows]
         if (longest := max(map(len, lines), default=0)) > LONGEST_LINE:

@@ -115,7 +115,7 @@ class Embedding(Measure):
         return "spearman" if self.suite == SIMILARITY else "ndcg_10"
 
     def texts(self) -> list[str]:
-        """Return every text that is read to test, once."""
+        """Return the different texts of all test parts."""
         return list(dict.fromkeys(text for part in self.tests.values() for text in part.texts()))
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:

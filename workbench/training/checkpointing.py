@@ -47,8 +47,8 @@ def save(
 ) -> None:  # fmt: skip
     """Write a checkpoint of weights, their moments and the place in training; shared weights are written once.
 
-    `tensors` are those of `tensors_of`. `seconds` is the time of training so far, and `saving` the part of it spent on
-    checkpoints. `log_content` is what `Metrics.content` returns for the rows up to this step. In a sharded run the
+    `tensors` are made by `tensors_of`. `seconds` is the time of training so far, and `saving` the part of it spent on
+    checkpoints. `log_content` is the size and hash of the log up to this step. In a sharded run the
     tensors are the first of the `parts` that its processes write.
     """
     state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}

@@ -152,10 +152,10 @@ def gradients(
 ) -> Sums:  # fmt: skip
     """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics.
 
-    The losses and metrics are what this process's rows add to those of the step; the gradients are those of all rows,
-    since the processes average them in the backward pass of the last micro-batch. Each loss is multiplied by the number
-    of processes, which turns this average into the sum. Means are over the whole step: their denominators are added up
-    over micro-batches and processes before the first backward pass.
+    The losses and metrics are what this process's rows add to the losses and metrics of the step. The gradients are
+    the gradients of all rows, since the processes average them in the backward pass of the last micro-batch. Each loss
+    is multiplied by the number of processes, which turns this average into the sum. Means are over the whole step:
+    their denominators are added up over micro-batches and processes before the first backward pass.
     """
     sums, rows = Sums(micro), spec.batch.size // ranks.count
     first = ranks.index * rows
