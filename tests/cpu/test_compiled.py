@@ -334,7 +334,7 @@ def test_a_full_disk_ends_it_wherever_it_is_full(tmp_path: Path, size: int, monk
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        with pytest.raises(OSError, match="File too large: .* bytes are needed"):
+        with pytest.raises(OSError, match=r"File too large: .* bytes are needed"):
             compiled._library.__wrapped__(torch.float32)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
