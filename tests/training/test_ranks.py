@@ -22,9 +22,10 @@ from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.tensors import Batch, Mean, StepLoss
-from workbench.training import steps
 from workbench.training.distributed import Ranks, layers_of, telling_of_loss
 from workbench.training.loop import build
+from workbench.training.optimizer import make_optimizer
+from workbench.training.steps import Steps
 
 UNEVEN = ("bert", "albert", "causal-lm", "a user's means")  # their rows differ in how many tokens they score
 
@@ -130,8 +131,11 @@ def test_gradients_are_exchanged_once_a_step(monkeypatch: pytest.MonkeyPatch) ->
             return done
 
         model.register_comm_hook(None, noted)
+        optimizer, host = make_optimizer(model, spec.optim), Host(device="cpu", micro_batch=1)
+        steps = Steps(spec, Rows(), host, torch.device("cpu"), contextlib.nullcontext(), model, optimizer)  # type: ignore[arg-type]
+        steps.ranks = Ranks(0, 2)
         for step in (1, 2, 3):
-            steps.gradients(model, Rows(), spec, step, 1, torch.device("cpu"), contextlib.nullcontext(), Ranks(0, 2))  # type: ignore[arg-type]
+            steps.gradients(step)
             assert exchanged == [3] * step
             model.zero_grad()
     finally:
