@@ -20,10 +20,8 @@ from workbench.models.losses import (
     binary_loss_and_ratios,
     copy_mixture_loss,
     cross_entropy,
-    gather,
     guess_by_blocks,
     is_most_probable,
-    share,
     token_log_likelihood,
     weighted_mean,
 )
@@ -80,11 +78,6 @@ def test_auc_of_many_tokens() -> None:
     assert found == pytest.approx(sk.roc_auc_score(labels.ravel(), scores.ravel()), rel=1e-6)
 
 
-def test_equal_scores_of_zero_are_ties() -> None:
-    """As those of a head whose weights are zero."""
-    assert value(binary_ratios(torch.zeros(2), torch.tensor([True, False]), torch.ones(2))["x_auc"]) == 0.5
-
-
 def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
     """Accuracy, precision and recall of a step are computed from the sums over its micro-batches."""
     numbers = torch.Generator().manual_seed(0)
@@ -95,11 +88,6 @@ def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
     for name in ("x_accuracy", "x_precision", "x_recall"):
         for i in (0, 1):
             assert halves[0][name][i] + halves[1][name][i] == whole[name][i]
-
-
-def test_share_counts_with_weights() -> None:
-    hits, among = share(torch.tensor([True, False, True]), torch.tensor([1.0, 1.0, 0.0]))
-    assert (float(hits), float(among)) == (1.0, 2.0)
 
 
 @pytest.mark.parametrize("weight", [1e-3, 0.5, 4.0])
@@ -141,16 +129,6 @@ def test_cross_entropy_in_fp32_of_half_precision_logits() -> None:
     torch.testing.assert_close(half.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_gather_works_on_numbers_and_vectors() -> None:
-    values = torch.arange(24).view(2, 4, 3)
-    positions = torch.tensor([[3, 0, 3], [1, 1, 2]])
-    for row in range(2):
-        for slot in range(3):
-            place = int(positions[row, slot])
-            assert torch.equal(gather(values, positions)[row, slot], values[row, place])
-            assert gather(values[..., 0], positions)[row, slot] == values[row, place, 0]
-
-
 # The copy mixture
 
 
@@ -190,14 +168,6 @@ def test_extreme_gates_stay_finite(gate: float, likelihood: float, untouched: bo
     copying, writing = -max(0.0, -gate), -max(0.0, gate) + likelihood  # log D and log (1 - D) q, so far from 0
     expected = max(copying, writing) + (math.log(2) if copying == writing else 0.0) if untouched else writing
     assert loss.item() == pytest.approx(-expected, rel=1e-6, abs=1e-6)
-
-
-def test_the_mixture_trains_the_gate_as_a_detector() -> None:
-    """Its gradient raises the gate on original tokens and lowers it on replaced ones, as in a detector."""
-    gate = torch.zeros(1, 2, requires_grad=True)
-    copy_mixture_loss(gate, torch.full((1, 2), -3.0), torch.tensor([[True, False]])).sum().backward()
-    assert gate.grad is not None
-    assert gate.grad[0, 0] < 0 < gate.grad[0, 1]
 
 
 # The likelihood in pieces

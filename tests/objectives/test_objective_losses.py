@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ from objective_oracle import (
     build,
     counted,
     counts_of,
-    framed,
     observe,
     real_places,
     shaken,
@@ -115,32 +112,6 @@ def agree(spec: RunSpec, batch: Batch) -> None:
 def test_a_step_equals_a_slow_loop_on_synthetic_rows(name: str, recipe: str, padded: bool) -> None:
     spec = tiny(name, recipe=recipe)
     agree(spec, synthetic(spec, lengths=LENGTHS if padded else None))
-
-
-@pytest.fixture(scope="module")
-def english(real_data: Path) -> tuple[np.ndarray, int]:
-    """Eight rows of 48 ids of English text, without special tokens, and the size of their WordPiece vocabulary."""
-    from tokenizers import BertWordPieceTokenizer
-
-    with lzma.open(real_data / "corpus" / "gutenberg-prose.txt.xz", "rt", encoding="utf-8") as file:
-        text = file.read(300_000)
-    tokenizer = BertWordPieceTokenizer()
-    tokenizer.train_from_iterator(text.splitlines(), vocab_size=1000, show_progress=False)
-    assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    stream = tokenizer.encode(text[100_000:110_000], add_special_tokens=False).ids
-    return np.array(stream[: 8 * 48]).reshape(8, 48), tokenizer.get_vocab_size()
-
-
-@PADDED
-@RECIPES
-@EACH
-def test_a_step_equals_a_slow_loop_on_real_text(
-    name: str, recipe: str, padded: bool, english: tuple[np.ndarray, int]
-) -> None:
-    words, vocab = english
-    sizes = {"encoder.vocab": vocab, "data.length": 48, "encoder.positions": 64, "encoder.hidden": 64}
-    spec = tiny(name, sizes, recipe=recipe, corruption__rate=0.15)
-    agree(spec, framed(words, [48, 11, 47, 30, 48, 5, 22, 36] if padded else [48] * 8, spec))
 
 
 @pytest.mark.parametrize("tying", ["none", "tokens", "all"])

@@ -154,17 +154,6 @@ def test_settings_reach_both_groups_of_the_optimizer() -> None:
     assert told == [(0.25, (0.8, 0.95), 1e-3, decay, True) for decay in (0.3, 0.0)]
 
 
-def test_one_optimizer_trains_generator_encoder_and_heads() -> None:
-    spec = tiny("rtd", recipe="released")
-    objective = shaken(spec)
-    optimizer = make_optimizer(objective, spec.optim)
-    before = {name: p.detach().clone() for name, p in objective.named_parameters()}
-    objective(synthetic(spec)).total.backward()
-    set_rate(optimizer, spec.optim, 1e-2, 1)
-    optimizer.step()
-    assert [name for name, p in objective.named_parameters() if torch.equal(p, before[name])] == []
-
-
 # A rate of the generator's own
 
 TYINGS = ["none", "tokens", "embeddings", "all", "gdes"]
@@ -441,22 +430,3 @@ def test_a_weight_that_the_model_itself_holds_too_is_not_the_generators_alone() 
 
     model = Sharing()
     assert generator_alone(model) == {id(model.generator.weight)}
-
-
-def test_with_bias_correction_it_is_torchs_adamw() -> None:
-    spec = OptimSpec(weight_decay=0.1)
-    torch.manual_seed(0)
-    model = Small()
-    groups = [
-        {"params": [model.dense.weight], "weight_decay": 0.1},
-        {"params": [model.dense.bias, model.norm.weight, model.norm.bias], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-6, fused=False)
-    for rate, grads in zip(RATES, gradients(20), strict=True):
-        for parameter, grad in zip(model.parameters(), grads, strict=True):
-            parameter.grad = grad.clone()
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-    for ours, theirs in zip(stepped(spec), model.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-7)

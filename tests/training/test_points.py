@@ -187,17 +187,6 @@ def test_verify_names_what_is_wrong_with_a_point(run: RunDir, tmp_path: Path, da
     assert found.exit_code == 1 and "points/00000004" in found.text()
 
 
-def test_weights_of_points_may_be_deleted_once_they_are_measured(
-    run: RunDir, prepared: Prepared, toy: Suite, tmp_path: Path
-) -> None:
-    for place in run.points():
-        shutil.rmtree(run.path / place / "encoder")
-        shutil.rmtree(run.path / place / "heads")
-    assert run.state == "done" and not run.damage
-    carried_out(with_points(), prepared, toy, tmp_path)
-    assert run.state == "done" and len(values(run)) == 3
-
-
 def test_a_score_of_another_point_is_damage(run: RunDir) -> None:
     (one,), (other,) = (list((run.path / place / "scores").iterdir()) for place in run.points())
     other.write_bytes(one.read_bytes())

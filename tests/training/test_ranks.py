@@ -85,7 +85,7 @@ def test_four_processes_take_the_steps_of_one(tmp_path: Path) -> None:
     alike(tmp_path, 4, 20)
 
 
-@pytest.mark.parametrize("how", ["whole", "sharded"])
+@pytest.mark.parametrize("how", [pytest.param("whole", marks=pytest.mark.slow), "sharded"])
 def test_a_loss_of_one_process_that_is_nan_changes_no_weights_of_any(how: str, tmp_path: Path) -> None:
     """In that step and all later ones; `computed` compares what the processes found."""
     words = ["poisoned", "only", "bert-mlm", *(["sharded"] if how == "sharded" else [])]
