@@ -205,28 +205,6 @@ def test_rows_without_anything_to_pick_cost_nothing_and_break_nothing(name: str)
 # The inputs of masked language models
 
 
-@pytest.mark.parametrize(
-    ("recipe", "shares", "expected"),
-    [
-        ("paper", {}, (0.8, 0.1)),
-        ("released", {}, (0.85, 0.0)),
-        ("paper", {"corruption.mask": 1.0, "corruption.random": 0.0}, (1.0, 0.0)),
-    ],
-    ids=["80/10/10", "85/15/0", "100/0/0"],
-)
-def test_the_input_of_bert_mlm(recipe: str, shares: dict[str, float], expected: tuple[float, float]) -> None:
-    """BERT MLM uses its own shares of [MASK] and random tokens, not those of the generator."""
-    spec = tiny("bert-mlm", {"corruption.generator_mask": 0.3, "corruption.picks": "distinct"} | shares, recipe=recipe)
-    batch = synthetic(spec, rows=400)
-    seen = observe(shaken(spec), batch)
-    picks, vocab, (mask, random) = list(counted(seen)), spec.encoder.vocab, expected
-    shown = [(int(seen.main_input[at]), int(batch.ids[at])) for at in picks]
-    masked = sum(token == MASK for token, _ in shown) / len(picks)
-    other = sum(token not in (MASK, original) for token, original in shown) / len(picks)
-    assert masked == (1 if mask == 1 else pytest.approx(mask + random / vocab, abs=0.03))
-    assert other == (pytest.approx(random * (1 - 2 / vocab), abs=0.03) if random else 0)
-
-
 @pytest.mark.parametrize("picks", ["distinct", "released"])
 @pytest.mark.parametrize("name", [*WITH_GENERATOR, "adversarial"])
 def test_every_generator_can_have_the_input_of_bert_mlm(name: str, picks: str) -> None:

@@ -21,8 +21,6 @@ from workbench.models.encoder import build_encoder
 from workbench.models.families import PLUGS
 from workbench.models.heads import Sentences
 from workbench.models.two_streams import Queries
-from workbench.rng import row_keys
-from workbench.tensors import Batch
 
 XLNET: dict[str, Any] = {"encoder.family": "xlnet", "encoder.embedding": 32}
 FAMILY = pytest.mark.parametrize("family", [{}, XLNET], ids=["electra", "xlnet"])
@@ -153,28 +151,6 @@ def test_pll_is_the_likelihood_of_each_token_from_all_others() -> None:
         seen[:, place] = False
         total -= their_nll(objective, batch.ids[row, :size], seen, place)
     assert float(found[row]) == pytest.approx(total, rel=1e-4)
-
-
-@FAMILY
-def test_micro_batches_add_up_and_draws_belong_to_rows(family: dict[str, Any]) -> None:
-    spec = tiny("permutation-lm", family | STILL)
-    objective, batch = shaken(spec), synthetic(spec, rows=6)
-    whole = objective(batch)
-    whole.total.backward()
-    expected = {name: p.grad.clone() for name, p in objective.named_parameters() if p.grad is not None}
-    objective.zero_grad()
-    totals = []
-    for rows in (slice(0, 2), slice(2, 6)):
-        part = objective(Batch(batch.ids[rows], batch.keys[rows]))
-        share = part.metrics["lm_accuracy"][1] / whole.metrics["lm_accuracy"][1]
-        (part.total * share).backward()
-        totals.append((part.total * share).item())
-    assert sum(totals) == pytest.approx(whole.total.item(), rel=1e-6)
-    for name, p in objective.named_parameters():
-        if p.grad is not None:
-            torch.testing.assert_close(p.grad, expected[name], rtol=1e-4, atol=1e-6)
-    later = Batch(batch.ids, row_keys(spec.seed, torch.arange(6, 12)))
-    assert objective(later).total.item() != whole.total.item()  # another place in training, another order
 
 
 def test_inputs_are_not_corrupted() -> None:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from objective_oracle import NAMES, build, shaken, synthetic, tiny
+from objective_oracle import NAMES, build, shaken, tiny
 from torch import Tensor, nn
 
 from workbench.errors import InputError
 from workbench.models.families import PLUGS, decays, family_of
 from workbench.spec.parts import EncoderSpec, OptimSpec
 from workbench.spec.run_spec import RunSpec
-from workbench.store.run_store import RunDir
-from workbench.tensors import Batch
-from workbench.training.checkpointing import restore, save, tensors_of
 from workbench.training.optimizer import generator_alone, lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, plan
 from workbench.training.steps import on_device
@@ -390,35 +386,6 @@ def test_rates_stay_between_zero_and_the_peak(steps: int, schedule: dict[str, An
     rates = factors(steps, **schedule)
     assert all(0 <= rate <= 1 for rate in rates)
     assert steps == 1 or any(rate > 0 for rate in rates)
-
-
-@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
-def test_a_checkpoint_brings_back_weights_and_moments_under_every_tying(tying: str, tmp_path: Path) -> None:
-    """Three steps, saved and restored into a fresh model, and two more: as five in a row, bit for bit."""
-    spec = tiny("rtd", {"tying": tying, "generator.width": 1.0 if tying == "all" else 0.5})
-    batches = [synthetic(spec, seed=seed) for seed in range(5)]
-    (tmp_path / "run").mkdir()
-    run = RunDir(tmp_path / "run")
-
-    def steps(model: Any, optimizer: torch.optim.Optimizer, which: list[Batch]) -> dict[str, Tensor]:
-        for batch in which:
-            model(batch).total.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return {name: p.detach().clone() for name, p in model.named_parameters()}
-
-    whole = build(spec)
-    optimizer = make_optimizer(whole, spec.optim)
-    steps(whole, optimizer, batches[:3])
-    save(run, 3, 1.5, 0.25, tensors_of(whole, optimizer), {})
-    expected = steps(whole, optimizer, batches[3:])
-
-    fresh = build(spec)
-    other = make_optimizer(fresh, spec.optim)
-    assert restore(run, fresh, other) == (3, 1.5, 0.25)
-    found = steps(fresh, other, batches[3:])
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
 def test_a_weight_that_the_model_itself_holds_too_is_not_the_generators_alone() -> None:

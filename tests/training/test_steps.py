@@ -140,7 +140,8 @@ XLNET = {"objective": "permutation-lm", "encoder.family": "xlnet", "encoder.atte
 
 
 @pytest.mark.parametrize(("kept", "more"), [
-    (3, {}), (5, {}), (3, {"objective": "bert"}), (5, {"objective": "bert", "data.copies": 2}),
+    (3, {}), (5, {"objective": "bert", "data.copies": 2}), (3, {"objective": "rtd", "tying": "gdes"}),
+    (5, {"objective": "rtd", "tying": "all", "generator.width": 1.0}),
     (3, {"objective": "permutation-lm"}), (3, XLNET),
 ], ids=str)  # fmt: skip
 def test_a_resumed_run_carries_out_every_step_once(tmp_path: Path, kept: int, more: dict[str, Any]) -> None:
