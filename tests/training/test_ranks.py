@@ -95,26 +95,6 @@ def test_a_loss_of_one_process_that_is_nan_changes_no_weights_of_any(how: str, t
     assert (rows[:2, 2] > 0).all() and (rows[2:, 2] == -1).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["rtd", "bert-mlm"])
-def test_five_hundred_steps_are_as_close_as_those_of_other_micro_batches(name: str, tmp_path: Path) -> None:
-    """Means of the loss over 50 steps; later a rounding may turn a sampled word, whatever made it."""
-    curves = {}
-    for key, (count, parts) in {"one": (1, 1), "micro": (1, 4), "two": (2, 1), "four": (4, 1)}.items():
-        (folder := tmp_path / key).mkdir()
-        (rows,) = computed(folder, count, 500, count * parts, "only", name).values()
-        curves[key] = rows[:, 1]
-    exact = curves.pop("one")
-    assert exact[-50:].mean() < 0.97 * exact[:20].mean(), "it learns something"
-    gaps = {
-        key: float(((curve - exact).reshape(10, 50).mean(1) / exact.mean()).abs().max())
-        for key, curve in curves.items()
-    }
-    for key in ("two", "four"):
-        torch.testing.assert_close(curves[key][:20], exact[:20], rtol=1e-5, atol=1e-5)
-        assert gaps[key] <= max(3 * gaps["micro"], 1e-3), gaps
-
-
 def test_gradients_are_exchanged_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the backward pass of the last of four micro-batches; one bucket holds all gradients of a small model."""
     spec = resolve("nano", {"objective": "bert-mlm", "batch.size": 8})
