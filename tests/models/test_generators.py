@@ -218,19 +218,6 @@ def at(model: Any, left: int, right: int, rows: int, target: int = 7) -> Any:
     return model.generator.words.guess(row_keys(3, torch.arange(rows)), picked)
 
 
-@pytest.mark.parametrize(
-    ("left", "right"), [(6, 9), (SEP, 6), (MASK, 9), (9, MASK), (UNSEEN, MASK), (39, 39), (ONCE, 9), (9, ONCE)]
-)
-def test_samples_follow_the_mean_of_both_sides(left: int, right: int) -> None:
-    """A chi-square test of 40,000 samples; a neighbour that was never counted leaves the choice to the other."""
-    guess, share = at(counted("ngram"), left, right, 40_000), np.array(slow_mixture(left, right))
-    drawn, possible = np.bincount(guess.samples.flatten().numpy(), minlength=VOCAB), share > 0
-    assert not drawn[~possible].any()
-    common = share * 40_000 > 5
-    assert common.sum() > 10
-    assert chisquare(drawn[common], share[common] * 40_000, sum_check=False).pvalue > 1e-3
-
-
 @pytest.mark.parametrize("lengths", [None, (24, 9, 3, 17, 24, 2)])
 def test_samples_losses_and_accuracy_are_those_of_the_chosen_neighbour(lengths: tuple[int, ...] | None) -> None:
     model = counted("ngram")

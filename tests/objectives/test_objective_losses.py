@@ -17,7 +17,6 @@ from objective_oracle import (
     WITH_GENERATOR,
     Seen,
     binary_logits,
-    build,
     counted,
     counts_of,
     observe,
@@ -141,26 +140,6 @@ def test_the_batches_contain_right_and_wrong_samples_and_duplicates() -> None:
     same = [seen.main_input[at] == int(batch.ids[at]) for at in places]
     assert any(same) and not all(same)
     assert len(set(places)) < len(places) < len(list(real_places(batch)))
-
-
-@RECIPES
-def test_the_weight_of_a_position(recipe: str) -> None:
-    """Every token, or every pick, has the same weight in the mean, as the gradient of a bias shows."""
-    spec = tiny("rtd", recipe=recipe)
-    batch, objective = synthetic(spec, lengths=LENGTHS), build(spec)
-    with torch.no_grad():
-        objective.head.out.weight.zero_()
-        objective.generator.head.norm.weight.zero_()
-    seen = observe(objective, batch)
-    grads = torch.autograd.grad(seen.loss.values()["discriminator_loss"], [objective.head.out.bias], retain_graph=True)
-    real = list(real_places(batch))
-    fakes = sum(seen.main_input[at] != int(batch.ids[at]) for at in real)
-    assert grads[0].item() == pytest.approx(0.5 - fakes / len(real), abs=1e-6)
-
-    (grad,) = torch.autograd.grad(seen.loss.values()["generator_loss"], [objective.generator.head.bias])
-    picks, vocab = list(counted(seen)), spec.encoder.vocab
-    targets = np.bincount([int(batch.ids[at]) for at in picks], minlength=vocab) / len(picks)
-    np.testing.assert_allclose(grad.numpy(), 1 / vocab - targets, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", WITH_GENERATOR)

@@ -139,17 +139,6 @@ def test_a_norm_is_known_by_the_name_of_the_module_that_holds_the_weight(name: s
     assert decays(name, None) is not expected
 
 
-def test_settings_reach_both_groups_of_the_optimizer() -> None:
-    """Also before `set_rate` is first called, as where steps are only timed."""
-    spec = OptimSpec(lr=0.5, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.3)
-    optimizer = make_optimizer(Small(), spec)
-    told = [(g["lr"], g["betas"], g["eps"], g["weight_decay"], g["fused"]) for g in optimizer.param_groups]
-    assert told == [(0.5, (0.8, 0.95), 1e-3, decay, True) for decay in (0.3, 0.0)]
-    set_rate(optimizer, spec, 0.25, 1)
-    told = [(g["lr"], g["betas"], g["eps"], g["weight_decay"], g["fused"]) for g in optimizer.param_groups]
-    assert told == [(0.25, (0.8, 0.95), 1e-3, decay, True) for decay in (0.3, 0.0)]
-
-
 # A rate of the generator's own
 
 TYINGS = ["none", "tokens", "embeddings", "all", "gdes"]
