@@ -21,7 +21,6 @@ from workbench.models.corruption import (
     _sums_by_comparison,
     _sums_by_scatter,
     mask_tokens,
-    pick_counts,
     pick_positions,
     replace_tokens,
     sample_tokens,
@@ -343,12 +342,3 @@ def test_realised_rates_are_reported(temperature: float) -> None:
         pytest.approx(float((sample_nll * fake.weights).sum().detach()), rel=1e-5),
         float(fake.weights.sum()),
     ]
-
-
-def test_a_padded_row_is_due_as_many_picks_as_a_full_one_of_its_length() -> None:
-    """Also where the share of the tokens is a whole number, as 15 % of 20 are."""
-    spec = resolve("nano", {"corruption.rate": 0.15, "data.length": 64})
-    lengths = [3, 20, 40, 41, 60, 63]
-    batch = synthetic(spec, rows=len(lengths), lengths=lengths)
-    due = pick_counts(batch, spec).tolist()
-    assert due == [spec.picked(length) for length in lengths] == [1, 3, 6, 7, 9, 10]
