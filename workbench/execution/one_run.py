@@ -424,9 +424,8 @@ class Wanted:
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""
-        from workbench.tasks.common.cost import schedule_points
-
-        return schedule_points(self.series(spec, plan)) if self.during_training else []
+        points = {point for one in self.series(spec, plan) for point in one.points} if self.during_training else set()
+        return sorted(points, key=attrgetter("step"))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield the measure, seed and name of each score that a trained run must have; scores of the end come first."""
