@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +22,7 @@ from workbench.report import data_files, write
 from workbench.report.comparison import leaderboards
 from workbench.report.formatting import power
 from workbench.report.load import study_tables
-from workbench.report.page import warnings
+from workbench.report.page import document, warnings
 from workbench.report.results import Leaderboard
 from workbench.report.verdict import verdicts
 from workbench.spec.stages import BoundRun
@@ -123,6 +124,14 @@ def test_the_first_figure_comes_after_at_most_sixty_words(page: Path) -> None:
 def test_page_stands_alone(page: Path) -> None:
     asks_nothing(page)
     assert page.stat().st_size < 500_000
+
+
+def test_the_smallest_gap_that_the_design_can_show_stands_beside_the_answer(page: Path) -> None:
+    results = data_files.from_folder(page.parent)
+    first, *others = results.verdicts
+    for gap, shown in ((12.34, "12.3 points"), (150.0, "none")):  # no difference of percentages is above 100
+        verdicts = (replace(first, detectable=gap), *others)
+        assert document.Page(replace(results, verdicts=verdicts)).sure[-1] == f"smallest gap it can show: {shown}"
 
 
 def test_picture_is_a_file_of_its_own(page: Path) -> None:
