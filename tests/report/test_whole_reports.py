@@ -125,7 +125,13 @@ def test_two_seeds_of_five_objectives_are_told_apart_by_no_sentence(seeds: int) 
 
 
 EXPERIMENTS = 200
-MOST = int(stats.binom.ppf(0.99, EXPERIMENTS, 0.05))  # false claims that a rate of 5 % stays within, 99 times in 100
+
+
+def most(studies: int) -> int:
+    """Return the false claims that a rate of 5 % stays within, 99 times in 100."""
+    return int(stats.binom.ppf(0.99, studies, 0.05))
+
+
 CLAIM = re.compile(r"\bis ahead\b|: take |^Take |^Higher ")
 FIVE = (*((arm, "bert-mlm") for arm in made.ARMS if arm != "bert-mlm"), ("rtd", "electra-15"))
 
@@ -163,23 +169,23 @@ def record(pairs: Sequence[tuple[str, str]], seeds: int, planned: bool) -> dict[
 
 
 @pytest.mark.parametrize(
-    ("arms", "pairs", "seeds", "planned"),
+    ("arms", "pairs", "seeds", "planned", "studies"),
     [
-        (("rtd", "bert-mlm"), (), 5, False),
-        pytest.param(("rtd", "bert-mlm"), (("rtd", "bert-mlm"),), 9, True, marks=pytest.mark.slow),
-        pytest.param(made.ARMS, FIVE, 4, False, marks=pytest.mark.slow),
-        (made.ARMS, FIVE, 6, True),
+        (("rtd", "bert-mlm"), (), 5, False, 100),
+        pytest.param(("rtd", "bert-mlm"), (("rtd", "bert-mlm"),), 9, True, EXPERIMENTS, marks=pytest.mark.slow),
+        pytest.param(made.ARMS, FIVE, 4, False, EXPERIMENTS, marks=pytest.mark.slow),
+        (made.ARMS, FIVE, 6, True, 100),
     ],
     ids=["two arms", "two arms, seeds added", "declared", "declared, seeds added"],
 )
 def test_arms_that_differ_in_name_only_are_called_ahead_in_at_most_five_percent(
-    arms: tuple[str, ...], pairs: tuple[tuple[str, str], ...], seeds: int, planned: bool
+    arms: tuple[str, ...], pairs: tuple[tuple[str, str], ...], seeds: int, planned: bool, studies: int
 ) -> None:
     wrong = 0
-    for study in range(EXPERIMENTS):
+    for study in range(studies):
         frames = made.in_memory(in_name_only(study), arms, seeds, tunings=1)
         wrong += bool(claims(replace(frames, record=record(pairs, seeds, planned))))
-    assert wrong <= MOST
+    assert wrong <= most(studies)
 
 
 def test_a_planted_difference_of_the_promised_size_is_told_four_times_in_five() -> None:
@@ -191,11 +197,11 @@ def test_a_planted_difference_of_the_promised_size_is_told_four_times_in_five() 
     unit = unit_gap(3, seeds, family_of(arms, pairs))
     assert unit is not None
     gaps = {"bert-mlm": -unit * 2**0.5}  # paired differences scatter by the square root of 2
-    for study in range(100):
+    for study in range(60):
         frames = made.in_memory(in_name_only(study, gaps), arms, seeds, tunings=1)
         found = claims(replace(frames, record=record(pairs, seeds, False)))
         told += "rtd ahead of bert-mlm" in found
-    assert 70 <= told <= 90
+    assert 40 <= told <= 56
 
 
 @pytest.mark.slow
@@ -210,7 +216,7 @@ def test_null_experiments_on_disk_are_reported_without_claims(tmp_path: Path, mo
         page = parsed.page(write(store, name, tmp_path / f"{study}.html"))
         verdicts = [row["verdict"] for row in parsed.sheet(tmp_path / f"{study}-pairs.csv")]
         wrong += "ahead" in verdicts or bool(CLAIM.search(page.find("header")[0].text))
-    assert wrong <= MOST
+    assert wrong <= most(EXPERIMENTS)
 
 
 def test_a_report_of_medians_says_so_and_changes_every_number(tmp_path: Path) -> None:
