@@ -47,7 +47,10 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
         board, verdict = one
         tasks = [task.lower() for task in board.tasks]
         words = {board.suite.lower(), *tasks, *(task[: task.find(":") + 1] for task in tasks if ":" in task)}
-        places = (i for i, name in enumerate(names) if words & set(_as_task(name)))
+        # A name selects a task or suite by all of it, its file's name, or its kind: `tag:da-pos-train.conllu` has only
+        # the kind, `tag:`, in common with its task `tag:da-pos-pos`.
+        parts = ({n, n.rpartition("/")[2].rpartition(".")[0], n[: n.find(":") + 1] or n} for n in names)
+        places = (i for i, part in enumerate(parts) if words & part)
         place = -1 if board.suite == planned else next(places, len(names))  # a plan's measure comes first
         return board.family.exploratory, not verdict.alike, place
 
@@ -64,14 +67,6 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
         tail = f"{late} treat all alike, but were named after scores were known"
         first = replace(first, sentence=_higher(first, f"; {tail if late else 'no measure here treats all alike'}"))
     return [first, *(verdict for _, verdict in others)]
-
-
-def _as_task(word: str) -> tuple[str, ...]:
-    """Return the parts of a word of --tasks that may match a task or suite: all of it, its file's name, or its kind.
-
-    `tag:da-pos-train.conllu` selects the task `tag:da-pos-pos`; they have only the kind, `tag:`, in common.
-    """
-    return word, word.rpartition("/")[2].rpartition(".")[0], word[: word.find(":") + 1] or word
 
 
 def verdict_of(board: Leaderboard, axis: str) -> Verdict:
@@ -233,10 +228,11 @@ def _undecided(verdict: Verdict, board: Leaderboard, compared: Compared) -> str:
     starts = (f"Not decided by {short(_brief(verdict.measure))}{but}", f"Not decided{but}")
     if reason := _no_interval(verdict, plan):
         return _fitting(*(f"{start}: {reason}." for start in starts))
-    ends = _further_seeds(verdict, compared.declared, plan)
-    leads = [_leads(verdict, compared, rival=True) + ends[0], *(_leads(verdict, compared) + end for end in ends)]
-    apart = f"{starts[1]}: the best two are {_gap(verdict)} apart."
-    return _fitting(*(f"{start}: {lead}." for start in starts for lead in leads), apart)
+    level = points(verdict.difference) == points(0.0)
+    ends = _further_seeds(verdict, compared.declared, plan, level)
+    marked, lead = (_leads(verdict, compared, level, rival) for rival in (True, False))
+    named = [f"{start}: {text}." for start in starts for text in (marked + ends[0], *(lead + end for end in ends))]
+    return _fitting(*named, f"{starts[1]}: the best two are {_gap(verdict)} apart.")
 
 
 def _no_interval(verdict: Verdict, plan: Plan | None) -> str:
@@ -251,21 +247,17 @@ def _no_interval(verdict: Verdict, plan: Plan | None) -> str:
     return "the differences do not vary between seeds" if verdict.detectable is None else ""
 
 
-def _leads(verdict: Verdict, compared: Compared, rival: bool = False) -> str:
+def _leads(verdict: Verdict, compared: Compared, level: bool, rival: bool) -> str:
     """Return the best arm's gap to the nearest one, which is marked as the `rival` if all others are behind."""
     best, second, gap = _name(verdict, verdict.best), _name(verdict, verdict.next), _gap(verdict)
-    if _level(verdict):
+    if level:
         return f"{best} and {second} are level, {gap} apart"
     only = ", its only rival," if rival and len(verdict.rivals) == 1 < len(verdict.names) - 1 else ""
     corrected = compared.p is not None and compared.p < ALPHA <= (compared.adjusted or 0.0)
     return f"{best} leads {second}{only} by {gap}{' before correction' * corrected}"
 
 
-def _level(verdict: Verdict) -> bool:
-    return points(verdict.difference) == points(0.0)
-
-
-def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None) -> list[str]:
+def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None, level: bool) -> list[str]:
     """Return how a sentence may end that names the gap, the longest end first."""
     needed = verdict.needed_seeds
     if not declared:
@@ -273,7 +265,7 @@ def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None) -> list[
     if plan is not None:
         most = _seeds(plan.seeds[-1])
         return [f"; up to {most} are planned" if verdict.seeds < plan.seeds[-1] else f" after {most}, as planned", ""]
-    if _level(verdict) or (needed is not None and needed <= verdict.seeds):
+    if level or (needed is not None and needed <= verdict.seeds):
         return [""]
     if needed is None:
         return [", and no practical number of seeds would show such a gap", ""]
