@@ -54,7 +54,7 @@ from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields, inside
 from workbench.tasks.common.contract import FINE_TUNING, Measure, Model, Suite, expected, keep, take
-from workbench.trackers import mirror
+from workbench.trackers import Mirror
 from workbench.training.plan import Plan, Point, plan, plan_of, step_of, usable
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     run.clear_error()
     # An untrained encoder has no copy of its own: its scores are in the summaries of trained runs.
     tracker = None if run.spec().budget.steps == 0 else host.track
-    with nullcontext() if tracker is None else contextlib.closing(mirror(tracker, run)) as copied:
+    with nullcontext() if tracker is None else contextlib.closing(Mirror(str(tracker), run)) as copied:
         if not run.trained:
             with _noted(run.run_id, run.fail, run.path / "error.log"):
                 prepared = wanted.prepared
