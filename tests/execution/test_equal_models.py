@@ -89,6 +89,18 @@ def test_a_setting_that_makes_a_difference_is_an_axis(over: dict[str, str], base
     assert len(job.specs) == 2 * len(next(iter(space_of(over).values())))  # type: ignore[arg-type]
 
 
+def test_a_generator_without_weights_has_none_to_share() -> None:
+    with pytest.raises(InputError, match="tying makes no difference to rtd"):
+        swept({"tying": "none,embeddings"}, base=NANO.changed({"generator.kind": "unigram"}))
+
+
+def test_a_setting_that_the_cost_alone_reads_decides_how_long_a_run_trains(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    counted = "spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)"
+    path.write_text(OWN.format(used="1.0").replace("spec.data.length)", counted, 1))
+    assert len(swept({"corruption.rate": "0.1,0.2"}, [str(path)]).specs) == 4
+
+
 def test_a_run_that_several_cells_share_is_trained_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         job = swept({"generator.width": "0.25,0.5", "generator.kind": "transformer,unigram"})
@@ -118,7 +130,10 @@ def test_a_variant_with_an_objective_of_its_own_is_one_cell(caplog: pytest.LogCa
     assert not caplog.messages
 
 
-@pytest.mark.parametrize("used", ["1.0", "self.spec.generator.temperature", "self.spec.picks", "undefined"])
+@pytest.mark.parametrize("used", [
+    "1.0", "self.spec.generator.temperature", "self.spec.model_dump()['generator']['temperature']", "self.spec.picks",
+    "undefined",
+])  # fmt: skip
 def test_a_file_of_ones_own_declares_nothing_of_what_it_reads(tmp_path: Path, used: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(OWN.format(used=used))

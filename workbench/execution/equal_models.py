@@ -36,7 +36,7 @@ OF_OBJECTIVES = ("generator", "corruption", "tying", "head")  # settings that no
 
 
 class Noting:
-    """A spec, or its generator or corruption, that notes the keys that are read; "" stands for all of them."""
+    """A spec, or its generator or corruption, that notes the keys that are read."""
 
     def __init__(self, part: Any, read: set[str], prefix: str = "") -> None:
         self._part, self._read, self._prefix = part, read, prefix
@@ -45,8 +45,8 @@ class Noting:
         value, key = getattr(self._part, name), self._prefix + name
         if key in ("generator", "corruption"):
             return Noting(value, self._read, f"{key}.")
-        of_picked = ("corruption.rate", "corruption.picks")
-        self._read.update(of_picked if key == "picked" else [""] if callable(value) else [key])
+        # The text of any other method contains the whole spec, on which its result may depend.
+        self._read.update(("corruption.rate", "corruption.picks") if key == "picked" else (key,))
         return value
 
 
