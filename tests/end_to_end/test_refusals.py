@@ -116,6 +116,19 @@ def test_one_sentence_and_nothing_written(case: str, workbench: Command, tmp_pat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_hostile_names_in_messages_results_and_warnings(workbench: Command, tmp_path: Path) -> None:
+    """The names come from the command line, from a folder and from a task's column."""
+    name = "x\x1b[31m\x07y\nz"
+    for words in (
+        ["list", name], ["flops", "--objective", name], ["data", "prepare", "--corpus", name], [name],
+        ["status", "--runs", name], ["flops", "--set", f"{name}=1"], ["run", "ablation", "--tasks", name, "--dry-run"],
+    ):  # fmt: skip
+        done = workbench(*words, cwd=tmp_path)
+        both = done.stdout + done.stderr
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, both
+        assert "\x1b" not in both and "\x07" not in both and "31m" in both
+
+
 def test_a_text_that_is_not_utf8_is_named_with_its_offset(workbench: Command, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"good text here\n\nmore \xff text\n" * 50)
     done = workbench("run", "ablation", "--corpus", "bad.txt", "--tasks", "none", *SETS, cwd=tmp_path)
