@@ -213,7 +213,8 @@ def late_caches(folder: Path, count: int) -> str:
         found = sweep(folder / f"killed {number}", cells=cells, workers=4, kills=kills, pause=0.9, prepare=see_late)
         assert set(found.begun) == set(once) and max(found.ended.values()) == 1, found
         assert all((folder / f"killed {number}" / cell / "done").exists() for cell in once)
-    return f"{2 * count} of {2 * count} sweeps of {cells} cells by 4 machines, half of them with kills: nothing recorded twice"
+    swept = f"{2 * count} of {2 * count} sweeps of {cells} cells by 4 machines"
+    return f"{swept}, half of them with kills: nothing recorded twice"
 
 
 def wrong_clocks(folder: Path, count: int) -> str:
