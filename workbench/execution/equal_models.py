@@ -69,8 +69,8 @@ def batch_of(spec: RunSpec, rows: int = 4) -> Batch:
 
 
 def other_settings(spec: RunSpec) -> dict[str, Any]:
-    """Return the identity of a spec without the settings that only its objective may read."""
-    known = spec.identity()
+    """Return the identity and scale of a spec, an arm's name, without the settings that only its objective may read."""
+    known = spec.identity() | {"scale": spec.scale}
     for key in OF_OBJECTIVES:
         known.pop(key, None)
     known.get("optim", {}).pop("generator_lr", None)
