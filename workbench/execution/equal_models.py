@@ -107,7 +107,7 @@ def keys_read(spec: RunSpec) -> set[str]:
         module.cost(noting)
         model = module.Objective(build_encoder(small), noting, module.Options(**small.options))
         count_text(model, lambda: pairs[: small.encoder.vocab], lambda: (pairs, pairs + 1))
-        plainly(model)(batch_of(small))
+        plainly(model)(batch_of(small, 2))
     except Exception:  # of a plug-in, which may not work at this size
         read.add("")
     _read[key] = read
