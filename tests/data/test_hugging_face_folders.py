@@ -1,4 +1,4 @@
-"""Encoder folders that others made, as commands meet them; `tests/data/hugging_face` has every fault by its kind."""
+"""Encoder folders that others made, as commands meet them; `test_model_files` and others have every fault by kind."""
 
 from __future__ import annotations
 
@@ -130,7 +130,12 @@ def test_weights_that_cannot_be_computed_with_are_refused_in_one_sentence(case: 
     [
         ({"model": {"type": "X", "vocab": {"a": 0}}}, "no tokenizer"),
         ({"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}}, "no tokenizer that can"),
-        ({"model": {"vocab": {}}}, "holds no tokens besides special ones"),
+        ({"model": {"vocab": {}}}, "no tokenizer that can"),
+        ({"added_tokens": 3}, "no tokenizer that can"),
+        (
+            {"model": {"type": "WordLevel", "vocab": {}, "unk_token": "a"}, "added_tokens": []},
+            "holds no tokens besides special ones",
+        ),
     ],
 )
 def test_a_bad_tokenizer_is_refused_wherever_it_is_named(

@@ -19,7 +19,7 @@ from workbench.data import tokenizer
 from workbench.data.prepare import Prepared
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.execution import one_run, study_runner
-from workbench.execution.one_run import Wanted, place_of, plan_of, usable
+from workbench.execution.one_run import Wanted, place_of, plan_of
 from workbench.execution.workers import Assignment
 from workbench.spec.host import Host
 from workbench.spec.parts import Special, TasksSpec
@@ -404,10 +404,6 @@ def test_the_schedule_is_that_of_the_command_and_not_of_the_run(
     assert marks == [f"{n} M words" for n in (*range(1, 10), 10)], "of 64 tokens of a step 56 are words"
 
 
-def test_a_plan_is_read_as_it_was_written(unpointed: RunDir) -> None:
-    assert plan_of(unpointed) == plan(spec_of())
-
-
 @pytest.mark.parametrize("key", ["steps", "flops_per_step", "budget"])
 def test_a_plan_that_lacks_a_field_names_its_run(unpointed: RunDir, key: str) -> None:
     raw = asdict(plan(spec_of()))
@@ -417,14 +413,3 @@ def test_a_plan_that_lacks_a_field_names_its_run(unpointed: RunDir, key: str) ->
     (unpointed.path / "plan.json").write_text("{")
     with pytest.raises(DamagedRun, match=rf"{unpointed.run_id}.*plan\.json"):
         plan_of(unpointed)
-
-
-def test_only_unusable_values_are_damage(unpointed: RunDir) -> None:
-    with pytest.raises(DamagedRun, match=f"{unpointed.run_id}.*größe"), usable(unpointed):
-        raise ValueError("größe")
-    for error in (OSError(28, "full"), KeyError("x")):
-        with pytest.raises(type(error)) as caught, usable(unpointed):
-            raise error
-        assert caught.value is error
-    with usable(unpointed):
-        pass

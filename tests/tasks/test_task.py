@@ -291,6 +291,15 @@ def test_baselines_are_measured_over_the_same_folds(tmp_path: Path) -> None:
     assert baselines.majority(task) == pytest.approx(sum(value * rows for value, rows in most) / 40)
 
 
+def test_several_labels_a_row_have_baselines_over_folds(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    lines = [{"text": f"bada kefe {i}", "label": ["x", "y", "z"][: i % 4]} for i in range(40)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = read(path, folds=4)
+    found = baselines.of_task(task, tmp_path)
+    assert list(found) == ["majority", "bag-of-words"] and found["majority"] == baselines.majority(task)
+
+
 def test_folds_of_a_regression_are_averaged(encoder: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     lines = [{"text": "bada " * (1 + i % 8) + f"kefe {i}", "label": i % 8 + 0.5} for i in range(60)]

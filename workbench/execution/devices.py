@@ -287,7 +287,10 @@ def _next(store: Any, number: int) -> str | None:
 
 
 def _take_part(training: Training, store: Any) -> None:
-    """Compute this process's part of a training, or of a score; text and pairs are opened before the others wait."""
+    """Compute this process's part of a training or of a score.
+
+    Text or pairs are opened before `group`, in which the processes wait for each other.
+    """
     from workbench.data.corpus import corpus_of
     from workbench.data.prepare import prepare
     from workbench.tasks.minimal_pairs import PairSet

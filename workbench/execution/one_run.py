@@ -54,7 +54,7 @@ from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields, inside
 from workbench.tasks.common.contract import FINE_TUNING, Measure, Model, Suite, expected, keep, take
-from workbench.trackers import mirror
+from workbench.trackers import Mirror
 from workbench.training.plan import Plan, Point, plan, plan_of, step_of, usable
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     run.clear_error()
     # An untrained encoder has no copy of its own: its scores are in the summaries of trained runs.
     tracker = None if run.spec().budget.steps == 0 else host.track
-    with nullcontext() if tracker is None else contextlib.closing(mirror(tracker, run)) as copied:
+    with nullcontext() if tracker is None else contextlib.closing(Mirror(str(tracker), run)) as copied:
         if not run.trained:
             with _noted(run.run_id, run.fail, run.path / "error.log"):
                 prepared = wanted.prepared
@@ -428,7 +428,7 @@ class Wanted:
         return sorted(points, key=attrgetter("step"))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield each score that a trained run must have, as its measure, seed and name; those of its end come first."""
+        """Yield the measure, seed and name of each score that a trained run must have; scores of the end come first."""
         if not self.scored:
             return
         yield from expected(self.suite, self.tasks)
@@ -458,7 +458,7 @@ class Wanted:
         return len({step for step, _ in requested - available})
 
     def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
-        """Return the points of each suite of measures in a run with this spec and plan."""
+        """Return the points of training at which each suite is scored, for a run with this spec and plan."""
         from workbench.tasks.common.cost import series
 
         if self.prepared is None:

@@ -181,7 +181,7 @@ def read_out(
         places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
         weights = len(targets) / (len(counts) * counts[places])
     losses, chosen = [], Regression(pairs, ROUGH)
-    for strength in STRENGTHS:  # each fit starts from the one before
+    for strength in STRENGTHS:  # each fit starts from the weights of the previous fit
         chosen.fit(scaled[~held], targets[~held], strength, weights[~held])
         losses.append(chosen.loss(scaled[held], targets[held], weights[held]))
     strength = STRENGTHS[int(np.argmin(losses))]

@@ -113,7 +113,7 @@ class Embedding(Measure):
         return fingerprint([self.name, self.suite], *parts)
 
     def texts(self) -> list[str]:
-        """Return every text that is read to test, once."""
+        """Return the different texts of all test parts."""
         return list(dict.fromkeys(text for part in self.tests.values() for text in part.texts()))
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:

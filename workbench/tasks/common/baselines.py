@@ -33,9 +33,10 @@ def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
     def compute() -> dict[str, float]:
         import numpy as np
 
-        right = {"all-right": headline(task, lambda part: np.tile([0.0, 1.0], (len(_tested(part)), 1)))}
-        constant = right if task.metric == "f1a_em" else {}
-        return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
+        values = {"majority": majority(task)}
+        if task.metric == "f1a_em":
+            values["all-right"] = headline(task, lambda part: np.tile([0.0, 1.0], (len(_tested(part)), 1)))
+        return values | {"bag-of-words": bag_of_words(task)}
 
     return cached(f"{task.fingerprint}-{VERSION}", compute, cache)
 
