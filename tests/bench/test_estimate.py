@@ -76,8 +76,7 @@ def test_copies_are_small_enough_to_be_timed_at_any_scale() -> None:
         assert float(work) <= float(planned.flops_per_step["matmul"])
 
 
-@pytest.mark.parametrize("objective", ["rtd", "bert-mlm"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("objective", "precision"), [("rtd", "fp32"), ("bert-mlm", "bf16")])
 def test_a_copy_is_trained_for_real_and_leaves_no_trace(objective: str, precision: Any) -> None:
     spec, planned = priced(objective, "nano", batch__size=4)
     before = torch.random.get_rng_state()

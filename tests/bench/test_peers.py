@@ -26,38 +26,36 @@ def test_both_sides_compute_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> No
         peers.same_loss("T")
 
 
-def test_both_sides_compute_the_same_causal_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ours", "theirs", "model", "sizes"),
+    [
+        ("causal", "ours-causal-lm", "gpt2-hf", "gpt2", ("n_embd", "n_layer", "n_inner", "vocab_size")),
+        ("permutation", "ours-permutation-lm", "xlnet-hf", "xlnet", ("d_model", "n_layer", "d_inner", "vocab_size")),
+    ],
+)
+def test_both_sides_compute_the_same_loss_of_one_model(
+    kind: str, ours: str, theirs: str, model: str, sizes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     import peer_models
     import peers
 
-    values = peers.same_causal_loss("T")
-    assert values["ours_causal"] == pytest.approx(values["hf_causal"], rel=1e-5)
-    ours, theirs = peers.spec_of("T", "ours-causal-lm"), peer_models.gpt2(peers.spec_of("T", "gpt2-hf")).config
-    sizes = (ours.encoder.hidden, ours.encoder.layers, ours.encoder.ffn_width, ours.encoder.vocab)
-    assert (theirs.n_embd, theirs.n_layer, theirs.n_inner, theirs.vocab_size) == sizes
-    assert ours.encoder.embedding_width == theirs.n_embd and ours.batch == peers.spec_of("T", "gpt2-hf").batch
+    same_loss, own = getattr(peers, f"same_{kind}_loss"), getattr(peer_models, model)
+    values = same_loss("T")
+    assert values[f"ours_{kind}"] == pytest.approx(values[f"hf_{kind}"], rel=1e-5)
+    spec, other = peers.spec_of("T", ours), peers.spec_of("T", theirs)
+    encoder, config = spec.encoder, own(other).config
+    wanted = (encoder.hidden, encoder.layers, encoder.ffn_width, encoder.vocab)
+    assert tuple(getattr(config, size) for size in sizes) == wanted
+    assert encoder.embedding_width == encoder.hidden and spec.batch == other.batch
 
-    own = peer_models.gpt2
-    monkeypatch.setattr(peer_models, "gpt2", lambda spec: own(spec.changed({"encoder.heads": 4})))
-    with pytest.raises(SystemExit, match="causal losses differ"):
-        peers.same_causal_loss("T")
-
-
-def test_both_sides_compute_the_same_permutation_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import peer_models
-    import peers
-
-    values = peers.same_permutation_loss("T")
-    assert values["ours_permutation"] == pytest.approx(values["hf_permutation"], rel=1e-5)
-    ours, theirs = peers.spec_of("T", "ours-permutation-lm"), peer_models.xlnet(peers.spec_of("T", "xlnet-hf")).config
-    sizes = (ours.encoder.hidden, ours.encoder.layers, ours.encoder.ffn_width, ours.encoder.vocab)
-    assert (theirs.d_model, theirs.n_layer, theirs.d_inner, theirs.vocab_size) == sizes
-
-    monkeypatch.setattr(peer_models, "visible_in_order", lambda batch, *_: batch.ids[..., None].expand(-1, -1, 64) > 0)
-    with pytest.raises(SystemExit, match="permutation losses differ"):
-        peers.same_permutation_loss("T")
+    if kind == "causal":
+        monkeypatch.setattr(peer_models, "gpt2", lambda spec: own(spec.changed({"encoder.heads": 4})))
+    else:
+        seen = lambda batch, *_: batch.ids[..., None].expand(-1, -1, 64) > 0  # noqa: E731
+        monkeypatch.setattr(peer_models, "visible_in_order", seen)
+    with pytest.raises(SystemExit, match=f"{kind} losses differ"):
+        same_loss("T")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from workbench import bench, objectives
-from workbench.bench.turns import PROGRAM, Worker, files
+from workbench.bench.turns import PROGRAM, Worker
 from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -163,4 +163,3 @@ def test_what_measures_matrix_products_has_neither_cell_nor_source() -> None:
     with Echo.ceiling(host) as worker:
         hello = worker.turn("time")["hello"]
     assert hello.keys() == {"host"} and replace(Host(**hello["host"]), command=()) == host
-    assert files(objectives.with_options(resolve("nano"))) == {}

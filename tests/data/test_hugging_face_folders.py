@@ -20,7 +20,6 @@ from workbench.data.hugging_face import check_encoder_folder, check_tokenizer_fo
 from workbench.encoders.electra import Config, Electra, to_hub
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.tasks.common import token_rows
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.examples import Examples, Task
@@ -156,19 +155,6 @@ def test_a_tokenizer_that_panics_leaves_nothing_but_a_sentence(folder: Path, cap
     said = refused_sentence(lambda: encode(folder, replace(TASK, train=rows), 16))
     assert "cannot encode these texts" in said and "retry-limit" in said and str(folder) in said
     assert capfd.readouterr().err == ""
-
-
-def test_texts_are_read_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces change nothing, whether rows or characters end them."""
-    pairs = Examples([f"word {n}" * n for n in range(9)], ["other word"] * 9, [0] * 9)
-    task, first = replace(TASK, train=pairs, fingerprint=""), None
-    for piece, characters in ((1000, 1 << 20), (2, 1 << 20), (1000, 40)):
-        monkeypatch.setattr(token_rows, "PIECE", piece)
-        monkeypatch.setattr(token_rows, "CHARACTERS", characters)
-        found = encode(folder, task, 16)["train"]
-        now = [[row.tolist() for row in rows] for rows in (found.ids, found.types or [])]
-        assert len(found) == 9 and now == (first or now)
-        first = now
 
 
 def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> None:

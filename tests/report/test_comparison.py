@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import parsed
 import pytest
-from boards import ELECTRA, PAPER, board_with_points, contrast, declare, declared_study
+from boards import ELECTRA, board_with_points, contrast, declare, declared_study
 from made import SHARES, overtaking, store_of
 
 from workbench.report import data_files, recommendation, write
@@ -26,9 +26,9 @@ from workbench.report.load.study_tables import Frames, PublishedRun
 from workbench.report.page import warnings
 from workbench.report.page.rendering import covers
 from workbench.report.results import Leaderboard
-from workbench.report.statistics.intervals import ALPHA, t_quantile
-from workbench.report.statistics.paired_comparison import adjusted, pair_noise, pairwise, reach_of
-from workbench.report.statistics.power import family_of, smallest_gap, unit_gap
+from workbench.report.statistics.intervals import t_quantile
+from workbench.report.statistics.paired_comparison import pairwise
+from workbench.report.statistics.power import family_of, smallest_gap
 from workbench.report.verdict import verdict_of
 from workbench.spec.parts import Budget
 from workbench.store import manifest, validation
@@ -150,8 +150,6 @@ def test_the_smallest_gap_is_that_of_the_declared_comparisons() -> None:
     noise = found.noise[found.budget][0]
     family = family_of([cell.arm for cell in found.cells], ELECTRA)
     assert noise.gap == smallest_gap(noise.paired or 0.0, 5, 5, family)
-    one, two, every = unit_gap(5, 5, ((0, 1),)), unit_gap(5, 5, family), unit_gap(5, 5)
-    assert one is not None and two is not None and every is not None and one < two < every
 
 
 def test_the_page_and_its_tables_name_what_was_declared(tmp_path: Path) -> None:
@@ -229,7 +227,7 @@ def test_the_variance_is_that_of_seeds_and_of_a_bootstrap_over_items() -> None:
 
 def test_it_covers_the_difference_on_other_items_where_the_interval_over_seeds_does_not() -> None:
     narrow = wide = 0
-    for number in range(200):
+    for number in range(80):
         found = board_with_items(study_with_items(random.Random(number), items=100, seeds=4))
         (pair,) = found.pairs[found.budget]
         (one,) = found.items[found.budget].values()
@@ -238,7 +236,7 @@ def test_it_covers_the_difference_on_other_items_where_the_interval_over_seeds_d
         expected = (pair.a == "rtd" and 15.0) or -15.0  # in expectation over items and seeds, before clipping
         narrow += low <= expected <= high
         wide += one.low <= expected <= one.high
-    assert wide >= 185 > narrow
+    assert wide >= 72 > narrow
 
 
 @pytest.mark.parametrize("lost", ["run", "length", "mean"])
@@ -315,33 +313,3 @@ def test_the_score_of_a_run_is_the_mean_over_tasks_of_means_over_fine_tunings() 
     assert found.budgets == ("60 steps", "120 steps") and found.budget == "120 steps"  # by compute, the largest last
     assert [cell.arm for cell in found.at("60 steps")] == ["rtd", "bert-mlm"] and found.arms == ("bert-mlm", "rtd")
     assert found.finetunings == (3,) and found.convention() == "paper" and not found.missing
-
-
-@pytest.mark.parametrize(("seeds", "family"), [(5, PAPER), (4, PAPER), (5, ((0, 1), (2, 3)))])
-def test_a_gap_is_shown_four_times_in_five_for_declared_comparisons(
-    seeds: int, family: tuple[tuple[int, int], ...]
-) -> None:
-    """The gap is shown in other draws with other noise, judged by the same rule.
-
-    The arm in the fewest comparisons is ahead.
-    """
-    from scipy import stats
-
-    gap = unit_gap(5, seeds, family)
-    assert gap is not None
-    counts = [sum(arm in pair for pair in family) for arm in range(5)]
-    arm = min((a for a in range(5) if counts[a]), key=lambda a: counts[a])
-    scores = np.random.default_rng(5).normal(0, 3 / np.sqrt(2), (3000, 5, seeds))
-    scores[:, arm] += 3 * gap
-    first, second = np.triu_indices(5, 1)
-    gaps = scores[:, first] - scores[:, second]
-    means, variances = gaps.mean(axis=2), gaps.var(axis=2, ddof=1)
-    noise = pair_noise(variances, np.full(10, float(seeds)), 5, 4 * (seeds - 1))
-    place = {frozenset(pair): i for i, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
-    mine = [place[frozenset(pair)] for pair in family]
-    error = np.sqrt(np.maximum(noise.own, 1e-12) / seeds)
-    own = (2 * stats.t.sf(np.abs(means) / error, noise.own_df))[:, mine]
-    shared = 2 * stats.t.sf(np.abs(means) / np.sqrt(noise.shared / seeds), 4 * (seeds - 1))[:, mine]
-    p = adjusted(shared, own, reach_of([(str(a), str(b)) for a, b in family]))
-    shown = [float((p[:, i] < ALPHA).mean()) for i, pair in enumerate(family) if arm in pair]
-    assert min(shown) == pytest.approx(0.8, abs=0.03)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,10 @@ import pytest
 from boards import Law, law, scored_by_laws, study
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from workbench.cli import app
+from workbench.errors import InputError
 from workbench.report import data_files, recommendation, write
 from workbench.report.load import study_tables
 from workbench.report.page.document import Page
@@ -191,13 +192,13 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
 
 def test_a_budget_of_ones_own_on_the_command_line(tmp_path: Path) -> None:
     store, _ = made.study(tmp_path / "runs", made.noisy(made.LEVELS), arms=("rtd", "bert-mlm"), tasks=("order",))
-    words = [sys.executable, "-m", "workbench", "report", "ablation", "--runs", str(store.root), "--budget"]
-    done = subprocess.run([*words, "flops=1e20", "--out", str(tmp_path / "out")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = ["report", "ablation", "--runs", str(store.root), "--budget"]
+    done = CliRunner().invoke(app, [*words, "flops=1e20", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
     said = " ".join(parsed.page(tmp_path / "out" / "index.html").text.split())
     assert "There is no recommendation for 1.00×10²⁰ FLOPs (matmul)" in said, "as the report counts"
-    bad = subprocess.run([*words, "much"], capture_output=True, text=True)
-    assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "--budget 'much'" in bad.stderr
+    bad = CliRunner().invoke(app, [*words, "much"])
+    assert isinstance(bad.exception, InputError) and "--budget 'much'" in str(bad.exception)
 
 
 CEILINGS = (60.0, 70.0, 80.0, 90.0, 95.0, 100.0)

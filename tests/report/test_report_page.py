@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +22,7 @@ from workbench.report import data_files, write
 from workbench.report.comparison import leaderboards
 from workbench.report.formatting import power
 from workbench.report.load import study_tables
-from workbench.report.page import warnings
+from workbench.report.page import document, warnings
 from workbench.report.results import Leaderboard
 from workbench.report.verdict import verdicts
 from workbench.spec.stages import BoundRun
@@ -122,7 +123,16 @@ def test_the_first_figure_comes_after_at_most_sixty_words(page: Path) -> None:
 
 def test_page_stands_alone(page: Path) -> None:
     asks_nothing(page)
+    assert "Paper, table 5" not in parsed.page(page).by_id("tasks").text, "these are no tasks of GLUE"
     assert page.stat().st_size < 500_000
+
+
+def test_the_smallest_gap_that_the_design_can_show_stands_beside_the_answer(page: Path) -> None:
+    results = data_files.from_folder(page.parent)
+    first, *others = results.verdicts
+    for gap, shown in ((12.34, "12.3 points"), (150.0, "none")):  # no difference of percentages is above 100
+        verdicts = (replace(first, detectable=gap), *others)
+        assert document.Page(replace(results, verdicts=verdicts)).sure[-1] == f"smallest gap it can show: {shown}"
 
 
 def test_picture_is_a_file_of_its_own(page: Path) -> None:
@@ -204,6 +214,9 @@ def test_glue_is_glue_only_when_it_is_all_there(tmp_path: Path) -> None:
     assert "mean of CoLA, RTE" in text and "ELECTRA-1.75M" not in text
     assert "MNLI is in no score." in text and "no file train.tsv in glue/MNLI." in text
     assert {row["label"] for row in parsed.sheet(found.parent / "table.csv")} == {"mean of CoLA, RTE"}
+    table = parsed.page(found).by_id("tasks").find("table")[0]
+    rows = {r.find("code")[0].text: r for r in table.find("tr") if r.find("code")}
+    assert "Paper, table 5" in table.text and "85.0" in rows["rtd"].text and "82.2" in rows["bert-mlm"].text
 
 
 def test_two_suites_are_a_main_figure_and_a_card(tmp_path: Path) -> None:
@@ -236,14 +249,6 @@ def test_every_run_has_a_section_with_its_folder_and_scores(page: Path) -> None:
         assert section.tag == "details" and f"{run['path']}/metrics.jsonl" in section.text
         own = [score for score in scores if score["run_id"] == run["run_id"]]
         assert own and all(f"{score['task']}, {score['metric']}" in section.text for score in own)
-
-
-def test_the_papers_glue_stands_beside_glue_alone(page: Path, tmp_path: Path) -> None:
-    assert "Paper, table 5" not in parsed.page(page).by_id("tasks").text
-    store, name = small(tmp_path, tasks=("CoLA", "RTE"), seeds=2, tunings=1)
-    table = parsed.page(write(store, name, tmp_path / "out")).by_id("tasks").find("table")[0]
-    rows = {r.find("code")[0].text: r for r in table.find("tr") if r.find("code")}
-    assert "Paper, table 5" in table.text and "85.0" in rows["rtd"].text and "82.2" in rows["bert-mlm"].text
 
 
 def test_axis_of_a_sweep_names_the_arms(tmp_path: Path) -> None:

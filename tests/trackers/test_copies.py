@@ -27,7 +27,7 @@ from workbench.store import tending
 from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.validation import weights_digest
-from workbench.trackers import check, copies, find, mirror
+from workbench.trackers import Mirror, check, copies, find
 
 TEMPLATE = (Path(workbench.__file__).parent / "templates/tracker.py").read_text(encoding="utf-8")
 NAMES = ("wandb", "trackio", "tensorboard", "mlflow")
@@ -143,12 +143,12 @@ def test_a_copy_of_a_killed_run_begins_anew_and_waits_for_the_former_one(store: 
     run = begun(store, 7)
     log = Metrics(run.path / "metrics.jsonl")
     log.append([{"step": 5, "loss": 1.0, "seconds": 3.0}])
-    first = mirror(str(recorder), run)
+    first = Mirror(str(recorder), run)
     first.news()
     while not (run.path / "mirrors" / "recorded.jsonl").exists() or len(recorded(run)["rows"]) < 5:
         time.sleep(0.05)
     assert problems(copies(str(recorder), [run])) == ["another process copies this run at the moment"]
-    second = mirror(str(recorder), run)  # which waits until the first one has ended
+    second = Mirror(str(recorder), run)  # which waits until the first one has ended
     log.rewind(4)
     second.news()
     log.append([{"step": 5, "loss": 1.0, "seconds": 9.0}, {"step": 6, "loss": 0.5, "seconds": 10.0}])

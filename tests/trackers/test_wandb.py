@@ -18,7 +18,7 @@ from test_mirror import wait_for
 from workbench.store import tending
 from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir
-from workbench.trackers import copies, mirror
+from workbench.trackers import Mirror, copies
 from workbench.trackers import wandb as tracker
 
 
@@ -69,7 +69,7 @@ def test_at_every_moment_there_is_one_folder_to_sync(run: RunDir, monkeypatch: p
     (folder,) = run.path.glob("wandb/*run-*")
     (folder / f"run-{run.run_id}.wandb.synced").touch()  # as `wandb sync` leaves it
     log.append([{"step": step, "loss": 1 / step} for step in range(2001, 4001)])
-    copy = mirror("wandb", run)
+    copy = Mirror("wandb", run)
     copy.news()
     wait_for(aside)
     os.killpg(copy._process.pid, signal.SIGSTOP)  # type: ignore[union-attr]
@@ -84,7 +84,7 @@ def test_at_every_moment_there_is_one_folder_to_sync(run: RunDir, monkeypatch: p
     assert list(run.path.glob("wandb/*run-*")) == [folder]
     assert read_wandb(run).rows == stored_rows(run)
 
-    copy = mirror("wandb", run)
+    copy = Mirror("wandb", run)
     copy.news()
     wait_for(aside)
     os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
@@ -112,7 +112,7 @@ def test_synced_copies_are_the_whole_run_in_any_order(run: RunDir, monkeypatch: 
             log.rewind(first - 1)
             log.append([{"step": step, "loss": 1 / step, "seconds": step + first} for step in range(first, last + 1)])
             if last < 700:
-                copy = mirror("wandb", run)
+                copy = Mirror("wandb", run)
                 copy.news()
                 wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
                 os.killpg(copy._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
@@ -139,7 +139,7 @@ def test_online_a_killed_and_resumed_run_is_one_run(run: RunDir, monkeypatch: py
         for first, last in ((1, 300), (201, 500)):
             log.rewind(first - 1)
             log.append([{"step": step, "loss": 1 / step, "seconds": step + first} for step in range(first, last + 1)])
-            copy = mirror("wandb", run)
+            copy = Mirror("wandb", run)
             copy.news()
             if last < 500:
                 wait_for(lambda: len(kept.history.get(run.run_id, ())) >= 299)

@@ -199,7 +199,7 @@ def test_chosen_runs_are_tagged_archived_and_put_back(browser: Browser, address:
     opened.close()
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [210, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_many_runs_are_shown_while_a_sweep_writes(
     count: int, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,10 +238,10 @@ def test_many_runs_are_shown_while_a_sweep_writes(
                 page = opened.go("/runs")
                 expect(page.locator("main")).to_contain_text(f"{count:,} runs", timeout=120_000)
                 assert page.locator("tbody tr").count() == 200
-                page = opened.go(f"/runs?where={late.run_id}")
-                steps = page.locator("tbody small")
-                expect(steps).to_have_text(re.compile("3 of 4"), timeout=30_000)
-                expect(steps).to_have_text(re.compile("1 of 4"), timeout=30_000)
+                if width == 390:
+                    steps = opened.go(f"/runs?where={late.run_id}").locator("tbody small")
+                    expect(steps).to_have_text(re.compile("3 of 4"), timeout=30_000)
+                    expect(steps).to_have_text(re.compile("1 of 4"), timeout=30_000)
                 opened.close()
     finally:
         over.set()

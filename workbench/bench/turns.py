@@ -75,9 +75,12 @@ class Worker:
     @classmethod
     def cell(cls, spec: RunSpec, host: Host, seconds: float, steps: int | None) -> Worker:
         """Return a worker that trains `spec`, in turns of `seconds`, or of exactly `steps`."""
+        files = {
+            name: str(path) for name, path in objectives.source_files(spec).items()
+        }  # so that the child loads them
         return cls({
             "name": f"{spec.objective} at {spec.scale}", "host": asdict(host), "spec": spec.model_dump(mode="json"),
-            "files": files(spec), "seconds": seconds, "steps": steps,
+            "files": files, "seconds": seconds, "steps": steps,
         })  # fmt: skip
 
     def turn(self, what: str) -> dict[str, Any]:
@@ -121,11 +124,6 @@ class Worker:
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # `turn` reports it, with the exit code
-
-
-def files(spec: RunSpec) -> dict[str, str]:
-    """Return the files of an objective and an encoder that were given as paths, so that the child can load them."""
-    return {name: str(path) for name, path in objectives.source_files(spec).items()}
 
 
 TOKENS = 2_000_000  # tokens of the made-up text

@@ -304,7 +304,7 @@ def _take_part(training: Training, store: Any) -> None:
         objectives.keep_sources(spec := run.spec().placed(host.places), run.path)
         corpus = corpus_of(prepare(spec), spec)
     else:
-        pairs, tasks = PairSet.from_json(given["pairs"]), TasksSpec(**given["tasks"])
+        pairs, tasks = PairSet(**given["pairs"]), TasksSpec(**given["tasks"])
     with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
         if given is None:
             loop.follow(spec, plan_of(run), corpus, host, ranks)

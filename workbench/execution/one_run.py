@@ -54,7 +54,7 @@ from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields, inside
 from workbench.tasks.common.contract import FINE_TUNING, Measure, Model, Suite, expected, keep, take
-from workbench.trackers import mirror
+from workbench.trackers import Mirror
 from workbench.training.plan import Plan, Point, plan, plan_of, step_of, usable
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def carry_out(run: RunDir, wanted: Wanted, host: Host, since: str, planned: Plan
     run.clear_error()
     # An untrained encoder has no copy of its own: its scores are in the summaries of trained runs.
     tracker = None if run.spec().budget.steps == 0 else host.track
-    with nullcontext() if tracker is None else contextlib.closing(mirror(tracker, run)) as copied:
+    with nullcontext() if tracker is None else contextlib.closing(Mirror(str(tracker), run)) as copied:
         if not run.trained:
             with _noted(run.run_id, run.fail, run.path / "error.log"):
                 prepared = wanted.prepared
@@ -424,9 +424,8 @@ class Wanted:
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""
-        from workbench.tasks.common.cost import schedule_points
-
-        return schedule_points(self.series(spec, plan)) if self.during_training else []
+        points = {point for one in self.series(spec, plan) for point in one.points} if self.during_training else set()
+        return sorted(points, key=attrgetter("step"))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield the measure, seed and name of each score that a trained run must have; scores of the end come first."""

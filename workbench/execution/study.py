@@ -135,8 +135,8 @@ def job_of(
         encoder = spec.encoder.model_copy(update={"source": source})
         specs.append(spec.model_copy(update={"source": sources[spec.objective], "encoder": encoder}))
     known = known_options(specs, given_options)
-    runs: list[ResolvedSpec] = []
-    for spec, cell in zip(specs, list(experiment.cells()) * seeds, strict=True):
+    runs, cells = list[ResolvedSpec](), list(experiment.cells())
+    for spec, cell in zip(specs, cells * seeds, strict=True):
         # Without the options that only other objectives have: `--set options.copy_loss=1` changes those that have it.
         preset = presets.of_objective(spec, {*given, *cell})
         arm = spec.changed(preset) if preset else spec
@@ -148,8 +148,12 @@ def job_of(
         log.warning("%s has no score(ids, attention) for pairs, so the tasks are %s alone", ", ".join(names), NEXT)
         alone = {"tasks.names": (NEXT,)}
         base, runs = base.changed(alone), [spec.changed(alone) for spec in runs]
+    if len(cells) > len(names):
+        from workbench.execution.equal_models import first_of_each
+
+        first = first_of_each(experiment, cells, runs[: len(cells)])
+        runs = [runs[start + place] for start in range(0, len(runs), len(cells)) for place in first]
     run_names = [*map(attrgetter("name"), runs)]
-    # Two cells may be one run, as with two widths of a generator that has no weights.
     distinct = dict(zip(run_names, runs, strict=True))
     return Job(experiment, base, tuple(distinct.values()), *_declared(experiment, run_names))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,10 +53,14 @@ def verdict_beside(page: Path) -> dict[str, Any]:
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:
     """Return a verdict (`results.Verdict`, as plain data) as a line, with the code names of its arms."""
-    sentence = str(verdict.get("sentence") or "")
-    names = verdict.get("names") if isinstance(verdict.get("names"), dict) else {}
-    codes = [f"{name} is {code}" for code, name in (names or {}).items() if name != code and str(name) in sentence]
-    return f"{sentence} ({', '.join(codes)})" if codes else sentence
+    from workbench.report.formatting import short
+
+    sentence, names = str(verdict.get("sentence") or ""), verdict.get("names")
+    codes = {short(name): code for code, name in names.items()} if isinstance(names, dict) else {}
+    any_name = "|".join(map(re.escape, sorted(codes, key=len, reverse=True)))  # "Adversarial RTD" before "RTD"
+    found = dict.fromkeys(re.findall(rf"(?<!\w)(?:{any_name})(?!\w)", sentence))
+    known = [f"{name} is {codes[name]}" for name in found if codes.get(name, name) != name]
+    return f"{sentence} ({', '.join(known)})" if known else sentence
 
 
 def write_again(folder: Path, out: Path | None = None, options: ReportOptions | None = None) -> Path:

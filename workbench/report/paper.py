@@ -59,7 +59,8 @@ def write(made: Results, folder: Path) -> Path:
         figures += [main, charts.forest(made, board, f"forest-{number}")] if main.kind == "lines" else [main]
         files[f"table-{number}.tex"] = main_table(page, board).encode()
         files[f"tasks-{number}.tex"] = tasks_table(page, measure).encode()
-    files |= {f"{chart.name}.{form}": _drawn(chart, page, form) for chart in figures for form in ("pdf", "svg")}
+    for chart in figures:
+        files |= _drawn(chart, page)
     sections = appendix(page)
     files["appendix.tex"] = _latex(sections).encode()
     files["appendix.md"] = _markdown(sections).encode("utf-8", "replace")
@@ -69,27 +70,26 @@ def write(made: Results, folder: Path) -> Path:
     return folder / "appendix.tex"
 
 
-def _drawn(chart: Chart, page: Page, form: str) -> bytes:
+def _drawn(chart: Chart, page: Page) -> dict[str, bytes]:
+    """Return a chart as the files NAME.pdf and NAME.svg."""
     import matplotlib
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     series = chart.series[:MOST_ROWS]
     height = 2.4 if chart.kind == "lines" else 0.7 + 0.19 * len(series)
-    out = io.BytesIO()
+    files = {}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(RC)
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        (FigureCanvasPdf if form == "pdf" else FigureCanvasSVG)(figure)
         axes = figure.subplots()
         (_lines if chart.kind == "lines" else _forest)(axes, chart, page)
         if chart.kind == "lines" and len(series) > 1:
             figure.legend(loc="outside upper left", ncols=2 if len(series) < 7 else 3, frameon=False, handlelength=1.6)
-        empty: dict[str, Any] = {"CreationDate": None} if form == "pdf" else {"Date": None}
-        figure.savefig(out, format=form, metadata=empty)
-    return out.getvalue()
+        for form, date in (("pdf", "CreationDate"), ("svg", "Date")):
+            figure.savefig(out := io.BytesIO(), format=form, metadata={date: None})
+            files[f"{chart.name}.{form}"] = out.getvalue()
+    return files
 
 
 def _lines(axes: Axes, chart: Chart, page: Page) -> None:

@@ -308,7 +308,7 @@ class Results:
     def titles(self) -> Mapping[str, str]:
         """Return the name of each arm that people say; two arms never share one."""
         arms = dict.fromkeys(str(row["arm"]) for row in self.frames.rows("runs"))
-        titles = {arm: clean(person_name(self.frames.axis, arm)).replace(", generator ", ", ") for arm in arms}
+        titles = {arm: clean(person_name(self.frames.axis, arm)) for arm in arms}
         titles |= {UNTRAINED: "Untrained encoders"} if UNTRAINED in titles else {}
         counts = list(titles.values())
         return {arm: title if counts.count(title) == 1 else clean(arm) for arm, title in titles.items()}

@@ -17,8 +17,9 @@ from workbench.report.formatting import interval, listing, points, short
 from workbench.report.load.arm_names import person_name
 from workbench.report.load.study_tables import Frames
 from workbench.report.results import Leaderboard, Pair, Verdict, seeds_to_decide, spending_ratios
-from workbench.report.statistics.group_sequential import NOTHING
-from workbench.report.statistics.paired_comparison import LEAST_DF
+from workbench.report.statistics.group_sequential import NOTHING, Plan
+from workbench.report.statistics.intervals import ALPHA
+from workbench.report.statistics.paired_comparison import LEAST_DF, Compared
 from workbench.report.statistics.power import family_of, gap_of
 from workbench.spec.experiment import EQUAL_WITHIN
 from workbench.spec.scoring import spoken
@@ -46,7 +47,10 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
         board, verdict = one
         tasks = [task.lower() for task in board.tasks]
         words = {board.suite.lower(), *tasks, *(task[: task.find(":") + 1] for task in tasks if ":" in task)}
-        places = (i for i, name in enumerate(names) if words & set(_as_task(name)))
+        # A name selects a task or suite by all of it, its file's name, or its kind: `tag:da-pos-train.conllu` has only
+        # the kind, `tag:`, in common with its task `tag:da-pos-pos`.
+        parts = ({n, n.rpartition("/")[2].rpartition(".")[0], n[: n.find(":") + 1] or n} for n in names)
+        places = (i for i, part in enumerate(parts) if words & part)
         place = -1 if board.suite == planned else next(places, len(names))  # a plan's measure comes first
         return board.family.exploratory, not verdict.alike, place
 
@@ -63,14 +67,6 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
         tail = f"{late} treat all alike, but were named after scores were known"
         first = replace(first, sentence=_higher(first, f"; {tail if late else 'no measure here treats all alike'}"))
     return [first, *(verdict for _, verdict in others)]
-
-
-def _as_task(word: str) -> tuple[str, ...]:
-    """Return the parts of a word of --tasks that may match a task or suite: all of it, its file's name, or its kind.
-
-    `tag:da-pos-train.conllu` selects the task `tag:da-pos-pos`; they have only the kind, `tag:`, in common.
-    """
-    return word, word.rpartition("/")[2].rpartition(".")[0], word[: word.find(":") + 1] or word
 
 
 def verdict_of(board: Leaderboard, axis: str) -> Verdict:
@@ -105,7 +101,7 @@ def verdict_of(board: Leaderboard, axis: str) -> Verdict:
     if board.family.exploratory:
         return replace(verdict, kind="exploratory", sentence=_exploratory(verdict))
     if rivals:
-        return replace(verdict, kind="undecided", sentence=_undecided(verdict, board))
+        return replace(verdict, kind="undecided", sentence=_undecided(verdict, board, near.compared))
     doubt = "words without any encoder score higher" if first.estimate.mean < words_score(board) else ""
     if not doubt and first.gain is not None and not first.gain.claimed:
         doubt = "it is not shown ahead of its own untrained encoder"
@@ -220,43 +216,61 @@ def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
     return replace(first, kind="disagree", sentence=_fitting(*sentences))
 
 
-def _undecided(verdict: Verdict, board: Leaderboard) -> str:
-    """Return `Not decided by GLUE: four seeds would show a gap of 7.5 points; 12 seeds, 3 h more, would show 4.0.`"""
-    measure, word_score, plan = _brief(verdict.measure), words_score(board), board.family.plan
-    higher = all(cell.estimate.mean < word_score for cell in board.at(board.budget))
-    but = ", and words without any encoder score higher" if higher else ""
-    if verdict.detectable is None:
-        least = 1 + math.ceil(LEAST_DF / max(1, len(verdict.names) - 1))
-        why = "the arms score the same in every seed"
-        if verdict.seeds < 1:
-            why = "the arms have no seed in common"
-        elif verdict.seeds < least:
-            give = "gives" if verdict.seeds == 1 else "give"
-            why = f"{_seeds(verdict.seeds)} {give} no interval, {_seeds(least)} would"
-        return f"Not decided by {measure}{but}: {why}."
-    among = [_name(verdict, arm) for arm in (verdict.best, *verdict.rivals)]
-    which = f" {' or '.join(among)};" if len(among) == 2 < len(verdict.names) else ""
-    design = f"looks at up to {plan.seeds[-1]} seeds" if plan is not None else _seeds(verdict.seeds)
-    gap = f"a gap of {points(verdict.detectable)} points" if verdict.detectable < 100 else "no gap"
-    shows = f"{design} would show {gap}"
-    by = f"Not decided by {short(measure)}{but}:"
-    further = _further_seeds(verdict, plan is not None)
-    starts = (f"{by}{which}", by, f"Not decided{but}:")
-    return _fitting(*(f"{start} {shows}{further}." for start in starts), f"Not decided{but}: {shows}.")
+def _undecided(verdict: Verdict, board: Leaderboard, compared: Compared) -> str:
+    """Return `Not decided by GLUE: RTD leads BERT MLM by 4.0 ± 5.1 points; 12 seeds, 3 h more, would show such a gap.`
+
+    If it is too long, the mark of the only rival goes first, then the seeds, the measure, and at last the arms.
+    """
+    cells, word_score, plan = board.at(board.budget), words_score(board), board.family.plan
+    unshown = all(cell.gain is not None and not cell.gain.claimed for cell in cells)
+    but = ", and words without any encoder score higher" * all(cell.estimate.mean < word_score for cell in cells)
+    but += ", and no arm is shown ahead of its untrained encoder" * unshown
+    starts = (f"Not decided by {short(_brief(verdict.measure))}{but}", f"Not decided{but}")
+    if reason := _no_interval(verdict, plan):
+        return _fitting(*(f"{start}: {reason}." for start in starts))
+    level = points(verdict.difference) == points(0.0)
+    ends = _further_seeds(verdict, compared.declared, plan, level)
+    marked, lead = (_leads(verdict, compared, level, rival) for rival in (True, False))
+    named = [f"{start}: {text}." for start in starts for text in (marked + ends[0], *(lead + end for end in ends))]
+    return _fitting(*named, f"{starts[1]}: the best two are {_gap(verdict)} apart.")
 
 
-def _further_seeds(verdict: Verdict, planned: bool) -> str:
-    if verdict.difference is None:  # before the first look of a plan
-        return ""
-    gap, needed = points(verdict.difference), verdict.needed_seeds
-    if gap == points(0.0):
-        return "; the best two are level"
-    if planned or needed is None:
-        return "" if planned else f"; no practical number of seeds would show {gap}"
-    if needed <= verdict.seeds:
-        return f"; the difference is {_gap(verdict)}"
-    time = "" if verdict.more_seconds is None else f", {seconds_text(verdict.more_seconds)} more,"
-    return f"; {_seeds(needed)}{time} would show {gap}"
+def _no_interval(verdict: Verdict, plan: Plan | None) -> str:
+    """Return why the difference of the best two arms has no interval; "" if it has one."""
+    least = 1 + math.ceil(LEAST_DF / max(1, len(verdict.names) - 1))
+    if plan is not None and not plan.taken:
+        return f"the first look is planned at {_seeds(plan.seeds[0])}"
+    if verdict.seeds < 1:
+        return "the arms have no seed in common"
+    if verdict.detectable is None and verdict.seeds < least:
+        return f"{_seeds(verdict.seeds)} {'gives' if verdict.seeds == 1 else 'give'} no interval, {_seeds(least)} would"
+    return "the differences do not vary between seeds" if verdict.detectable is None else ""
+
+
+def _leads(verdict: Verdict, compared: Compared, level: bool, rival: bool) -> str:
+    """Return the best arm's gap to the nearest one, which is marked as the `rival` if all others are behind."""
+    best, second, gap = _name(verdict, verdict.best), _name(verdict, verdict.next), _gap(verdict)
+    if level:
+        return f"{best} and {second} are level, {gap} apart"
+    only = ", its only rival," if rival and len(verdict.rivals) == 1 < len(verdict.names) - 1 else ""
+    corrected = compared.p is not None and compared.p < ALPHA <= (compared.adjusted or 0.0)
+    return f"{best} leads {second}{only} by {gap}{' before correction' * corrected}"
+
+
+def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None, level: bool) -> list[str]:
+    """Return how a sentence may end that names the gap, the longest end first."""
+    needed = verdict.needed_seeds
+    if not declared:
+        return [", a comparison that was not declared", ""]
+    if plan is not None:
+        most = _seeds(plan.seeds[-1])
+        return [f"; up to {most} are planned" if verdict.seeds < plan.seeds[-1] else f" after {most}, as planned", ""]
+    if level or (needed is not None and needed <= verdict.seeds):
+        return [""]
+    if needed is None:
+        return [", and no practical number of seeds would show such a gap", ""]
+    time = f", {seconds_text(verdict.more_seconds)} more," if verdict.more_seconds is not None else ""
+    return [f"; {_seeds(needed)}{time} would show such a gap", f"; {_seeds(needed)} would show such a gap", ""]
 
 
 def seconds_text(seconds: float) -> str:

@@ -207,22 +207,20 @@ PATIENCE = 4.0  # seconds that `close` waits in total
 
 
 class Mirror:
-    """Copy of the run in folder `run` by a process that is started here, or no copy if there is no `tracker`.
+    """Copy of a run by a process that is started here, to a tracker as `find` returns it.
 
     No method raises: a problem is logged as one warning.
     """
 
-    def __init__(self, tracker: str, run: Path) -> None:
-        self._run, self._tracker = run, tracker
+    def __init__(self, tracker: str, run: RunDir) -> None:
+        self._run, self._tracker = run.path, tracker
         self._finished = self._stopped = False
         self._reported: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
-        if not tracker:
-            return
         try:
             self._process = _started()
             assert self._process.stdin is not None
-            header = {"tracker": tracker, "runs": [str(run.absolute())], "live": True}
+            header = {"tracker": tracker, "runs": [str(run.path.absolute())], "live": True}
             os.write(self._process.stdin.fileno(), f"{dumps(header)}\n".encode())
             os.set_blocking(self._process.stdin.fileno(), False)
         except OSError as error:
@@ -274,11 +272,6 @@ class Mirror:
                 Path(self._tracker).stem, self._run.name, problem, self._run.name, shlex.quote(str(self._run.parent)),
                 shlex.quote(self._tracker),
             )  # fmt: skip
-
-
-def mirror(tracker: Path | str | None, run: RunDir) -> Mirror:
-    """Return the copier of a run to a tracker, given as `trackers.find` returns it; None: nothing is copied."""
-    return Mirror(str(tracker or ""), run.path)
 
 
 def copies(

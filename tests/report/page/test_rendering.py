@@ -77,6 +77,9 @@ def test_a_name_that_is_not_there_is_an_error(template: str) -> None:
         ("{{ 'by 1.2 ± 0.9 points, 94.4 % of <b>; 12 seeds' | unbroken }}",
          'by <span class="unit">1.2 ± 0.9 points</span>, <span class="unit">94.4 %</span> of &lt;b&gt;; '
          '<span class="unit">12 seeds</span>'),
+        ("{{ 'ELECTRA 15% leads Generator 1, depth 1/2 by 1' | unbroken }}",
+         '<span class="unit">ELECTRA 15%</span> leads <span class="unit">Generator 1</span>, '
+         '<span class="unit">depth 1/2</span> by 1'),
     ],
 )  # fmt: skip
 def test_numbers_are_rounded_as_readers_need_them(template: str, shown: str) -> None:

@@ -442,27 +442,3 @@ def test_names_order_and_level_change_nothing(points: list[float], shift: float,
         if one.noise and one.noise > 1e-3:
             assert after[key].adjusted == pytest.approx(one.adjusted, rel=1e-5, abs=1e-9)
             assert one.adjusted is not None and one.p is not None and one.adjusted >= one.p
-
-
-def test_a_cell_may_be_of_medians_over_fine_tuning_seeds() -> None:
-    tuned = scores()
-    groups = {("60 steps", arm): runs_of(arm) for arm in ARMS[:2]}
-    bare = {f"{arm}-{seed}": f"c-{seed}" for arm in ARMS[:2] for seed in range(SEEDS)}
-    for cell in task_cells(tuned, dict.fromkeys(TASKS, "accuracy"), groups, seeds_of(tuned), bare, "median"):
-        medians = np.median(array(tuned, cell.task)[ARMS.index(cell.arm)], 1)
-        assert cell.estimate.mean == pytest.approx(medians.mean()) == cell.median
-        assert cell.estimate.sd == pytest.approx(medians.std(ddof=1))
-        flat = {run: float(np.median(list(tuned[run][cell.task].values()))) for run in tuned}
-        assert cell.gain == gains_over_untrained(groups, flat, seeds_of(tuned), bare)["60 steps", cell.arm]
-    with pytest.raises(KeyError):
-        score_of(tuned, "a-0", "next", "mode")
-
-
-def test_noise_may_be_that_of_medians() -> None:
-    tuned = scores()
-    found = noise_of(tuned, statistic="median", examples=dict.fromkeys(TASKS, 100.0))["next"]
-    medians = np.median(array(tuned, "next"), 2)
-    gaps = [medians[a] - medians[b] for a, b in itertools.combinations(range(3), 2)]
-    assert found.pretraining == pytest.approx(math.sqrt(medians.var(1, ddof=1).mean()))
-    assert found.paired == pytest.approx(math.sqrt(np.mean([gap.var(ddof=1) for gap in gaps])))
-    assert found.examples == pytest.approx(example_sd(medians.mean(), 100.0), rel=1e-12)

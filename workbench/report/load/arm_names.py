@@ -93,7 +93,7 @@ def spoken(axis: str) -> str:
 
 
 def person_name(axis: str, arm: str) -> str:
-    """Return an arm as people say it: `RTD`, `Generator 1/4`, `BERT MLM, learning rate 0.001`, `my_idea`.
+    """Return an arm as people say it: `RTD`, `Generator 1, depth 1/2`, `BERT MLM, learning rate 0.001`, `my_idea`.
 
     An arm is its values on the keys of the axis, and then the settings in which arms of one name differ, as KEY=VALUE
     (`arm_names`).
@@ -105,7 +105,8 @@ def person_name(axis: str, arm: str) -> str:
         key = key if given else keys[place] if place < len(keys) else ""
         word = _value_name(key, value)
         words.append(word if place or key in ("objective", "scale", "") else word[:1].upper() + word[1:])
-    return ", ".join(words)
+    name = ", ".join(words)
+    return name.replace(", generator ", ", ") if axis.startswith("generator.") else name
 
 
 def _value_name(key: str, value: str) -> str:

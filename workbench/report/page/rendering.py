@@ -269,11 +269,13 @@ def _score(mean: float | None, half: float | None, sign: bool = False, places: i
 
 
 def _unbroken(text: str) -> Markup:
-    """Return a sentence as markup in which no line ends between a number and its unit."""
+    """Return a sentence as markup in which no line ends between a number and its unit, or inside a name before one."""
     from markupsafe import Markup
 
-    pattern = r"(\d[\d.]*(?: \u00b1 [\d.]+)? (?:%|points?|seeds?|h|min|days?)(?!\w))"
-    return Markup(re.sub(pattern, r'<span class="unit">\1</span>', str(Markup.escape(formatting.clean(text)))))
+    units = r"\d[\d.]*(?: \u00b1 [\d.]+)? (?:%|points?|seeds?|h|min|days?)(?!\w)"
+    names = r"\w+ \d+%|(?:Generator|depth|heads) \d(?:/\d)?\b"  # ELECTRA 15%, Generator 1, depth 1/2
+    text = str(Markup.escape(formatting.clean(text)))
+    return Markup(re.sub(f"({units}|{names})", r'<span class="unit">\1</span>', text))
 
 
 def _exponents(text: str) -> str:

@@ -42,9 +42,7 @@ def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
 
 
 def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | None) -> dict[str, float]:
-    """Return the baselines that the cache holds under a name, else compute and keep them; "-..." is never cached."""
-    if name.startswith("-"):
-        return compute()
+    """Return the baselines that the cache holds under a name, else compute and keep them."""
     path = (cache or cache_root()) / "baselines" / f"{name}.json"
     values: dict[str, float] | None = read_entry(path)
     if values is None:
