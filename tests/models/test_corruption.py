@@ -52,7 +52,7 @@ def drawn(draw: st.DrawFn) -> tuple[RunSpec, Batch]:
     return tiny("bert-mlm", {"data.length": length, "corruption.picks": picks, "corruption.rate": rate}), batch
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(drawn())
 def test_picks_have_the_right_number_and_are_never_special(case: tuple[RunSpec, Batch]) -> None:
     spec, batch = case
@@ -244,7 +244,7 @@ def test_random_words_come_from_the_whole_vocabulary() -> None:
     assert stats.chisquare(torch.bincount(words, minlength=50).numpy()).pvalue > SIGNIFICANT
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_duplicates_are_averaged(data: st.DataObject) -> None:
     length, slots = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 8))

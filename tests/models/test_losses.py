@@ -54,7 +54,7 @@ def value(ratio: tuple[Tensor, Tensor]) -> float | None:
     return float(ratio[0] / ratio[1]) if ratio[1] else None
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(scored(), st.sampled_from([torch.bool, torch.float32]))
 def test_binary_ratios_agree_with_scikit_learn(case: tuple[Tensor, Tensor, Tensor], kind: torch.dtype) -> None:
     scores, labels, weights = case
@@ -141,7 +141,7 @@ def naive_mixture(gate: Tensor, likelihood: Tensor, untouched: Tensor) -> Tensor
 GATES = st.floats(-12, 12, width=32)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(GATES, st.floats(-25, -0.015625, width=32), st.booleans()), min_size=1, max_size=6))
 def test_the_mixture_in_log_space_agrees_with_probabilities(cells: list[tuple[float, float, bool]]) -> None:
     gate, likelihood, untouched = (torch.tensor([column]) for column in zip(*cells, strict=True))

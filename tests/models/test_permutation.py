@@ -44,7 +44,7 @@ def slow_picks(batch: Batch, row: int, alpha: int, longest: int) -> list[int]:
     return picked[: min(due, slots(length, alpha))]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(rows(), st.sampled_from([1, 2, 3, 6, 9]), st.integers(1, 6))
 def test_picks_agree_with_a_loop(batch: Batch, alpha: int, longest: int) -> None:
     positions, weights = pick_spans(batch, SPECIAL, alpha, longest)
@@ -94,7 +94,7 @@ def slow_visible(batch: Batch, row: int, predicted: set[int]) -> np.ndarray:
     return seen
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(rows())
 def test_masks_agree_with_the_rule_of_the_released_code(batch: Batch) -> None:
     positions, weights = pick_spans(batch, SPECIAL, 3, 5)
