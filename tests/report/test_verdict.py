@@ -262,7 +262,7 @@ def test_a_single_arm_is_compared_with_nothing() -> None:
 NAMES = st.text("ab cdé-,=.", min_size=1, max_size=60).map(str.strip).filter(bool)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(NAMES, min_size=2, max_size=3, unique=True), st.sampled_from(SUITES), st.integers(1, 6), st.floats(0, 9)
 )
