@@ -292,14 +292,6 @@ def test_runs_without_points_leave_the_others_theirs(tmp_path: Path) -> None:
     assert [place.mark for place in found if place.arm == "bert-mlm"] == ["end"]
 
 
-def test_a_report_without_points_is_as_before(tmp_path: Path) -> None:
-    store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=2)
-    html = write(store, name, tmp_path / "report").read_text()
-    assert "means and intervals" in html.partition("</figure>")[0]
-    with open(tmp_path / "report" / "points.csv", encoding="utf-8") as file:
-        assert len(list(csv.reader(file))) == 1
-
-
 def test_the_score_of_a_run_is_the_mean_over_tasks_of_means_over_fine_tunings() -> None:
     found = made_board(made.in_memory(levels, ("bert-mlm", "rtd"), 3, 3, (60, 120)))
     for arm, steps in (("rtd", 60), ("bert-mlm", 120)):

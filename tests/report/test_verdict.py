@@ -15,6 +15,7 @@ from boards import BUDGET, cell, declare, gain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.report import verdict_line
 from workbench.report.comparison import leaderboards
 from workbench.report.formatting import interval
 from workbench.report.load.arm_names import person_name
@@ -189,6 +190,18 @@ def test_a_gap_that_the_permutation_test_leaves_open_is_that_of_the_t_test_alone
     assert found.needed_seeds == 5 and str(found).endswith(
         ": RTD leads BERT MLM by 2.6 ± 1.6 points by the t test alone."
     )
+
+
+def test_a_line_has_the_code_names_of_the_arms_that_its_sentence_names() -> None:
+    names = {"1.0": "Generator 1", "1.0, generator.depth=0.5": "Generator 1, depth 1/2", "0.25": "Generator 1/4",
+             "rtd": "RTD", "adversarial": "Adversarial RTD", "mine": "mine"}  # fmt: skip
+    for sentence, codes in (
+        ("Generator 1/4 leads Generator 1, depth 1/2 by 1.", ("0.25", "1.0, generator.depth=0.5")),
+        ("Take Adversarial RTD: it is ahead of mine and RTDs.", ("adversarial",)), ("Nothing to compare.", ()),
+    ):  # fmt: skip
+        known = ", ".join(f"{names[code]} is {code}" for code in codes)
+        assert verdict_line({"sentence": sentence, "names": names}) == (f"{sentence} ({known})" if known else sentence)
+    assert verdict_line({}) == ""
 
 
 def test_best_arms_without_a_gap_are_level() -> None:
