@@ -49,11 +49,11 @@ class Comparison:
 
     `difference` is the mean of `a` minus `b` in points, over the pre-training `seeds` that both have, with its
     interval from `low` to `high`, which are None if the noise is unknown; its level is `level` %, 95 unless seeds are
-    added by a plan. `p` is corrected for all comparisons that
-    count. `verdict` is "ahead" if `a` is ahead, "behind" if `b` is, or "open", which does not mean equal. `detectable`
-    is the true difference that this design shows with a probability of 80 %, with the noise of all arms or that of the
-    two, whichever takes more. If contrasts were declared, nothing is claimed of a pair that is not `declared`. If not
-    `alike`, each arm was scored by a scorer of its own objective, so a difference may be due to the scorers.
+    added by a plan. `p` is corrected for all comparisons that count. `verdict` is "ahead" if `a` is ahead, "behind" if
+    `b` is, or "open", which does not mean equal. `detectable` is the true difference that this design shows with a
+    probability of 80 %, by the noise of all arms or by the noise of the two, whichever is larger. If contrasts were
+    declared, nothing is claimed of a pair that is not `declared`. If not `alike`, each arm was scored by a scorer of
+    its own objective, so a difference may be due to the scorers.
     """
 
     a: str
@@ -80,7 +80,7 @@ class Comparison:
         shown = "" if self.detectable is None else f"; the design shows {self.detectable:.2f} points four times in five"
         return (
             f"{self.measure} at {self.budget}: {self.a} minus {self.b} is {self.difference:+.2f} points{interval}{p} "
-            f"over {self.seeds} seeds: {claim}{shown}"
+            f"over {plural(self.seeds, 'seed')}: {claim}{shown}"
         )
 
 

@@ -216,7 +216,7 @@ class StepLoss:
     def of_step(self, denominators: Tensor) -> dict[str, Tensor]:
         """Return what this micro-batch adds to the losses of a step: the total, as "loss", and the parts, () each.
 
-        denominators (n,) are those of the whole step, the sums over its micro-batches and devices.
+        denominators (n,) are summed over the micro-batches and devices of the whole step.
         """
         shares = iter((self.denominators(denominators.device) / denominators.clamp(min=1e-6)).unbind())
         return {

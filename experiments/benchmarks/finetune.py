@@ -30,9 +30,9 @@ from workbench import cpu
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import glue
-from workbench.tasks.common.classification import points
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.examples import Task
+from workbench.tasks.common.metrics import judged
 
 
 def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[int], float]:
@@ -65,7 +65,7 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
             )
             made.train()
             outputs = made.predict(rows).predictions  # type: ignore[arg-type]  # a list of rows will do
-        return points(task, np.asarray(outputs), test, seed)[task.metric]
+        return 100 * judged(task.kind, [task.metric], np.asarray(outputs), task.array(test), test.groups)[task.metric]
 
     return work
 

@@ -37,7 +37,7 @@ from workbench.store.run_store import RunStore
 from workbench.tasks import _preferences as preferences
 from workbench.tasks import minimal_pairs
 from workbench.tasks.common.contract import Model
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.loop import build
 
 WHOLE = 59_875
@@ -70,7 +70,7 @@ def finished(folder: Path, objective: str, words: Path) -> Path:
 def taken(pairs: PairSet, every: int) -> PairSet:
     """Every so manieth pair."""
     groups = {level: each[::every] for level, each in pairs.groups.items()}
-    return pair_set(pairs.name, pairs.suite, pairs.good[::every], pairs.bad[::every], groups)
+    return PairSet(pairs.name, pairs.suite, pairs.good[::every], pairs.bad[::every], groups)
 
 
 def hf_loop(words: Path, vocab: int) -> Callable[[PairSet], None]:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def test_a_comparison_is_the_one_of_the_report_either_way_round(study: wb.Study,
     assert forward.low is not None and forward.high is not None and forward.low < forward.difference < forward.high
     assert (backward.difference, backward.low, backward.high) == (-forward.difference, -forward.high, -forward.low)
     assert "rtd is ahead of bert-mlm" in str(forward) and "rtd is ahead of bert-mlm" in str(backward)
+    assert "over 4 seeds" in str(forward) and "over 1 seed:" in str(replace(forward, seeds=1))
     page = study.report(tmp_path / "out")
     (row,) = [r for r in parsed.sheet(page.parent / "pairs.csv") if {r["a"], r["b"]} == {"rtd", "bert-mlm"}]
     assert float(row["difference"]) == pytest.approx(forward.difference)

@@ -19,8 +19,8 @@ from workbench.execution.babylm_export import SMALL, export, missing, of_labels,
 from workbench.spec import presets
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import ExperimentRecord, RunStore
-from workbench.tasks._preferences import as_signs
-from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.common.contract import as_signs
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training import loop
 
 
@@ -54,7 +54,7 @@ def test_scorers_have_backends_of_their_own() -> None:
 
 
 def test_identical_sentences_are_right_whatever_was_chosen() -> None:
-    pairs = pair_set("blimp-filtered", "blimp", ["same", "x"], ["same", "y"], {"paradigm": ["a", "a"]})
+    pairs = PairSet("blimp-filtered", "blimp", ["same", "x"], ["same", "y"], {"paradigm": ["a", "a"]})
     assert of_pairs(pairs, "pll", "--", 0.0).value == 50.0
 
 
@@ -101,13 +101,6 @@ def test_damaged_and_unfinished_runs_are_named_and_left_out(tmp_path: Path, capl
     os.utime(bad.path / "done.json")  # as if the bytes had changed on the disk by themselves, before the run ended
     assert undamaged([good, bad, begun], verify=False) == [good, bad]
     assert undamaged([good, bad, begun], verify=True) == [good]
-
-
-def test_a_place_that_holds_something_is_refused_before_the_store_is_read(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for place in (tmp_path, tmp_path / "file"):
-        with pytest.raises(InputError, match="exists and is not an empty folder; name a new one"):
-            export(RunStore(tmp_path / "runs"), "nothing", place)
 
 
 def test_an_experiment_without_trained_runs_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

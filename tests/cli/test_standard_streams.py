@@ -81,19 +81,6 @@ def test_text_cannot_steer_the_terminal() -> None:
     assert visible("one\n\ttwo", lines=False) == "one\\n\\ttwo"
 
 
-def test_hostile_names_in_messages_results_and_warnings(tmp_path: Path) -> None:
-    """The names come from the command line, from a folder and from a task's column."""
-    name = "x\x1b[31m\x07y\nz"
-    for words in (
-        ["list", name], ["flops", "--objective", name], ["data", "prepare", "--corpus", name], [name],
-        ["status", "--runs", name], ["flops", "--set", f"{name}=1"], ["run", "ablation", "--tasks", name, "--dry-run"],
-    ):  # fmt: skip
-        done = shell(f"{WORKBENCH} {shlex.join(words)}", tmp_path)
-        both = done.stdout + done.stderr
-        assert done.returncode == 2 and done.stderr.count(b"\n") == 1, both
-        assert b"\x1b" not in both and b"\x07" not in both and b"31m" in both
-
-
 def test_a_progress_bar_keeps_its_own_control_characters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.progress import Progress, TextColumn
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from workbench.data import corpus as corpus_module
 from workbench.data.corpus import Corpus, permuted
 from workbench.data.prepare import Prepared, bind
-from workbench.errors import InputError
 from workbench.rng import row_keys
 from workbench.spec.parts import Special
 from workbench.spec.presets import resolve
@@ -158,11 +157,6 @@ def test_tokens_are_held_once_for_all_runs_on_a_text_and_only_where_they_fit(tmp
     del first, second
     gc.collect()
     assert not corpus_module._held, "the memory is free once no run uses it"
-
-
-def test_too_few_tokens_for_a_row(tmp_path: Path):
-    with pytest.raises(InputError, match="5 tokens, too few for one row of length 8"):
-        corpus(tmp_path, [np.arange(5)], length=8)
 
 
 def test_ten_billion_rows_cost_no_more_than_ten_thousand(tmp_path: Path):

@@ -114,7 +114,7 @@ def content(prepared: Prepared) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(prepared.folder.glob("*.bin"))}
 
 
-@pytest.mark.parametrize(("least", "most"), [(0, None), (5, None), (0, 30), (5, 30), (17, 17)])
+@pytest.mark.parametrize(("least", "most"), [(0, None), (5, 30), (17, 17)])
 def test_the_text_is_that_of_a_file_with_the_other_documents_alone(
     path: Path, tmp_path: Path, least: int, most: int | None
 ) -> None:
@@ -131,14 +131,11 @@ def test_the_text_is_that_of_a_file_with_the_other_documents_alone(
     assert json.loads((found.folder / "manifest.json").read_text()).get("removed", {}) == removed
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_slices_leave_out_and_count_the_same(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_slices_leave_out_and_count_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: dict[str, int | None] = {"min_words": 5, "max_words": 30}
     whole = prepare(spec(path, **limits), silent, tmp_path / "one")
     monkeypatch.setattr(preprocessing, "SLICE", 8_000)
-    sliced = prepare(spec(path, **limits), silent, tmp_path / "two", workers)
+    sliced = prepare(spec(path, **limits), silent, tmp_path / "two")
     assert "slices" in json.loads((sliced.folder / "manifest.json").read_text())
     assert (sliced.fingerprint, sliced.removed) == (whole.fingerprint, whole.removed)
     assert (sliced.documents, sliced.words, sliced.tokens) == (whole.documents, whole.words, whole.tokens)
@@ -185,23 +182,14 @@ def mixed(tmp_path: Path) -> Path:
     return written(tmp_path / "text.txt", [text for _, text in TRANSLATED])
 
 
-@pytest.mark.parametrize("workers", [None, 2])
 @pytest.mark.parametrize("language", ["en", "cs"])
-def test_the_text_is_that_of_a_file_in_one_language(
-    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, workers: int | None
-) -> None:
+def test_the_text_is_that_of_a_file_in_one_language(mixed: Path, tmp_path: Path, language: str) -> None:
     other = written(tmp_path / "kept.txt", [text for code, text in TRANSLATED if code == language])
     expected = prepare(spec(other), silent, tmp_path / "two")
-    if workers:
-        monkeypatch.setattr(preprocessing, "SLICE", 8_000)
-    found = prepare(spec(mixed, language=language), silent, tmp_path / "one", workers or 1)
-    manifest = json.loads((found.folder / "manifest.json").read_text())
-    assert ("slices" in manifest) == bool(workers)
-    assert (found.documents, found.words, found.tokens) == (120, expected.words, expected.tokens)
+    found = prepare(spec(mixed, language=language), silent, tmp_path / "one")
+    assert found.fingerprint == expected.fingerprint and found.documents == 120
     lost = [text for code, text in TRANSLATED if code != language]
     assert found.removed == {"language": {"documents": 240, "words": sum(len(text.split()) for text in lost)}}
-    if not workers:
-        assert found.fingerprint == expected.fingerprint
 
 
 def test_short_documents_are_counted_as_short_whatever_their_language(mixed: Path, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_slices_of_a_folder_give_the_same_text(tmp_path: Path, monkeypatch: pyte
     assert whole.documents == 600 and whole.sources == {"a.json": 1000, "wiki_00": 1000, "wiki_01": 1000}
     monkeypatch.setattr(preprocessing, "SLICE", 2000)
     assert len(preprocessing.cut(sources.resolve(spec.data))) > 10
-    parts = prepare.prepare(spec, silent, tmp_path / "parts", workers=2)
+    parts = prepare.prepare(spec, silent, tmp_path / "parts")
     assert (parts.fingerprint, parts.sources) == (whole.fingerprint, whole.sources)
 
 

@@ -1,4 +1,4 @@
-"""Encoder folders that others made, as commands meet them; `tests/data/hugging_face` has every fault by its kind."""
+"""Encoder folders that others made, as commands meet them; `test_model_files` and others have every fault by kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from workbench.data.hugging_face import check_encoder_folder, check_tokenizer_fo
 from workbench.encoders.electra import Config, Electra, to_hub
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.tasks.common import token_rows
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.examples import Examples, Task
@@ -131,7 +130,12 @@ def test_weights_that_cannot_be_computed_with_are_refused_in_one_sentence(case: 
     [
         ({"model": {"type": "X", "vocab": {"a": 0}}}, "no tokenizer"),
         ({"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}}, "no tokenizer that can"),
-        ({"model": {"vocab": {}}}, "holds no tokens besides special ones"),
+        ({"model": {"vocab": {}}}, "no tokenizer that can"),
+        ({"added_tokens": 3}, "no tokenizer that can"),
+        (
+            {"model": {"type": "WordLevel", "vocab": {}, "unk_token": "a"}, "added_tokens": []},
+            "holds no tokens besides special ones",
+        ),
     ],
 )
 def test_a_bad_tokenizer_is_refused_wherever_it_is_named(
@@ -151,19 +155,6 @@ def test_a_tokenizer_that_panics_leaves_nothing_but_a_sentence(folder: Path, cap
     said = refused_sentence(lambda: encode(folder, replace(TASK, train=rows), 16))
     assert "cannot encode these texts" in said and "retry-limit" in said and str(folder) in said
     assert capfd.readouterr().err == ""
-
-
-def test_texts_are_read_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces change nothing, whether rows or characters end them."""
-    pairs = Examples([f"word {n}" * n for n in range(9)], ["other word"] * 9, [0] * 9)
-    task, first = replace(TASK, train=pairs, fingerprint=""), None
-    for piece, characters in ((1000, 1 << 20), (2, 1 << 20), (1000, 40)):
-        monkeypatch.setattr(token_rows, "PIECE", piece)
-        monkeypatch.setattr(token_rows, "CHARACTERS", characters)
-        found = encode(folder, task, 16)["train"]
-        now = [[row.tolist() for row in rows] for rows in (found.ids, found.types or [])]
-        assert len(found) == 9 and now == (first or now)
-        first = now
 
 
 def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> None:

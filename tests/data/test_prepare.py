@@ -43,12 +43,23 @@ def texts(workbench_cache: Path) -> list[str]:
     return [entry.text for entry in built_in_text.entries("train")[:600]]
 
 
-@pytest.fixture()
-def book(tmp_path: Path, texts: list[str]) -> Path:
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
     """A file with short documents and a long one."""
-    path = tmp_path / "book.txt.xz"
+    path = tmp_path_factory.mktemp("book") / "book.txt.xz"
     path.write_bytes(lzma.compress("\n\n".join([*texts[:500], "\n".join(texts[500:])]).encode()))
     return path
+
+
+@pytest.fixture(scope="module")
+def ready(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which the book is prepared, for copies."""
+    return make(spec_of(book), tmp_path_factory.mktemp("ready") / "cache").folder.parents[1]
+
+
+@pytest.fixture
+def cache(ready: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ready, tmp_path / "cache"))
 
 
 def spec_of(*names: Any, **changes: Any) -> RunSpec:
@@ -116,8 +127,8 @@ def test_the_manifest_is_true(book: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert {path.name for path in prepared.folder.iterdir()} == names
 
 
-def test_the_fingerprint_is_of_the_content_alone(book: Path, texts: list[str], tmp_path: Path):
-    first = make(spec_of(book), tmp_path / "cache")
+def test_the_fingerprint_is_of_the_content_alone(book: Path, cache: Path, tmp_path: Path):
+    first = make(spec_of(book), cache)
     elsewhere = tmp_path / "elsewhere" / "renamed.jsonl"
     elsewhere.parent.mkdir()
     documents = list(sources.documents(spec_of(book).data))
@@ -125,20 +136,19 @@ def test_the_fingerprint_is_of_the_content_alone(book: Path, texts: list[str], t
     moved = spec_of(elsewhere, data__column="body")
     assert make(moved, tmp_path / "other").fingerprint == first.fingerprint
     for other in (spec_of(book, data__lowercase=False), spec_of(book, encoder__vocab=900)):
-        assert make(other, tmp_path / "cache").fingerprint != first.fingerprint
+        assert make(other, cache).fingerprint != first.fingerprint
     for same in (spec_of(book, data__length=16), spec_of(book, seed=5), spec_of(book, batch__size=2)):
-        assert make(same, tmp_path / "cache").folder == first.folder
+        assert make(same, cache).folder == first.folder
     elsewhere.write_text("".join(json.dumps({"body": text}) + "\n" for text in [*documents, "More."]))
     changed = make(moved, tmp_path / "other")
     assert changed.fingerprint != first.fingerprint and changed.documents == first.documents + 1
 
 
-def test_a_second_run_reads_nothing(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    first = make(spec_of(book), tmp_path / "cache")
+def test_a_second_run_reads_nothing(book: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sources, "read", lambda *_: pytest.fail("the text was read again"))
-    assert make(spec_of(book), tmp_path / "cache") == first
+    first = make(spec_of(book), cache)
     monkeypatch.chdir(book.parent)
-    assert make(spec_of(book.name), tmp_path / "cache") == first
+    assert make(spec_of(book.name), cache) == first
 
 
 def cut(path: Path) -> None:
@@ -170,51 +180,47 @@ def two_words(path: Path) -> None:
     path.write_text(json.dumps(raw))
 
 
-FILES = ["tokens-00000.bin", "manifest.json", "seal.json", "tokenizer/tokenizer.json", "tokenizer/vocab.txt"]
+# `tests/store/test_cache.py` has every damage to every file of a folder.
 DAMAGES = [
-    *((file, damage) for file in FILES for damage in (cut, flipped, Path.unlink)),
-    ("manifest.json", said('"mask": 4', '"mask": 5')),
-    ("manifest.json", said('"vocab": 1000', '"vocab": 1001')),
-    ("manifest.json", said('"fingerprint": "', '"fingerprint": "0')),
+    ("tokens-00000.bin", flipped), ("tokenizer/vocab.txt", cut), ("seal.json", Path.unlink),
     ("manifest.json", said('"tokens-00000.bin"', '"../../other/tokens-00000.bin"')),
     ("tokenizer/tokenizer.json", two_words),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "damage"), DAMAGES)
 def test_a_damaged_cache_is_made_again(
-    book: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    book: Path, cache: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ):
-    first = make(spec_of(book), tmp_path / "cache")
+    first = make(spec_of(book), cache)
     expected = stream(first)
     damage(first.folder / name)
-    again = make(spec_of(book), tmp_path / "cache")
-    assert again == first and stream(again) == expected and not leftovers(tmp_path / "cache")
+    again = make(spec_of(book), cache)
+    assert again == first and stream(again) == expected and not leftovers(cache)
     assert str(first.folder) in caplog.text and "made again" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "seal.json"])
-@pytest.mark.parametrize("damage", [cut, flipped, Path.unlink])
+@pytest.mark.parametrize(("name", "damage"), [("tokenizer.json", two_words), ("tokenizer_config.json", Path.unlink)])
 def test_a_damaged_vocabulary_is_trained_again(
-    book: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    book: Path, cache: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ):
     """As it would be used for a corpus that is read by another column, or after the prepared one was deleted."""
-    first = make(spec_of(book), tmp_path / "cache")
-    (folder,) = (tmp_path / "cache/tokenizers").glob("[!.]*")
+    first = make(spec_of(book), cache)
+    (folder,) = (cache / "tokenizers").glob("[!.]*")
     whole = (folder / "tokenizer.json").read_bytes()
     damage(folder / name)
     shutil.rmtree(first.folder)
-    assert make(spec_of(book), tmp_path / "cache") == first
+    assert make(spec_of(book), cache) == first
     assert (folder / "tokenizer.json").read_bytes() == whole and str(folder) in caplog.text
 
 
-def test_what_changes_after_it_was_opened_is_not_trained_on(book: Path, tmp_path: Path):
-    first = make(spec_of(book), tmp_path / "cache")
+def test_what_changes_after_it_was_opened_is_not_trained_on(book: Path, cache: Path):
+    first = make(spec_of(book), cache)
     prepare.check(first)
     flipped(first.folder / "tokenizer/tokenizer.json")
     with pytest.raises(InputError, match=r"has changed since it was prepared \(tokenizer/tokenizer.json.*same command"):
         prepare.check(first, full=True)
-    assert make(spec_of(book), tmp_path / "cache") == first
+    assert make(spec_of(book), cache) == first
     prepare.check(first, full=True)
 
 
@@ -236,9 +242,9 @@ def test_another_tokenizer_is_not_cut_at_blanks(book: Path, tmp_path: Path, text
     assert make(spec, tmp_path / "cache") == prepared
 
 
-def test_binding_fills_in_what_the_data_decides(book: Path, tmp_path: Path):
+def test_binding_fills_in_what_the_data_decides(book: Path, ready: Path):
     spec = spec_of(book)
-    prepared = make(spec, tmp_path / "cache")
+    prepared = make(spec, ready)
     bound = bind(spec, prepared)
     assert (bound.data.fingerprint, bound.encoder.vocab) == (prepared.fingerprint, 1000)
     assert bound.data.special.model_dump() == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -317,7 +323,7 @@ def start(path: Path, cache: Path, pause: float = 0.0) -> subprocess.Popen[str]:
 def large(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
     """Enough text that there is time to interrupt."""
     path = tmp_path_factory.mktemp("large") / "large.txt"
-    path.write_text("\n\n".join(texts * 20))
+    path.write_text("\n\n".join(texts * 10))
     return path
 
 
@@ -332,6 +338,7 @@ def test_an_interrupt_leaves_no_half_cache_and_the_next_run_works(large: Path, t
     assert child.returncode != 0 and not list(tmp_path.glob("data/[!.]*"))
     if sign == signal.SIGINT:
         assert "KeyboardInterrupt" in errors and not leftovers(tmp_path)
+        return
     child = start(large, tmp_path)
     out, errors = child.communicate(timeout=120)
     assert child.returncode == 0 and len(out.strip()) == 16
@@ -401,8 +408,6 @@ def test_docs_are_prepared_from_their_training_side_only() -> None:
 def test_the_shard_type_follows_the_vocabulary():
     assert preprocessing.token_type(65536) == np.uint16 and preprocessing.token_type(65537) == np.uint32
     assert preprocessing.token_type(2**32) == np.uint32
-    with pytest.raises(InputError, match="4294967297 tokens is larger than a token shard can hold"):
-        preprocessing.token_type(2**32 + 1)
 
 
 def test_the_hash_of_a_text_follows_from_its_parts() -> None:

@@ -108,7 +108,6 @@ def test_a_file_or_what_is_no_name_on_the_hub_is_refused_without_asking_it(
     [
         (DataSpec(), 3, "encoder.vocab=3"),
         (DataSpec(), 60, "encoder.vocab=60 is too small"),
-        (DataSpec(), 2**32 + 1, "encoder.vocab=4294967297"),
         (DataSpec(tokenizer="no/name"), 9, "'no/name' is neither 'wordpiece' nor 'bpe' nor 'unigram' nor a tok"),
         (DataSpec(tokenizer="wordpeice"), 9, "'wordpeice' is neither 'wordpiece' nor 'bpe' nor 'unigram' nor a tok"),
     ],
@@ -238,12 +237,12 @@ def test_transformers_loads_them(kind: str, folders: dict[str, Path]) -> None:
     assert loaded.decode(fast.encode(words).ids, skip_special_tokens=True).strip() == words
 
 
-@EACH
-def test_training_does_not_depend_on_process_or_threads(kind: str, texts: list[str]) -> None:
+def test_training_does_not_depend_on_process_or_threads(texts: list[str]) -> None:
     """`tokenizers` alone gives another WordPiece or unigram vocabulary in every process."""
     code = (
         "import hashlib, json, sys; from workbench.data import tokenizer; texts = json.load(sys.stdin);"
-        f"print(hashlib.sha256(tokenizer.train(texts, 700, True, {kind!r}).to_str().encode()).hexdigest())"
+        f"made = [tokenizer.train(texts, 700, True, kind).to_str() for kind in {TRAINED!r}];"
+        "print([hashlib.sha256(words.encode()).hexdigest() for words in made])"
     )
     found = set()
     for threads, seed in (("1", "1"), ("2", "2"), ("2", "3")):

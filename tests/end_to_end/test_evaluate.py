@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,40 +83,15 @@ def test_several_labels_folds_and_a_headline_metric(encoder: Path, workbench: Co
     assert refused.returncode == 2 and "tasks.folds" in refused.stderr and refused.stderr.count("\n") == 1
 
 
-def _named(name: str, **changes: Any) -> Callable[[Path], None]:
-    return lambda folder: (
-        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes)) and None
-    )
-
-
-def _pipe(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    os.mkfifo(folder / "model.safetensors")
-
-
-def _pickled(folder: Path) -> None:
+def test_a_bad_folder_ends_with_2_and_one_sentence(
+    encoder: Path, table: Path, workbench: Command, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "pytorch_model.bin"}}))
-
-
-BAD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a pipe as weights": (_pipe, "not a regular file"),
-    "an index that names a pickle": (_pickled, "pytorch_model.bin"),
-    "a kernel of the hub": (_named("config.json", _attn_implementation="owner/kernel"), "owner/kernel"),
-    "10^9 layers": (_named("config.json", num_hidden_layers=10**9), "num_hidden_layers"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_folder_ends_with_2_and_one_sentence(
-    case: str, encoder: Path, table: Path, workbench: Command, tmp_path: Path
-) -> None:
-    change, told = BAD[case]
-    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
-    change(folder)
     done = workbench("evaluate", folder, "--tasks", table, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == "", done.stderr
-    assert told in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert "pytorch_model.bin" in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
 
 
 def test_a_folder_whose_name_is_not_utf8_is_refused(

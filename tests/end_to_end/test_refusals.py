@@ -67,7 +67,6 @@ CASES: dict[str, tuple[list[str], str]] = {
     "micro-batch": (["run", "ablation", "--micro-batch", "5"], "--micro-batch 5 does not divide batch.size=32"),
     "micro-batch of two workers": (["run", "ablation", "--micro-batch", "5", "--workers", "2"], "--micro-batch 5"),
     "seeds as an axis": (["sweep", "--over", "seed=1,2"], "--seeds N"),
-    "clearing what is needed": (["run", "ablation", "--set", "tying=unset"], "tying always has a value"),
     "home of nobody as text": (["run", "ablation", "--corpus", "~nobodyx/x", "--tasks", "none"], "~nobodyx"),
     "a line end in a name": (["status", "--runs", "no\nruns"], "no\\nruns"),
     "home of nobody as runs": (["status", "--runs", "~nobodyx/x"], "~nobodyx"),
@@ -76,10 +75,6 @@ CASES: dict[str, tuple[list[str], str]] = {
     "report to a file": (["run", "ablation", "--out", "/dev/null/x"], "/dev/null/x"),
     "long folder": (["evaluate", "x" * 3000], "File name too long"),
     "long name": (["run", "a" * 5000], "unknown experiment"),
-    "two budgets": (["run", "ablation", "--budget", "tokens=1e6", "--set", "budget.steps=5"], "contradict"),
-    "two scales": (["run", "ablation", "--scale", "nano", "--set", "scale=small"], "contradict"),
-    "two values": (["run", "ablation", "--set", "seed=1", "--set", "seed=2"], "twice"),
-    "two tasks": (["run", "ablation", "--tasks", "CoLA", "--set", "tasks.names=RTE"], "contradict"),
     "corpus": (["run", "ablation", "--corpus", "/no/such/file.txt", "--tasks", "none"], "/no/such/file.txt"),
     "tying": (["run", "ablation", "--set", "tying=all", "--set", "generator.width=0.5"], "generator.width"),
     "device": (["run", "ablation", "--device", "cuda"], "CUDA"),
@@ -114,6 +109,19 @@ def test_one_sentence_and_nothing_written(case: str, workbench: Command, tmp_pat
     assert named in done.stderr and done.stdout == ""
     assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_hostile_names_in_messages_results_and_warnings(workbench: Command, tmp_path: Path) -> None:
+    """The names come from the command line, from a folder and from a task's column."""
+    name = "x\x1b[31m\x07y\nz"
+    for words in (
+        ["list", name], ["flops", "--objective", name], ["data", "prepare", "--corpus", name], [name],
+        ["status", "--runs", name], ["flops", "--set", f"{name}=1"], ["run", "ablation", "--tasks", name, "--dry-run"],
+    ):  # fmt: skip
+        done = workbench(*words, cwd=tmp_path)
+        both = done.stdout + done.stderr
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, both
+        assert "\x1b" not in both and "\x07" not in both and "31m" in both
 
 
 def test_a_text_that_is_not_utf8_is_named_with_its_offset(workbench: Command, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store.run_store import RunDir
 from workbench.tasks.common.examples import Examples, Task
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.distributed import ALONE
 
 
@@ -119,7 +119,7 @@ def test_it_ends_when_the_process_with_the_store_is_gone() -> None:
     assert devices._next(Gone(), 1) is None
 
 
-PAIRS = pair_set("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
+PAIRS = PairSet("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
 
 
 def test_pairs_are_shared_by_processes_that_run_already_or_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_an_error_that_all_processes_raise_does_not_end_the_others(
     def together(run: RunDir, host: Host, scoring: Any) -> Iterator[str]:
         announced = json.loads(Training("a", asdict(host), 1, scoring).write())["scoring"]
         assert announced["encoder"] == "points/00000004/encoder" and TasksSpec(**announced["tasks"]) == TasksSpec()
-        assert PairSet.from_json(announced["pairs"]) == PAIRS
+        assert PairSet(**announced["pairs"]) == PAIRS
         yield "several"
         left.append("in order")
 

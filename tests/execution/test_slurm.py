@@ -67,12 +67,6 @@ def test_options_of_jobs_are_parted_from_those_of_the_spec() -> None:
     assert job_options("slurm", settings) == Launch(time="1-04:00:00", gpus=2, setup="a b")
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "profile"])
-def test_the_example_of_every_option_is_usable(name: str) -> None:
-    launch = job_options("slurm", {f"launch.{name}": OPTIONS[name][1]})
-    assert str(getattr(launch, name)) == OPTIONS[name][1]
-
-
 @pytest.mark.parametrize(
     ("launcher", "setting", "words"),
     [

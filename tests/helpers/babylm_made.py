@@ -13,20 +13,20 @@ from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed as sealed_file
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training import plan
 
 
 def pairs_of(uids: list[str]) -> PairSet:
     good, bad = ([f"{side} {place}" for place in range(len(uids))] for side in ("good", "bad"))
-    return pair_set("blimp-filtered", "blimp", good, bad, {"paradigm": uids})
+    return PairSet("blimp-filtered", "blimp", good, bad, {"paradigm": uids})
 
 
 def whole(name: str) -> Predicted:
     """Return all rows of a set that BabyLM's checks expect, with the first of each paradigm right."""
     found = SETS[name]
     uids = [f"u{place % found.parts}" for place in range(found.rows)]
-    pairs = pair_set(name, "blimp", ["g"] * len(uids), ["b"] * len(uids), {"paradigm": uids})
+    pairs = PairSet(name, "blimp", ["g"] * len(uids), ["b"] * len(uids), {"paradigm": uids})
     return of_pairs(pairs, "pll", "+" * found.parts + "-" * (found.rows - found.parts), 1.0)
 
 

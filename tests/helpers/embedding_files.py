@@ -28,3 +28,13 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def collection_at(folder: Path, documents: list[str], queries: list[str], **judged: list[str]) -> Path:
+    """Write a collection in BEIR's layout; `judged` are the rows of each file of relevance."""
+    (folder / "qrels").mkdir(parents=True)
+    write(folder / "corpus.jsonl", [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(documents)])
+    write(folder / "queries.jsonl", [{"_id": f"q{n}", "text": text} for n, text in enumerate(queries)])
+    for part, rows in judged.items():
+        (folder / f"qrels/{part}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
+    return folder

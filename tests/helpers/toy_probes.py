@@ -10,7 +10,7 @@ from tagged_made import CPU, WORDS, sentences
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import linear_probe, minimal_pairs
 from workbench.tasks.common.examples import Tagged
-from workbench.tasks.linear_probe import LinearProbe, fingerprinted
+from workbench.tasks.linear_probe import LinearProbe
 
 SPEC = TasksSpec(length=24)
 __all__ = ["CPU", "SPEC", "WORDS", "by_end", "conllu", "pairs", "sentences", "tagger", "toy_pair_set"]
@@ -23,11 +23,8 @@ def by_end(words: list[str]) -> list[int]:
 
 def tagger(rule: Callable[[list[str]], list[int]] = by_end, train: int = 120, test: int = 40) -> LinearProbe:
     parts = [Tagged(rows, [rule(words) for words in rows]) for rows in (sentences(train, 1), sentences(test, 2))]
-    labels = ("A", "B", "C", "D", "E")
-    probe = LinearProbe(
-        "linear:toy", "words", labels, "accuracy", ("accuracy", "macro_f1"), parts[0], {"test": parts[1]}
-    )
-    return fingerprinted(probe, SPEC)
+    metrics = ("accuracy", "macro_f1")
+    return LinearProbe("linear:toy", "words", tuple("ABCDE"), "accuracy", metrics, parts[0], {"test": parts[1]})
 
 
 def toy_pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
@@ -36,11 +33,11 @@ def toy_pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
     flat = [text for each in texts for text in each]
     names = [f"paradigm {number}" for number, each in enumerate(texts) for _ in each]
     good, bad = [f"{text} bada" for text in flat], [f"{text} kefe" for text in flat]
-    return minimal_pairs.pair_set("toy", "minimal-pairs", good, bad, {"paradigm": names})
+    return minimal_pairs.PairSet("toy", "minimal-pairs", good, bad, {"paradigm": names})
 
 
 def pairs(paradigms: int = 6) -> LinearProbe:
-    return fingerprinted(linear_probe.of_pairs(toy_pair_set(paradigms)), SPEC)
+    return linear_probe.of_pairs(toy_pair_set(paradigms))
 
 
 def conllu(path: Path, count: int, seed: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, ragged, shaken, synthetic, tiny
+from objective_oracle import CLS, MASK, PAD, SEP, ragged, shaken, synthetic, tiny
 from scipy import stats
 
 from workbench.cpu import functions
@@ -21,7 +21,6 @@ from workbench.models.corruption import (
     _sums_by_comparison,
     _sums_by_scatter,
     mask_tokens,
-    pick_counts,
     pick_positions,
     replace_tokens,
     sample_tokens,
@@ -53,7 +52,7 @@ def drawn(draw: st.DrawFn) -> tuple[RunSpec, Batch]:
     return tiny("bert-mlm", {"data.length": length, "corruption.picks": picks, "corruption.rate": rate}), batch
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(drawn())
 def test_picks_have_the_right_number_and_are_never_special(case: tuple[RunSpec, Batch]) -> None:
     spec, batch = case
@@ -109,18 +108,6 @@ def test_a_row_is_corrupted_independently_of_its_batch(case: tuple[RunSpec, Batc
     one, all_ = mask_tokens(alone, spec, 0.8, 0.1), mask_tokens(batch, spec, 0.8, 0.1)
     for part in ("ids", "positions", "weights", "targets"):
         assert torch.equal(getattr(one, part)[0], getattr(all_, part)[row])
-
-
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-@pytest.mark.parametrize("name", WITH_GENERATOR)
-def test_micro_batches_draw_what_the_batch_draws(name: str, recipe: str) -> None:
-    """Splitting a step into micro-batches changes no sample, no input and, for rows without padding, no loss."""
-    spec = tiny(name, recipe=recipe)
-    batch, objective = synthetic(spec, rows=12), shaken(spec)
-    whole, loss = objective.generator(batch), objective(batch).total.value
-    parts = [Batch(batch.ids[i : i + 4], batch.keys[i : i + 4]) for i in (0, 4, 8)]
-    assert torch.equal(torch.cat([objective.generator(part).ids for part in parts]), whole.ids)
-    torch.testing.assert_close(sum(objective(part).total.value for part in parts) / 3, loss, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
@@ -257,7 +244,7 @@ def test_random_words_come_from_the_whole_vocabulary() -> None:
     assert stats.chisquare(torch.bincount(words, minlength=50).numpy()).pvalue > SIGNIFICANT
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_duplicates_are_averaged(data: st.DataObject) -> None:
     length, slots = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 8))
@@ -284,16 +271,6 @@ def test_a_gpu_writes_the_same_tokens() -> None:
                               ((30522, (64, 128)), (128, (64, 40)), (30522, (64, 40))))  # fmt: skip
     given = ids, positions, tokens, tokens % 3 > 0
     assert torch.equal(write_tokens(*(each.cuda() for each in given)).cpu(), write_tokens(*given))
-
-
-def test_samples_are_written_only_at_picks_that_count() -> None:
-    spec = tiny("rtd")
-    batch = synthetic(spec, rows=3, lengths=(24, 6, 2))
-    masked = mask_tokens(batch, spec, 1.0)
-    ids = replace_tokens(batch, masked, torch.full_like(masked.positions, UNK))
-    changed = {(r, p) for r, p in np.argwhere((ids != batch.ids).numpy()).tolist()}
-    assert changed <= {(r, int(p)) for r in range(3) for p in masked.positions[r][masked.weights[r] > 0]}
-    assert {r for r, _ in changed} == {0, 1}
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -365,12 +342,3 @@ def test_realised_rates_are_reported(temperature: float) -> None:
         pytest.approx(float((sample_nll * fake.weights).sum().detach()), rel=1e-5),
         float(fake.weights.sum()),
     ]
-
-
-def test_a_padded_row_is_due_as_many_picks_as_a_full_one_of_its_length() -> None:
-    """Also where the share of the tokens is a whole number, as 15 % of 20 are."""
-    spec = resolve("nano", {"corruption.rate": 0.15, "data.length": 64})
-    lengths = [3, 20, 40, 41, 60, 63]
-    batch = synthetic(spec, rows=len(lengths), lengths=lengths)
-    due = pick_counts(batch, spec).tolist()
-    assert due == [spec.picked(length) for length in lengths] == [1, 3, 6, 7, 9, 10]

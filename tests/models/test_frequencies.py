@@ -70,15 +70,6 @@ def test_the_roc_area_is_the_share_of_pairs_in_the_right_order() -> None:
     assert detecting(WORDS, WORDS, kept, special)[1] == pytest.approx(right / sum(positive) / sum(negative))
 
 
-def test_no_predictor_that_is_given_the_token_shown_is_better(trials: int = 200) -> None:
-    """Every other table of predicted probabilities has a larger cross-entropy than the floor."""
-    table = joint(WORDS, WORDS, 0.3)
-    draw = np.random.default_rng(0)
-    for _ in range(trials):
-        belief = draw.dirichlet(np.ones(5), size=5).T  # belief[original, seen]
-        assert -(table * np.log(belief)).sum() > restoring(WORDS, WORDS, 0.3)
-
-
 def nano(**changes: object) -> RunSpec:
     ids = {f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))}
     return resolve("nano", {"encoder.vocab": 60} | ids | changes)
@@ -116,18 +107,6 @@ def test_the_observed_share_of_replaced_tokens_is_reproduced() -> None:
         kept = words._kept(where)  # type: ignore[arg-type]
         table = joint(words.words, words.words, kept)
         assert 1 - np.trace(table) == pytest.approx(rate)
-
-
-def test_detection_has_the_entropy_of_the_base_rate_if_all_tokens_are_equally_frequent() -> None:
-    """If many tokens are equally frequent, the token shown carries no information beyond the base rate."""
-    counts = np.array([0, 0, 0, 0, 0, *[1000] * 5000])
-    spec = nano(**{"encoder.vocab": 5005})
-    words = frequencies(counts, spec, {"mask_rate": 0.3, "replaced_rate": 0.24})
-    picked, everywhere = words.detection("picks"), words.detection("all")
-    base = 0.8
-    assert picked["discriminator_loss"] == pytest.approx(-base * math.log(base) - (1 - base) * math.log(1 - base))
-    assert picked["discriminator_auc"] == pytest.approx(0.5)
-    assert everywhere["discriminator_auc"] == pytest.approx(0.5 + words.special / (1 - 0.24) / 2)  # [CLS] and [SEP]
 
 
 def test_uniform_replacements_are_detected_by_their_frequency() -> None:

@@ -21,14 +21,12 @@ from workbench import objectives
 from workbench.errors import InputError
 from workbench.execution import plug_checks
 from workbench.models.corruption import mask_for_generator, mask_tokens
-from workbench.models.encoder import build_encoder
 from workbench.models.export import WEIGHTS, export_heads
-from workbench.models.generators import Generator, Ngrams, WordFrequencies, count_text
+from workbench.models.generators import Ngrams, WordFrequencies, count_text
 from workbench.rng import row_keys, uniform
 from workbench.tasks.common.sentence_scorers import fill
 from workbench.tensors import Batch, Corruption
 from workbench.training.loop import plainly
-from workbench.training.optimizer import make_optimizer
 from workbench.training.plan import plan
 
 VOCAB = 40
@@ -95,15 +93,6 @@ def test_a_run_with_such_a_generator_resumes_with_the_same_bits() -> None:
     plug_checks._trained(plug_checks._spec({"objective": "rtd", "generator.kind": "ngram"}))
 
 
-def test_an_optimizer_takes_a_model_without_a_generator() -> None:
-    model = counted("unigram")
-    before = model.generator.words.log_share.clone()
-    optimizer = make_optimizer(model, model.spec.optim)
-    model(synthetic(model.spec)).total.backward()
-    optimizer.step()
-    assert torch.equal(before, model.generator.words.log_share)
-
-
 def test_text_is_counted_before_it_is_used() -> None:
     for kind in ("unigram", "ngram"):
         spec = tiny("rtd", {"generator.kind": kind})
@@ -112,24 +101,6 @@ def test_text_is_counted_before_it_is_used() -> None:
     uncounted = [lambda: pytest.fail("a transformer needs no counts")] * 2
     count_text(build(tiny("rtd")), *uncounted)
     assert isinstance(build(spec).generator.words, Ngrams)
-
-
-def test_a_generator_with_one_certain_token_has_no_entropy() -> None:
-    spec = tiny("rtd")
-    generator = Generator(build_encoder(spec), spec)
-    with torch.no_grad():
-        generator.head.bias[11] = 1e4
-    hits, among = generator(synthetic(spec)).metrics["generator_entropy"]
-    assert among > 0 and hits == 0
-
-
-@pytest.mark.parametrize(("bias", "rate"), [(-1e4, 0.0), (1e4, 1.0)])
-def test_a_discriminator_with_one_constant_answer_is_recognised(bias: float, rate: float) -> None:
-    objective = build(tiny("rtd"))
-    with torch.no_grad():
-        objective.head.out.bias.fill_(bias)
-    hits, among = objective(synthetic(objective.spec)).metrics["discriminator_positive_rate"]
-    assert (hits / among).item() == rate
 
 
 # One distribution for all positions
@@ -245,19 +216,6 @@ def at(model: Any, left: int, right: int, rows: int, target: int = 7) -> Any:
     ones = torch.ones(rows, 1)
     picked = Corruption(ids, ones.long(), ones, torch.full((rows, 1), target), torch.zeros(()))
     return model.generator.words.guess(row_keys(3, torch.arange(rows)), picked)
-
-
-@pytest.mark.parametrize(
-    ("left", "right"), [(6, 9), (SEP, 6), (MASK, 9), (9, MASK), (UNSEEN, MASK), (39, 39), (ONCE, 9), (9, ONCE)]
-)
-def test_samples_follow_the_mean_of_both_sides(left: int, right: int) -> None:
-    """A chi-square test of 40,000 samples; a neighbour that was never counted leaves the choice to the other."""
-    guess, share = at(counted("ngram"), left, right, 40_000), np.array(slow_mixture(left, right))
-    drawn, possible = np.bincount(guess.samples.flatten().numpy(), minlength=VOCAB), share > 0
-    assert not drawn[~possible].any()
-    common = share * 40_000 > 5
-    assert common.sum() > 10
-    assert chisquare(drawn[common], share[common] * 40_000, sum_check=False).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("lengths", [None, (24, 9, 3, 17, 24, 2)])

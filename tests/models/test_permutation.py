@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +44,7 @@ def slow_picks(batch: Batch, row: int, alpha: int, longest: int) -> list[int]:
     return picked[: min(due, slots(length, alpha))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rows(), st.sampled_from([1, 2, 3, 6, 9]), st.integers(1, 6))
 def test_picks_agree_with_a_loop(batch: Batch, alpha: int, longest: int) -> None:
     positions, weights = pick_spans(batch, SPECIAL, alpha, longest)
@@ -95,7 +94,7 @@ def slow_visible(batch: Batch, row: int, predicted: set[int]) -> np.ndarray:
     return seen
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows())
 def test_masks_agree_with_the_rule_of_the_released_code(batch: Batch) -> None:
     positions, weights = pick_spans(batch, SPECIAL, 3, 5)
@@ -119,16 +118,6 @@ def test_nothing_leads_from_a_predicted_token_to_its_own_prediction() -> None:
         reached = ((reached @ content.float()) > 0).float()
     own = reached.diagonal(dim1=1, dim2=2).gather(1, positions)
     assert not bool((own * weights).any())
-
-
-def test_orders_are_all_alike() -> None:
-    """Each of two predicted tokens comes first in half of the rows, and special tokens lie anywhere between them."""
-    ids = torch.tensor([[CLS, 9, 9, SEP]]).expand(4000, -1)
-    batch = Batch(ids, row_keys(1, torch.arange(4000)))
-    seen = visible_in_order(batch, SPECIAL, torch.tensor([[1, 2]]).expand(4000, -1), torch.ones(4000, 2))
-    for i, j in ((1, 2), (1, 0), (1, 3), (0, 3)):
-        assert seen[:, i, j].float().mean().item() == pytest.approx(0.5, abs=0.03)
-        assert bool((seen[:, i, j] != seen[:, j, i]).all())
 
 
 def test_masks_for_scores() -> None:

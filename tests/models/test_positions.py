@@ -99,14 +99,6 @@ def test_sines_are_those_of_older_runs_to_the_last_bit() -> None:
     assert torch.equal(sines(128, 96), expected)
 
 
-def test_sines_depend_on_the_distance_alone() -> None:
-    table = sines(40, 32)
-    products = table @ table.T
-    for distance in (0, 1, 7):
-        diagonal = products.diagonal(distance)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-4, atol=1e-4)
-
-
 def test_a_family_that_tells_positions_by_distances_alone_is_left_as_it_is() -> None:
     drawn = [build_encoder(spec_of(encoder__family="modernbert", encoder__position_init=start)).model.state_dict()
              for start in ("normal", "local")]  # fmt: skip

@@ -12,7 +12,6 @@ from transformers import AutoModel, XLNetModel
 
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
-from workbench.models.families import decays
 from workbench.tasks.common.encoder_folders import Classifier, is_causal, load_encoder, reads_last
 
 XLNET: dict[str, Any] = {"encoder.family": "xlnet", "encoder.embedding": 32}
@@ -87,13 +86,6 @@ def test_it_may_be_encoder_and_generator_of_other_objectives(tying: str) -> None
     objective(synthetic(spec, rows=6)).total.backward()
     shared = objective.generator.body.table.weight is objective.encoder.table.weight
     assert shared == (tying in ("tokens", "embeddings"))
-
-
-def test_biases_of_attention_decay_and_other_biases_do_not() -> None:
-    names = [name for name, _ in build_encoder(tiny("bert-mlm", XLNET)).model.named_parameters()]
-    kept = {name.partition(".1.")[2] for name in names if ".1." in name and decays(name, None)}
-    assert {"rel_attn.r_w_bias", "rel_attn.r_r_bias", "rel_attn.q", "ff.layer_1.weight"} <= kept
-    assert not {"rel_attn.layer_norm.weight", "ff.layer_1.bias", "ff.layer_norm.bias"} & kept
 
 
 def test_one_rate_of_dropout() -> None:

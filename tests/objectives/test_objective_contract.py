@@ -27,7 +27,6 @@ from workbench.training.loop import plainly
 
 REGISTRY = objectives.names()
 UNCORRUPTED = ("causal-lm", "permutation-lm")
-CLOSED = {"options.copy_loss": 1.0, "options.stop_gradient": True}
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def compiled_losses(objective: Any, batches: list[Batch]) -> list[StepLoss]:
     ("name", "keys"),
     [
         *((name, {}) for name in REGISTRY), ("rtd", {"recipe": "released"}), ("rtd", {"tying": "gdes"}),
-        *(("rtd", {"generator.kind": kind}) for kind in ("unigram", "uniform", "ngram")),
+        *(("rtd", {"generator.kind": kind}) for kind in ("unigram", "ngram")),
     ],
     ids=str,
 )  # fmt: skip
@@ -86,9 +85,8 @@ TYINGS = ("none", "tokens", "embeddings", "all", "gdes")
     ("name", "tying"),
     [(name, tying) for name in REGISTRY for tying in TYINGS if tying == "none" or name not in WITHOUT_GENERATOR],
 )
-@pytest.mark.parametrize("head", ["linear", "dense"])
-def test_every_weight_is_trained(name: str, tying: str, head: str) -> None:
-    keys = {"head": head, "tying": tying, "generator.width": 1.0 if tying == "all" else 0.5}
+def test_every_weight_is_trained(name: str, tying: str) -> None:
+    keys = {"head": "dense", "tying": tying, "generator.width": 1.0 if tying == "all" else 0.5}
     objective = shaken(tiny(name, keys))
     objective(synthetic(tiny(name))).total.backward()
     idle = [n for n, p in objective.named_parameters() if p.grad is None or not bool((p.grad != 0).any())]
@@ -107,10 +105,9 @@ SIZES = {
 }  # fmt: skip
 
 
-COSTS = [  # sizes, recipe and tying; every two values of two of them occur together
-    ("wide", "paper", "none"), ("narrow", "released", "none"), ("wide", "released", "embeddings"),
-    ("narrow", "paper", "embeddings"), ("wide", "paper", "all"), ("narrow", "released", "all"),
-    ("wide", "released", "gdes"), ("narrow", "paper", "gdes"),
+COSTS = [  # sizes, recipe and tying; every two values of sizes and recipe occur together
+    ("wide", "paper", "none"), ("narrow", "released", "none"), ("narrow", "paper", "embeddings"),
+    ("wide", "released", "all"), ("wide", "paper", "gdes"),
 ]  # fmt: skip
 
 
@@ -185,34 +182,6 @@ def test_the_result_of_a_step(name: str) -> None:
         assert hits >= 0 and (hits <= among or kind == "generator_entropy")  # an entropy is in nats
 
 
-@pytest.mark.parametrize("name", REGISTRY)
-def test_half_precision_agrees_roughly(name: str) -> None:
-    spec = tiny(name)
-    objective, batch = shaken(spec, size=0.1), synthetic(spec)
-    exact = objective(batch).values()["loss"]
-    with torch.autocast("cpu", torch.bfloat16):
-        rough = objective(batch).values()["loss"]
-    assert rough.dtype == torch.float32
-    torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.0)
-    rough.backward()
-    assert all(torch.isfinite(p.grad).all() for p in objective.parameters())
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_a_step_of_training_lowers_the_loss_of_its_batch(name: str) -> None:
-    spec = tiny(name, CLOSED if name == "all-tokens-mlm" else None)
-    objective, batch = build(spec), synthetic(spec)
-    optimizer = torch.optim.AdamW(objective.parameters(), lr=3e-3)
-    totals = []
-    for _ in range(15):
-        loss = objective(batch).total
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        totals.append(loss.item())
-    assert totals[-1] < totals[0]
-
-
 DETECTORS, WORDS = ("adversarial", "electra-15", "rtd"), ("all-tokens-mlm", "bert-mlm", "replace-mlm")
 
 
@@ -279,7 +248,7 @@ def test_the_fast_computation_agrees_with_the_plain_one(
 @pytest.mark.parametrize(
     ("name", "recipe", "seed"),
     [
-        ("rtd", "paper", 0), ("rtd", "released", 0), ("rtd", "released", 2), ("electra-15", "released", 0),
+        ("rtd", "paper", 0), ("rtd", "released", 2), ("electra-15", "released", 0),
         ("bert-mlm", "paper", 0), ("replace-mlm", "paper", 0), ("all-tokens-mlm", "paper", 0),
     ],
 )  # fmt: skip

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +16,8 @@ from objective_oracle import (
     WITH_GENERATOR,
     Seen,
     binary_logits,
-    build,
     counted,
     counts_of,
-    framed,
     observe,
     real_places,
     shaken,
@@ -117,32 +112,6 @@ def test_a_step_equals_a_slow_loop_on_synthetic_rows(name: str, recipe: str, pad
     agree(spec, synthetic(spec, lengths=LENGTHS if padded else None))
 
 
-@pytest.fixture(scope="module")
-def english(real_data: Path) -> tuple[np.ndarray, int]:
-    """Eight rows of 48 ids of English text, without special tokens, and the size of their WordPiece vocabulary."""
-    from tokenizers import BertWordPieceTokenizer
-
-    with lzma.open(real_data / "corpus" / "gutenberg-prose.txt.xz", "rt", encoding="utf-8") as file:
-        text = file.read(300_000)
-    tokenizer = BertWordPieceTokenizer()
-    tokenizer.train_from_iterator(text.splitlines(), vocab_size=1000, show_progress=False)
-    assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    stream = tokenizer.encode(text[100_000:110_000], add_special_tokens=False).ids
-    return np.array(stream[: 8 * 48]).reshape(8, 48), tokenizer.get_vocab_size()
-
-
-@PADDED
-@RECIPES
-@EACH
-def test_a_step_equals_a_slow_loop_on_real_text(
-    name: str, recipe: str, padded: bool, english: tuple[np.ndarray, int]
-) -> None:
-    words, vocab = english
-    sizes = {"encoder.vocab": vocab, "data.length": 48, "encoder.positions": 64, "encoder.hidden": 64}
-    spec = tiny(name, sizes, recipe=recipe, corruption__rate=0.15)
-    agree(spec, framed(words, [48, 11, 47, 30, 48, 5, 22, 36] if padded else [48] * 8, spec))
-
-
 @pytest.mark.parametrize("tying", ["none", "tokens", "all"])
 @pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_a_step_equals_a_slow_loop_under_every_tying(name: str, tying: str) -> None:
@@ -172,49 +141,12 @@ def test_the_batches_contain_right_and_wrong_samples_and_duplicates() -> None:
     assert len(set(places)) < len(places) < len(list(real_places(batch)))
 
 
-@RECIPES
-def test_the_weight_of_a_position(recipe: str) -> None:
-    """Every token, or every pick, has the same weight in the mean, as the gradient of a bias shows."""
-    spec = tiny("rtd", recipe=recipe)
-    batch, objective = synthetic(spec, lengths=LENGTHS), build(spec)
-    with torch.no_grad():
-        objective.head.out.weight.zero_()
-        objective.generator.head.norm.weight.zero_()
-    seen = observe(objective, batch)
-    grads = torch.autograd.grad(seen.loss.values()["discriminator_loss"], [objective.head.out.bias], retain_graph=True)
-    real = list(real_places(batch))
-    fakes = sum(seen.main_input[at] != int(batch.ids[at]) for at in real)
-    assert grads[0].item() == pytest.approx(0.5 - fakes / len(real), abs=1e-6)
-
-    (grad,) = torch.autograd.grad(seen.loss.values()["generator_loss"], [objective.generator.head.bias])
-    picks, vocab = list(counted(seen)), spec.encoder.vocab
-    targets = np.bincount([int(batch.ids[at]) for at in picks], minlength=vocab) / len(picks)
-    np.testing.assert_allclose(grad.numpy(), 1 / vocab - targets, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_the_weight_multiplies_the_main_loss(name: str) -> None:
     spec = tiny(name, {"options.weight": 7.5})
     loss = observe(shaken(spec), synthetic(spec)).loss
     expected = loss.parts["generator_loss"] + 7.5 * loss.parts[MAIN_PART[name]]
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-6)
-
-
-@pytest.mark.parametrize("name", ["rtd", "electra-15"])
-def test_a_generator_that_is_always_right_leaves_nothing_to_detect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample that equals the original counts as original."""
-    spec = tiny(name)
-    batch, objective = synthetic(spec), shaken(spec)
-    positions = torch.tensor(observe(objective, batch).positions)
-    originals = batch.ids.gather(1, positions)
-    guess = objective.generator.guess
-    monkeypatch.setattr(objective.generator, "guess", lambda *args: replace(guess(*args), samples=originals))
-    loss = objective(batch)
-    assert loss.metrics["replaced_rate"][0] == 0
-    assert loss.metrics["discriminator_recall"][1] == 0  # nothing is replaced, so that nothing can be detected
-    losses = torch.nn.functional.softplus(objective.head(objective.encoder(batch.ids)))
-    expected = losses.mean() if name == "rtd" else losses.gather(1, positions).mean()
-    assert loss.parts["discriminator_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @EACH
@@ -232,28 +164,6 @@ def test_rows_without_anything_to_pick_cost_nothing_and_break_nothing(name: str)
 
 
 # The inputs of masked language models
-
-
-@pytest.mark.parametrize(
-    ("recipe", "shares", "expected"),
-    [
-        ("paper", {}, (0.8, 0.1)),
-        ("released", {}, (0.85, 0.0)),
-        ("paper", {"corruption.mask": 1.0, "corruption.random": 0.0}, (1.0, 0.0)),
-    ],
-    ids=["80/10/10", "85/15/0", "100/0/0"],
-)
-def test_the_input_of_bert_mlm(recipe: str, shares: dict[str, float], expected: tuple[float, float]) -> None:
-    """BERT MLM uses its own shares of [MASK] and random tokens, not those of the generator."""
-    spec = tiny("bert-mlm", {"corruption.generator_mask": 0.3, "corruption.picks": "distinct"} | shares, recipe=recipe)
-    batch = synthetic(spec, rows=400)
-    seen = observe(shaken(spec), batch)
-    picks, vocab, (mask, random) = list(counted(seen)), spec.encoder.vocab, expected
-    shown = [(int(seen.main_input[at]), int(batch.ids[at])) for at in picks]
-    masked = sum(token == MASK for token, _ in shown) / len(picks)
-    other = sum(token not in (MASK, original) for token, original in shown) / len(picks)
-    assert masked == (1 if mask == 1 else pytest.approx(mask + random / vocab, abs=0.03))
-    assert other == (pytest.approx(random * (1 - 2 / vocab), abs=0.03) if random else 0)
 
 
 @pytest.mark.parametrize("picks", ["distinct", "released"])

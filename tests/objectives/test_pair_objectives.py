@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from objective_oracle import build, observe, score, shaken, slow_bce, synthetic, tiny
-from torch.nn import functional as F  # noqa: N812
 from transformers import AlbertConfig, AlbertForPreTraining, BertConfig, BertForPreTraining
 
 from workbench import objectives
 from workbench.errors import InputError
-from workbench.models.corruption import mask_tokens
-from workbench.models.heads import MlmHead, pair_losses
-from workbench.rng import row_keys
-from workbench.spec.presets import resolve
-from workbench.tensors import Batch
+from workbench.models.heads import MlmHead
 
 
 def theirs(objective: Any) -> Any:
@@ -76,41 +69,11 @@ def test_both_losses_are_those_of_hugging_face(
     assert tuple(map(int, found.metrics[f"{second}_positive_rate"])) == (int((margins > 0).sum()), 6)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=8), st.integers(0, 99))
-def test_the_loss_of_a_head_is_the_cross_entropy_of_its_two_outputs(broken: list[bool], seed: int) -> None:
-    head, answers = PAIR_HEAD, torch.tensor(broken)
-    states = torch.randn(len(broken), 32, generator=torch.Generator().manual_seed(seed)) * 3
-    with torch.no_grad():
-        logits = torch.tanh(states @ head.dense.weight.T + head.dense.bias) @ head.out.weight.T + head.out.bias
-        loss, metrics = head.loss(states, answers, "nsp")
-    assert float(loss) == pytest.approx(float(F.cross_entropy(logits, answers.long())), rel=1e-4, abs=1e-6)
-    right = (logits.argmax(1) == answers.long()).sum()
-    assert [int(n) for n in metrics["nsp_accuracy"]] == [int(right), len(broken)]
-    assert [int(n) for n in metrics["nsp_broken_rate"]] == [sum(broken), len(broken)]
-
-
-PAIR_HEAD = shaken(tiny("bert")).pair_head
-
-
 def test_a_batch_without_pairs_is_a_fault_of_the_program() -> None:
     objective = build(tiny("bert"))
     batch = replace(synthetic(objective.spec, rows=2), broken=None)
     with pytest.raises(AssertionError, match="rows without pairs"):
         objective(batch)
-
-
-def test_only_the_state_of_cls_enters_the_pair_loss() -> None:
-    """Its gradient is 0 at every other position; that of the masked tokens is not."""
-    objective = shaken(tiny("bert")).eval()
-    batch = synthetic(objective.spec, rows=4)
-    masked = mask_tokens(batch, objective.spec, 0.8, 0.1)
-    kept = []
-    objective.encoder.register_forward_hook(lambda module, given, states: kept.append(states) or states.retain_grad())
-    loss = pair_losses(objective.encoder, objective.head, objective.pair_head, batch, masked, "sop")
-    loss.parts["sop_loss"].backward()
-    used = (kept[0].grad != 0).any(-1)
-    assert used[:, 0].all() and not used[:, 1:].any()
-    assert loss.total.item() == (loss.parts["mlm_loss"] + loss.parts["sop_loss"]).item()
 
 
 def test_the_words_are_predicted_as_by_bert_mlm() -> None:
@@ -121,15 +84,6 @@ def test_the_words_are_predicted_as_by_bert_mlm() -> None:
     assert one(batch).parts["mlm_loss"].item() == other(batch).total.item()
     assert torch.equal(score(one, batch.ids), score(other, batch.ids))
     assert isinstance(one.head, MlmHead) and list(one.scorers()) == ["pll", "pll-word-l2r"]
-
-
-def test_the_first_pair_loss_is_that_of_a_coin() -> None:
-    spec = objectives.with_options(resolve("small", {"objective": "bert", "encoder.layers": 2}))
-    ids = torch.randint(1000, 30522, (16, 64), generator=torch.Generator().manual_seed(0))
-    segments = (torch.arange(64) > 30).long().expand(16, 64)
-    batch = Batch(ids, row_keys(0, torch.arange(16)), None, segments, torch.arange(16) % 2 == 0)
-    with torch.no_grad():
-        assert float(build(spec).eval()(batch).parts["nsp_loss"]) == pytest.approx(0.693, abs=0.03)
 
 
 def test_an_objective_decides_which_pairs_its_rows_hold() -> None:

@@ -21,8 +21,6 @@ from workbench.models.encoder import build_encoder
 from workbench.models.families import PLUGS
 from workbench.models.heads import Sentences
 from workbench.models.two_streams import Queries
-from workbench.rng import row_keys
-from workbench.tensors import Batch
 
 XLNET: dict[str, Any] = {"encoder.family": "xlnet", "encoder.embedding": 32}
 FAMILY = pytest.mark.parametrize("family", [{}, XLNET], ids=["electra", "xlnet"])
@@ -94,26 +92,6 @@ def test_the_options_reach_the_picks() -> None:
     assert one != other
 
 
-@FAMILY
-def test_the_likelihoods_of_all_sentences_sum_to_one_in_any_order(family: dict[str, Any]) -> None:
-    """Brute force over sentences of two tokens: a product of conditional probabilities is a distribution."""
-    spec = tiny("permutation-lm", family | {"encoder.vocab": 8})
-    objective = shaken(spec).eval()
-    pairs = torch.tensor(list(itertools.product(range(8), repeat=2)))
-    ids = torch.cat([torch.full((64, 1), 2), pairs, torch.full((64, 1), 3)], 1)
-    totals = []
-    for order in ([1, 2], [2, 1]):
-        visible = torch.zeros(64, 4, 4, dtype=torch.bool)
-        visible[:, :, 0] = True  # [CLS] is given
-        visible[:, order[1], order[0]] = True
-        with torch.no_grad():
-            hidden = objective.encoder(ids, queries=Queries(visible, torch.tensor([[1, 2]]).expand(64, -1)))
-            likelihood = objective.head.log_likelihood(hidden.flatten(0, 1), pairs.flatten()).view(64, 2)
-        totals.append(likelihood.sum(1).exp())
-        assert totals[-1].sum().item() == pytest.approx(1, rel=1e-4)
-    assert (totals[0] - totals[1]).abs().max() > 1e-3  # two models of the same text
-
-
 def test_a_score_is_the_chain_rule_from_left_to_right() -> None:
     """Each token from its own forward pass of Hugging Face's module, over what is before it and nothing else."""
     spec = tiny("permutation-lm", XLNET)
@@ -126,16 +104,6 @@ def test_a_score_is_the_chain_rule_from_left_to_right() -> None:
             seen = np.tril(np.ones((place + 1, place + 1), bool), -1)
             total -= their_nll(objective, ids, seen, place)
         assert float(found[row]) == pytest.approx(total, rel=1e-4)
-
-
-@FAMILY
-def test_a_score_does_not_change_by_the_tokens_of_the_one_that_is_predicted_or_later_ones(family: Any) -> None:
-    spec = tiny("permutation-lm", family)
-    objective = shaken(spec).eval()
-    ids = torch.tensor([[2, 9, 8, 7, 3], [2, 9, 8, 11, 3], [2, 9, 8, 7, 3]])
-    attention = torch.tensor([[1, 1, 1, 1, 1]] * 2 + [[1, 1, 1, 0, 0]]).bool()
-    one, other, short = score(objective, ids, attention).tolist()
-    assert one != other and short == pytest.approx(float(score(objective, ids[:1, :3], None)), rel=1e-5)
 
 
 def test_pll_is_the_likelihood_of_each_token_from_all_others() -> None:
@@ -153,28 +121,6 @@ def test_pll_is_the_likelihood_of_each_token_from_all_others() -> None:
         seen[:, place] = False
         total -= their_nll(objective, batch.ids[row, :size], seen, place)
     assert float(found[row]) == pytest.approx(total, rel=1e-4)
-
-
-@FAMILY
-def test_micro_batches_add_up_and_draws_belong_to_rows(family: dict[str, Any]) -> None:
-    spec = tiny("permutation-lm", family | STILL)
-    objective, batch = shaken(spec), synthetic(spec, rows=6)
-    whole = objective(batch)
-    whole.total.backward()
-    expected = {name: p.grad.clone() for name, p in objective.named_parameters() if p.grad is not None}
-    objective.zero_grad()
-    totals = []
-    for rows in (slice(0, 2), slice(2, 6)):
-        part = objective(Batch(batch.ids[rows], batch.keys[rows]))
-        share = part.metrics["lm_accuracy"][1] / whole.metrics["lm_accuracy"][1]
-        (part.total * share).backward()
-        totals.append((part.total * share).item())
-    assert sum(totals) == pytest.approx(whole.total.item(), rel=1e-6)
-    for name, p in objective.named_parameters():
-        if p.grad is not None:
-            torch.testing.assert_close(p.grad, expected[name], rtol=1e-4, atol=1e-6)
-    later = Batch(batch.ids, row_keys(spec.seed, torch.arange(6, 12)))
-    assert objective(later).total.item() != whole.total.item()  # another place in training, another order
 
 
 def test_inputs_are_not_corrupted() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from objective_oracle import NAMES, TINY, build, synthetic, tiny, tiny_of_file
@@ -320,13 +319,6 @@ def test_a_file_with_a_fault_is_refused_in_a_sentence_that_names_it(fault: str, 
 def test_the_largest_cost_is_accepted(tmp_path: Path) -> None:
     spec = tiny_of_file(write(tmp_path, IDEA.replace(BODY, FLOPS + "(1e100, 0, 1)\n")))
     assert objectives.cost(spec).paper == objectives.MOST
-
-
-def test_an_objective_is_given_its_encoder_its_spec_and_its_options(tmp_path: Path) -> None:
-    spec = tiny_of_file(write(tmp_path), {"options.shown": 0.25})
-    encoder = build_encoder(spec)
-    made: Any = objectives.build(spec, encoder)
-    assert made.encoder is encoder and made.spec is spec and made.options.shown == 0.25
 
 
 def test_no_compiled_copy_is_left_beside_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def test_no_gradient_passes_from_the_main_loss_to_the_generator(name: str) -> No
     assert all(p.grad is None or not p.grad.any() for p in objective.generator.parameters())
 
 
-@pytest.mark.parametrize("name", ["multi-word-selection", "mc-bert"])
+@pytest.mark.parametrize("name", ["multi-word-selection", "mc-bert", "adversarial"])
 @pytest.mark.parametrize("kind", ["ngram", "unigram", "uniform"])
 def test_a_generator_without_weights_is_refused(name: str, kind: str) -> None:
     with pytest.raises(InputError, match=rf"{name} needs a generator with weights, and generator\.kind={kind} has no "):

@@ -169,16 +169,6 @@ def test_a_share_of_a_budget_is_a_part_of_it(share: float) -> None:
         changed(NANO, {"budget.share": share})
 
 
-def test_cells_that_are_one_run_are_one_run() -> None:
-    found = grid(
-        None,
-        space_of({"generator.width": "0.25,0.5", "generator.kind": "transformer,unigram"}),
-        None,
-        NANO,
-    )
-    assert len(job_of(found, NANO, 1, []).specs) == 3
-
-
 def test_a_cell_that_cannot_be_is_named() -> None:
     found = grid(None, space_of({"tying": "none,all", "generator.width": "0.5"}), None, NANO)
     with pytest.raises(InputError, match=r"tying=all, generator\.width=0\.5"):
@@ -464,13 +454,14 @@ def test_an_objective_that_the_file_does_not_know_is_compared_with_every_other(t
     ]  # fmt: skip
 
 
-def test_arms_that_settings_make_one_run_are_refused() -> None:
-    """A generator without weights has no depth, so both arms are one run."""
-    contrast = Contrast({"generator.depth": 1.0}, {"generator.depth": 0.5})
-    found = experiment.Experiment("x", "?", {"generator.depth": (1.0, 0.5)}, contrasts=(contrast,))
-    assert len(job_of(found, BASE, 1, []).declared) == 1
+def test_arms_that_settings_make_one_run_are_not_compared() -> None:
+    """Half of one layer is one layer."""
+    deep, half = {"generator.width": 1.0}, {"generator.width": 1.0, "generator.depth": 0.5}
+    axes = {"generator.width": (1.0, 0.5)}
+    found = experiment.Experiment("x", "?", axes, (half,), contrasts=(Contrast(deep, half),))
+    assert len(job_of(found, BASE.changed({"encoder.layers": 2}), 1, []).declared) == 1
     with pytest.raises(InputError, match=r"x compares .* the same runs under these settings"):
-        job_of(found, BASE.changed({"generator.kind": "unigram"}), 1, [])
+        job_of(found, BASE.changed({"encoder.layers": 1}), 1, [])
 
 
 def test_a_record_keeps_each_contrast_as_it_was_declared_first(tmp_path: Path) -> None:

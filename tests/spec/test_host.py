@@ -230,11 +230,6 @@ def test_a_name_has_no_control_characters_and_no_blanks(value: str) -> None:
         checked({"account": value}, "profile.toml")
 
 
-def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(InputError, match=r"unknown key 'launch.tiem' in --set; did you mean 'launch.time'"):
-        checked({"tiem": "1"}, "--set")
-
-
 @pytest.mark.parametrize(
     ("time", "length"),
     [

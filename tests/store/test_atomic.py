@@ -111,21 +111,6 @@ def test_an_error_names_the_file_that_was_to_be_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_files_that_belong_together_are_renamed_before_any_is_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A flush takes long, and a kill during it would leave some files new and some old."""
-    paths = [tmp_path / name for name in ("a.csv", "b.csv", "index.html")]
-    written: list[int] = []
-
-    def sync(folder: Path) -> None:
-        written.append(sum(path.exists() for path in paths))
-
-    monkeypatch.setattr(atomic, "sync_folder", sync)
-    write_together(dict.fromkeys(paths, b"new"))
-    assert written == [3]
-
-
 def test_after_a_kill_between_two_renames_the_page_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An old page beside new tables would contradict them without a word."""
     paths = [tmp_path / name for name in ("a.csv", "b.csv", "index.html")]
@@ -233,17 +218,6 @@ def test_only_old_files_of_ours_are_removed_from_a_folder_that_others_use_too(tm
     for folder in (kept, left):
         atomic.sweep_old(folder)
     assert sorted(kept.rglob("*")) == before and list(left.iterdir()) == []
-
-
-def test_nothing_is_written_through_a_link_in_the_place_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    (tmp_path / "file").write_text("")
-    for name in ("real", "absent"):
-        atomic.own_folder(tmp_path / name)
-    for name in ("link", "file"):
-        with pytest.raises(InputError, match=f"{name} must be a folder, but it is a link or a file; move it away"):
-            atomic.own_folder(tmp_path / name)
 
 
 def test_a_folder_can_hold_files_where_its_nearest_parent_can(tmp_path: Path) -> None:

@@ -190,13 +190,6 @@ def test_hostile_manifests(pair: Path, manifest: Any) -> None:
     assert found is not None and found.step == 1
 
 
-def test_another_format_is_named(pair: Path) -> None:
-    path = pair / "step-00000002" / "manifest.json"
-    path.write_text(path.read_text().replace('"format":1', '"format":7'))
-    found = checkpoint.newest(pair)
-    assert found is not None and "format 7" in found.warnings[0] and "format 1" in found.warnings[0]
-
-
 def test_a_pickle_with_a_true_manifest_is_refused_and_not_run(tmp_path: Path) -> None:
     """Whoever can write the manifest too still cannot make us run anything."""
 
@@ -220,7 +213,7 @@ def test_a_pickle_with_a_true_manifest_is_refused_and_not_run(tmp_path: Path) ->
 # -- disks and owners
 
 
-@pytest.mark.parametrize("limit", [0, 10, 300, 900])
+@pytest.mark.parametrize("limit", [0, 900])
 def test_a_write_that_fails_halfway_leaves_the_old_one(tmp_path: Path, limit: int) -> None:
     checkpoint.save(tmp_path, 1, some(1), {"step": 1})
     with limits.files_of_at_most(limit), pytest.raises(OSError) as caught:
@@ -239,7 +232,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-@pytest.mark.parametrize("free", [0, 4096, 100_000, 300_000])
+@pytest.mark.parametrize("free", [0, 300_000])
 @pytest.mark.parametrize("foreseen", [True, False])
 def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch, free: int, foreseen: bool) -> None:
     folder = small_disk / "checkpoints"
@@ -259,50 +252,29 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch, free: in
     assert holds(checkpoint.newest(folder), 2)
 
 
-def test_a_disk_that_is_full_at_the_last_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has both figures there too, and the checkpoint before stays the newest."""
-    checkpoint.save(tmp_path, 1, some(1), {})
-    write = checkpoint._write
-
-    def full(path: Path, parts: Any) -> dict[str, Any]:
-        if path.name == "state.json":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return write(path, parts)
-
-    monkeypatch.setattr(checkpoint, "_write", full)
-    with pytest.raises(OSError) as caught:
-        checkpoint.save(tmp_path, 2, some(2), {})
-    for part in (str(tmp_path), f"{checkpoint.RESERVE} bytes are needed", "are free"):
-        assert part in str(caught.value)
-    assert names(tmp_path) == ["step-00000001"]
-
-
-def test_a_disk_without_inodes_names_the_checkpoint_and_not_its_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("full", ["the folder", "the last files", "another process"])
+def test_a_full_disk_names_the_checkpoint_and_not_its_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
 ) -> None:
-    mkdir = Path.mkdir
+    checkpoint.save(tmp_path, 1, some(1), {})
+    write, mkdir = checkpoint._write, Path.mkdir
 
-    def full(path: Path, *given: Any, **more: Any) -> None:
-        if path.name.startswith(".tmp-"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        mkdir(path, *given, **more)
+    def no_room(path: Path) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(OSError, match="are free") as caught:
-        checkpoint.save(tmp_path / "checkpoints", 2, some(2), {})
-    assert caught.value.filename == str(tmp_path / "checkpoints" / "step-00000002")
+    def written(path: Path, parts: Any) -> Any:
+        return no_room(path) if full == "the last files" and path.name == "state.json" else write(path, parts)
 
+    def made(path: Path, **options: Any) -> Any:
+        return no_room(path) if full == "the folder" and path.name.startswith(".tmp-") else mkdir(path, **options)
 
-def test_a_disk_that_is_full_for_another_process_names_the_checkpoint_and_not_its_draft(tmp_path: Path) -> None:
-    def beside(draft: Path) -> Any:
-        def files() -> Any:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(draft / "part.safetensors"))
-
-        return files
-
-    with pytest.raises(OSError, match="are needed") as caught:
-        checkpoint.save(tmp_path, 2, some(2), {}, beside=beside)
-    assert caught.value.filename == str(tmp_path / "step-00000002") and names(tmp_path) == []
+    monkeypatch.setattr(checkpoint, "_write", written)
+    monkeypatch.setattr(Path, "mkdir", made)
+    beside = {"beside": lambda draft: lambda: no_room(draft / "part")} if full == "another process" else {}
+    with pytest.raises(OSError, match=r"bytes are needed and .* are free") as caught:
+        checkpoint.save(tmp_path, 2, some(2), {}, **beside)
+    assert caught.value.filename == str(tmp_path / "step-00000002") and names(tmp_path) == ["step-00000001"]
+    assert full != "the last files" or f"{checkpoint.RESERVE} bytes are needed" in str(caught.value)
 
 
 def test_room(tmp_path: Path) -> None:

@@ -10,10 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -134,15 +132,6 @@ def test_a_lease_is_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.
     assert json.loads(made[0])["pid"] == os.getpid()
 
 
-def test_what_killed_workers_left_is_swept_up(tmp_path: Path) -> None:
-    (tmp_path / ".tmp-0123").mkdir()
-    (tmp_path / ".tmp-0123" / "lease").write_text("{}")
-    (tmp_path / ".trash-0123").write_text("x")
-    lease = take(tmp_path)
-    assert names(tmp_path) == [lease.stage.name, "lease"]
-    lease.release()
-
-
 def test_either_sign_of_a_takeover_is_enough(tmp_path: Path) -> None:
     for spoil in (
         lambda lease: (tmp_path / "lease").write_text(dumps({"owner": "another"})),
@@ -215,36 +204,6 @@ def test_a_write_after_the_last_look_has_nothing_to_rename(tmp_path: Path) -> No
     news[0].check()
     old._drop()
     news[0].release()
-
-
-# -- many at once
-
-
-def test_one_of_many_takers_wins(tmp_path: Path) -> None:
-    for number in range(10):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        pretend(folder, machine=machine(), pid=2**22 + 1)  # dead: everyone may take it at once
-        winners: list[Lease] = []
-        barrier = threading.Barrier(8)
-
-        def compete(_: int, folder: Path = folder, winners: list[Lease] = winners, barrier: Any = barrier) -> None:
-            barrier.wait()
-            with contextlib.suppress(LeaseHeld):
-                winners.append(take(folder))
-
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(compete, range(8)))
-        assert len(winners) == 1
-        winners[0].check()
-        winners[0].release()
-        assert names(folder) == []
-
-
-def test_no_posix_locks() -> None:
-    """They fail, or do nothing, on shared disks."""
-    for path in Path(owner.__file__).parent.rglob("*.py"):
-        assert not re.search(r"\b(fcntl|flock|lockf|filelock|sqlite3)\b", path.read_text()), path
 
 
 # ---- the owner of a folder ----

@@ -161,20 +161,6 @@ def test_giving_back_never_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         lease.check()
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_the_file_is_closed_once_whatever_its_number(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    """Descriptors 0 and 1 are free in a process that was started with its standard streams closed."""
-    lease = Lease(folder)
-    lease._file = number
-    closed: list[int] = []
-    monkeypatch.setattr(os, "close", closed.append)
-    lease._drop()
-    lease._drop()
-    assert closed == [number]
-
-
 @pytest.mark.parametrize("end", [Lease.release, lambda lease: lease.carry(lease.folder.with_name("new"))])
 def test_giving_back_and_moving_do_not_wait_for_a_heartbeat_that_hangs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[Lease], None]

@@ -72,13 +72,6 @@ def test_an_empty_log_has_the_hash_of_nothing(path: Path) -> None:
     assert metrics.rewind(5) == 0
 
 
-def test_another_writer_s_rows_count_once_the_file_is_opened(path: Path) -> None:
-    Metrics(path).append([{"step": 1}, {"step": 2}])
-    second = Metrics(path)
-    second.append([{"step": 3}])
-    assert second.content() == content(path) and path.read_bytes().count(b"\n") == 3
-
-
 def test_a_row_that_json_cannot_hold_writes_none_of_its_neighbours(path: Path) -> None:
     metrics = Metrics(path)
     metrics.append([{"step": 1}])
@@ -194,14 +187,6 @@ def test_rewind(path: Path, gaps: list[int], step: int, torn: int, tail: bytes) 
     assert os.listdir(path.parent) == ["metrics.jsonl"]
 
 
-def test_a_large_log_is_rewound_to_the_byte(path: Path) -> None:
-    line = json.dumps(row(1, filler="x" * 400)).replace('"step": 1', '"step": %d')
-    with path.open("w") as file:
-        file.writelines(line % n + "\n" for n in range(1, 100_001))
-    assert Metrics(path).rewind(99_000) == 99_000
-    assert path.stat().st_size == sum(len(line % n) + 1 for n in range(1, 99_001))
-
-
 @pytest.mark.parametrize("room", [1, 40, 130, 200])
 def test_rows_that_do_not_fit_are_an_error_and_none_of_them_is_written(path: Path, room: int) -> None:
     metrics = Metrics(path)
@@ -272,22 +257,3 @@ def test_a_log_with_a_hole_or_a_line_of_megabytes_is_read_in_little_memory(path:
     assert tracemalloc.get_traced_memory()[1] < 64 << 20
     tracemalloc.stop()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
-
-
-def test_rows_are_there_when_append_returns(path: Path) -> None:
-    metrics = Metrics(path)
-    assert metrics.rewind(0) == 0 and path.read_text() == ""
-    metrics.append([row(1), row(2)])
-    metrics.append([])
-    metrics.append([row(3)])
-    assert steps(path) == [1, 2, 3]
-    metrics.sync()
-    assert sorted(os.listdir(path.parent)) == ["metrics.jsonl"]
-
-
-def test_a_torn_end_is_repaired_when_rows_are_added(path: Path) -> None:
-    Metrics(path).append([row(1)])
-    with path.open("ab") as file:
-        file.write(b'{"step": 2, "lo')
-    Metrics(path).append([row(2)])
-    assert steps(path) == [1, 2]

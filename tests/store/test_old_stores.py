@@ -12,7 +12,6 @@ import pytest
 from drills.small import environment, write_table, write_text
 from make_old_store import words
 
-from workbench.errors import InputError
 from workbench.report import write
 from workbench.report.load.runs_table import find_record
 from workbench.store.atomic import sealed
@@ -68,10 +67,3 @@ def test_a_run_of_format_1_in_a_store_of_today_is_named_and_left_alone(store: Ru
     (run.path / "spec.json").write_bytes(sealed(raw))
     fault = RunDir(run.path).damage or ""
     assert fault.startswith("spec.json is of format 1, but this version of workbench reads format 2")
-
-
-@pytest.mark.parametrize("other", [1, 3])
-def test_another_format_is_refused_by_name(other: int, store: RunStore) -> None:
-    (store.root / "store.json").write_text(f'{{"format": {other}}}')
-    with pytest.raises(InputError, match=f"store.json is of format {other}, but this version of workbench reads"):
-        RunStore(store.root)

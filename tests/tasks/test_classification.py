@@ -27,7 +27,7 @@ from workbench.tasks.common import classification as module
 from workbench.tasks.common.classification import LanguageLoss, task_loss
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import Classifier, load_encoder
-from workbench.tasks.common.examples import Task
+from workbench.tasks.common.examples import Task, limited
 from workbench.tasks.common.sentence_scorers import put_together
 from workbench.tasks.common.token_rows import encode
 
@@ -112,10 +112,10 @@ def test_losses() -> None:
     assert task_loss(outputs[:, :1], numbers, regression, True).item() == pytest.approx(np.sum(errors))
 
 
-@pytest.mark.parametrize("flag", ["sum_loss", "overlap", "extra_decay"])
+@pytest.mark.parametrize("flag", ["sum_loss", "overlap", "extra_decay", "bias_correction"])
 def test_released_ways_change_the_outcome(encoder: Path, lengths: Task, flag: str, answers: list[Any]) -> None:
     short = SPEC.model_copy(update={"epochs": 1.0, "clip": 1e9, "warmup": 0.5})
-    for spec in (short, short.model_copy(update={flag: True})):
+    for spec in (short, short.model_copy(update={flag: not getattr(short, flag)})):
         take(lengths, Model(encoder, spec, 0), CPU)
     assert not np.allclose(answers[0][0], answers[1][0], atol=1e-6)
 
@@ -168,14 +168,22 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
         take(replace(keyword, epochs=0.1), Model(folder, SPEC, 0), CPU)
 
 
-@pytest.mark.parametrize("name", ["CoLA", "MRPC", "RTE", "STS-B", "SST-2"])
+def test_outputs_that_are_not_finite_are_no_scores(
+    encoder: Path, keyword: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "predict", lambda model, data, device: np.full((len(data), 2), np.nan))
+    with pytest.raises(Diverged, match=r"the outputs after fine-tuning on keyword \(seed 0\) are not finite"):
+        take(replace(keyword, epochs=0.1), Model(encoder, SPEC, 0), CPU)
+
+
+@pytest.mark.parametrize("name", ["CoLA", "MRPC", "STS-B"])
 def test_on_real_glue(real_data: Path, encoder: Path, name: str, answers: list[Any]) -> None:
     """The reported numbers, recomputed from the model's answers and the dev file read in another way."""
-    task = glue.read_one(name, str(real_data / "glue"), name, rows=64)
+    task = limited(glue.read_one(name, str(real_data / "glue"), name), 64)
     score = take(task, Model(encoder, SPEC.model_copy(update={"epochs": 1.0}), 0), CPU)
     ((predicted, _),) = answers
     lines = (real_data / "glue" / name / "dev.tsv").read_text(encoding="utf-8").split("\n")[:-1]
-    column = {"CoLA": 1, "MRPC": 0, "RTE": 3, "STS-B": 9, "SST-2": 1}[name]
+    column = {"CoLA": 1, "MRPC": 0, "STS-B": 9}[name]
     gold = [line.split("\t")[column] for line in (lines if name == "CoLA" else lines[1:])]
     if name == "STS-B":
         expected = scipy.stats.spearmanr(predicted, [float(x) for x in gold]).statistic
@@ -350,14 +358,3 @@ def test_fine_tuning_adds_it_to_the_loss_of_the_task(
 def test_what_a_bag_of_words_solves_it_learns_too(kind: str, make: Callable[[str], Path], keyword: Task) -> None:
     spec = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0)
     assert take(keyword, Model(make(kind), spec, 0), Host(device="cpu")).value > 85
-
-
-def test_equal_seeds_agree_to_the_last_bit(encoder: Path, keyword: Task, answers: list[Any]) -> None:
-    short = replace(keyword, epochs=1.0)
-    torch.manual_seed(11)
-    before = torch.random.get_rng_state()
-    scores = [take(short, Model(encoder, SPEC, seed), CPU) for seed in (0, 0, 1)]
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert replace(scores[0], seconds=0) == replace(scores[1], seconds=0)
-    assert (answers[0][0] == answers[2][0]).all() and (answers[1][0] == answers[3][0]).all()
-    assert (answers[0][0] != answers[4][0]).any() or (answers[1][0] != answers[5][0]).any()

@@ -22,11 +22,11 @@ from workbench.store import run_directory
 from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
 from workbench.tasks.common.contract import Measure, Model, Score, Suite, expected, keep, score_digest, score_name, take
-from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
+from workbench.tasks.common.examples import Examples, Tagged, Task, limited
 from workbench.tasks.common.fine_tuning import Unfinished
 from workbench.tasks.embeddings import SIMILARITY, Embedding
 from workbench.tasks.linear_probe import LinearProbe
-from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.squad import Questions, Squad
 from workbench.tasks.tagging import Tagging
 
@@ -310,7 +310,7 @@ def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
     assert score_name(keyword, same, 3) == name
     for changes in ({"lr": 1e-3}, {"epochs": 2.0}, {"rows": 5}, {"doubled": True}, {"batch": 16}):
         assert score_name(keyword, KEYWORD_SPEC.model_copy(update=changes), 3) != name
-    assert score_name(fingerprinted(keyword, rows=99), KEYWORD_SPEC, 3) != name
+    assert score_name(limited(keyword, 99), KEYWORD_SPEC, 3) != name
     assert "/" not in score_name(replace(keyword, name="../a b"), KEYWORD_SPEC, 0)
 
 
@@ -332,7 +332,7 @@ MEASURES: list[Measure] = [
     Tagging("tag:x", ("A",), 1, "", WORDS, {"test": WORDS}),
     LinearProbe("linear:x", "texts", ("x", "y"), "accuracy", ("accuracy",), ROWS, {"dev": ROWS}),
     Embedding("similarity:x", SIMILARITY, {"test": Examples(("a",), ("b",), (1.0,))}),
-    pair_set("pairs:x", "minimal-pairs", ["a"], ["b"], {"paradigm": ["p"]}),
+    PairSet("pairs:x", "minimal-pairs", ["a"], ["b"], {"paradigm": ["p"]}),
     Squad("squad1", False, Questions((), ()), {"dev": Questions((), ())}),
 ]
 SPEC_MEASURES = TasksSpec(seeds=3)

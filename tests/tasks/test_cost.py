@@ -26,12 +26,11 @@ from workbench.tasks._squad_model import limits, windows
 from workbench.tasks._tagger import word_windows
 from workbench.tasks.common import cost
 from workbench.tasks.common.contract import Cost, Measure, Model, Suite, take
-from workbench.tasks.common.examples import Examples, Tagged, Task, fingerprinted
+from workbench.tasks.common.examples import Examples, Tagged, Task
 from workbench.tasks.common.token_rows import encode, open_splitter
 from workbench.tasks.embeddings import Embedding
 from workbench.tasks.linear_probe import LinearProbe
-from workbench.tasks.linear_probe import fingerprinted as sealed_probe
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.squad import Question, Questions, Squad
 from workbench.tasks.tagging import Tagging
 from workbench.training.loop import build
@@ -68,9 +67,7 @@ def test_folds_and_doubled_pairs_are_counted(encoder: Path, keyword: Task, lengt
 
 def test_a_choice_counts_questions_with_all_their_answers(encoder: Path) -> None:
     rows = Examples(["bada"] * 30, ["keda kefe"] * 30, [1, 0, 0] * 10, [n // 3 for n in range(30)])
-    choice = fingerprinted(
-        Task("c", "table", ("a", "b"), "accuracy", ("accuracy",), 10.0, rows, {"dev": rows}, choice=True)
-    )
+    choice = Task("c", "table", ("a", "b"), "accuracy", ("accuracy",), 10.0, rows, {"dev": rows}, choice=True)
     found = cost_of(choice, encoder)
     assert found.steps == 10 * 2 and len(found.lengths) == 30
     whole = forward(found.lengths)
@@ -118,16 +115,13 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pairs() -> PairSet:
-    return pair_set("toy", "pairs", sentences(50), sentences(50, 400), {"kind": ["a"] * 50})
+    return PairSet("toy", "pairs", sentences(50), sentences(50, 400), {"kind": ["a"] * 50})
 
 
 @pytest.fixture(scope="module")
 def probe() -> LinearProbe:
     rows = Examples(sentences(40), None, [i % 2 for i in range(40)])
-    spec = resolve("nano").tasks
-    return sealed_probe(
-        LinearProbe("linear:x", "texts", ("a", "b"), "accuracy", ("accuracy",), rows, {"t": rows}), spec
-    )
+    return LinearProbe("linear:x", "texts", ("a", "b"), "accuracy", ("accuracy",), rows, {"t": rows})
 
 
 @pytest.mark.parametrize("name", ["bert-mlm", "rtd", "replace-mlm", "all-tokens-mlm", "electra-15"])
@@ -161,7 +155,7 @@ def test_the_price_is_the_same_for_every_objective(words: Path, pairs: PairSet, 
 def test_a_word_more_costs_the_square(words: Path) -> None:
     def of(length: int) -> float:
         texts = [" ".join(text.split()[:length]) for text in sentences(10)]
-        made = pair_set("toy", "pairs", texts, texts, {"kind": ["a"] * 10})
+        made = PairSet("toy", "pairs", texts, texts, {"kind": ["a"] * 10})
         return made.cost(spec_of(), spec_of().tasks, words).flops / len(set(texts))
 
     assert of(6) / of(3) == pytest.approx((7 * 8) / (4 * 5), rel=0.15)

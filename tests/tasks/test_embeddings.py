@@ -15,7 +15,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 import torch
-from embedding_files import WORDS, load, texts, write
+from embedding_files import WORDS, collection_at, load, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -33,7 +33,15 @@ from workbench.tasks import _embedding_vectors as embedding_vectors
 from workbench.tasks._embedding_vectors import apart, embeddings, loss_named
 from workbench.tasks.common.contract import FINE_TUNING, Model, expected, score_digest, take
 from workbench.tasks.common.examples import Examples
-from workbench.tasks.embeddings import POOLINGS, RETRIEVAL, SIMILARITY, Embedding, Relevant, fingerprinted
+from workbench.tasks.embeddings import POOLINGS, RETRIEVAL, SIMILARITY, Embedding, Relevant
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """Return a collection in which each query has the words of one document, and of half of another."""
+    documents = texts(60)
+    rows = [f"q{n}\td{n + more}\t{2 - more}" for more in (0, 1) for n in range(10)]
+    return collection_at(tmp_path / "toys", documents, documents[:20], test=rows)
 
 
 def test_a_table_is_tested_whole_unless_it_has_parts(tmp_path: Path) -> None:
@@ -93,11 +101,8 @@ def test_every_name_is_listed_and_taken_once_along_training(collection: Path) ->
     assert rows["similarity:STS-B"] == rows["similarity:FILE"] == "spearman" and rows["retrieval:DIR"] == "ndcg_10"
     spec = TasksSpec(names=(f"retrieval:{collection}",), seeds=5)
     suite = tasks.load(spec)
-    assert (
-        len(list(expected(suite, spec))) == 1
-        and all(task.act != FINE_TUNING for task in suite.tasks)
-        and tasks.any_during_training(spec)
-    )
+    assert len(list(expected(suite, spec))) == 1 and tasks.any_during_training(spec)
+    assert all(task.act != FINE_TUNING for task in suite.tasks)
 
 
 # ---- Pairs and collections as plain data: what is read of them, and what their fingerprint covers ----
@@ -136,9 +141,9 @@ def test_the_metric_follows_the_suite_and_one_score_is_enough() -> None:
     ],
 )
 def test_the_fingerprint_covers_all_that_decides_a_score(other: Embedding) -> None:
-    task = fingerprinted(Embedding("x", SIMILARITY, {"test": PAIRS, "all": FOUND}))
-    assert len(task.fingerprint) == 16 and fingerprinted(replace(task, notes=("odd",))).fingerprint == task.fingerprint
-    assert fingerprinted(other).fingerprint != task.fingerprint
+    task = Embedding("x", SIMILARITY, {"test": PAIRS, "all": FOUND})
+    assert len(task.fingerprint) == 16 and replace(task, notes=("odd",)).fingerprint == task.fingerprint
+    assert other.fingerprint != task.fingerprint
 
 
 # ---- Collections in BEIR's layout: how they are read, and what is refused with its place ----
@@ -177,9 +182,8 @@ def test_what_is_odd_is_counted_and_named(collection: Path, caplog: pytest.LogCa
         out.write('{"_id": "empty", "text": " "}\n')
     task = load(f"retrieval:{collection}")
     part = task.tests["test"]
-    assert (
-        isinstance(part, Relevant) and part.grades["q0"] == {"d0": 1.0, "d1": 1.0, "nowhere": 1.0} and len(part) == 10
-    )
+    assert isinstance(part, Relevant) and len(part) == 10
+    assert part.grades["q0"] == {"d0": 1.0, "d1": 1.0, "nowhere": 1.0}
     assert task.notes == (
         f"1 row with an empty text: {collection / 'corpus.jsonl'}, line 61",
         f"1 row about a document that is not in the corpus, and counts as never found: {file}, line 22",
@@ -231,21 +235,10 @@ def test_vectors_are_those_of_transformers(encoder: Path) -> None:
             assert np.allclose(found[name][row], expected_vector, atol=2e-5), (name, text)
 
 
-def test_the_mean_is_that_of_sentence_transformers(encoder: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    model = library.SentenceTransformer(str(encoder), device="cpu")  # of a folder without modules.json, mean pooling
-    model.max_seq_length = 32
-    sentences = [*texts(20, 1), "bada " * 60]
-    vectors = model.encode(sentences, normalize_embeddings=True, show_progress_bar=False)
-    assert np.allclose(embeddings(encoder, sentences, 32, CPU)["mean"], vectors, atol=2e-5)
-
-
 def test_similarity_is_the_rank_correlation_of_cosines(encoder: Path) -> None:
     first, second = texts(40, 2), texts(40, 3)
     targets = np.random.default_rng(0).random(40).round(1)
-    task = fingerprinted(
-        Embedding("similarity:x", "similarity", {"dev": Examples(tuple(first), tuple(second), tuple(targets.tolist()))})
-    )
+    task = Embedding("similarity:x", "similarity", {"dev": Examples(first, second, targets.tolist())})
     score = take(task, Model(encoder, SPEC, 0), CPU)
     for name, part in (("mean", "dev"), ("cls", "dev, cls")):
         vectors = embeddings(encoder, [*first, *second], 32, CPU)[name]
@@ -263,11 +256,8 @@ def test_the_own_text_is_found_and_scores_are_counted(encoder: Path, collection:
     task = load(f"retrieval:{collection}")
     score = take(task, Model(encoder, SPEC, 0), CPU)
     assert score.value > 60 and score.test_rows == 10  # each query is word for word its best document
-    assert set(score.values) == {"test", "test, cls"} and set(score.values["test"]) == {
-        "ndcg_10",
-        "recall_10",
-        "recall_100",
-    }
+    assert set(score.values) == {"test", "test, cls"}
+    assert set(score.values["test"]) == {"ndcg_10", "recall_10", "recall_100"}
     assert score.values["test"]["recall_100"] == 100
 
 
@@ -279,9 +269,7 @@ SPEC_CONTRASTIVE = TasksSpec(length=32, lr=2e-3, layer_decay=0.9, batch=16, embe
 
 
 def contrastive(name: str, **more: Any) -> Embedding:
-    (task,) = tasks.load(TasksSpec(names=(name,), embeddings="contrastive", **more)).tasks
-    assert isinstance(task, Embedding)
-    return task
+    return load(name, embeddings="contrastive", **more)
 
 
 def random_texts(count: int, seed: int) -> list[str]:
@@ -302,21 +290,15 @@ def keyword_pairs() -> Embedding:
         (first, one), (second, two) = side(count, seed), side(count, seed + 1)
         return Examples(tuple(first), tuple(second), tuple((one == two).astype(float).tolist()))
 
-    return fingerprinted(Embedding("similarity:keyword", "similarity", {"dev": part(120, 50)}, train=part(192, 80)))
+    return Embedding("similarity:keyword", "similarity", {"dev": part(120, 50)}, train=part(192, 80))
 
 
 @pytest.fixture
 def toys(tmp_path: Path) -> Path:
     """Return a collection in which a query shares no word with its document, but for chance."""
-    folder = tmp_path / "toys"
-    (folder / "qrels").mkdir(parents=True)
-    documents = random_texts(30, 7)
-    write(folder / "corpus.jsonl", [{"_id": f"d{n}", "text": text} for n, text in enumerate(documents)])
-    write(folder / "queries.jsonl", [{"_id": f"q{n}", "text": f"query {WORDS[n % 20]}"} for n in range(20)])
-    for part, numbers in (("train", range(15)), ("test", range(15, 20))):
-        rows = [f"q{n}\td{n}\t1" for n in numbers]
-        (folder / f"qrels/{part}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
-    return folder
+    rows = [f"q{n}\td{n}\t1" for n in range(20)]
+    queries = [f"query {word}" for word in WORDS]
+    return collection_at(tmp_path / "toys", random_texts(30, 7), queries, train=rows[:15], test=rows[15:])
 
 
 def test_losses_are_those_of_their_papers() -> None:
@@ -351,7 +333,7 @@ def test_training_is_that_of_sentence_transformers(encoder: Path, keyword_pairs:
     """One batch of all pairs, three times: by the library's own model and loss, and by ours."""
     from sentence_transformers.sentence_transformer import losses, modules
 
-    small = fingerprinted(replace(keyword_pairs, train=keyword_pairs.train.take(range(24))))  # type: ignore[union-attr]
+    small = replace(keyword_pairs, train=keyword_pairs.train.take(range(24)))  # type: ignore[union-attr]
     assert isinstance(small.train, Examples)
     which = "contrastive" if pooling == "mean" else "contrastive-cls"
     spec = SPEC_CONTRASTIVE.model_copy(
@@ -569,7 +551,7 @@ def test_a_query_is_not_its_own_answer() -> None:
 def test_similarity_is_the_rank_correlation_of_tf_idf_cosines(tmp_path: Path) -> None:
     first, second = texts(40, 1), texts(40, 2)
     targets = np.random.default_rng(0).normal(size=40).tolist()
-    task = fingerprinted(Embedding("x", SIMILARITY, {"test": Examples(tuple(first), tuple(second), tuple(targets))}))
+    task = Embedding("x", SIMILARITY, {"test": Examples(tuple(first), tuple(second), tuple(targets))})
     vectors = TfidfVectorizer(token_pattern=r"\w+").fit_transform(first + second)
     cosines = [cosine_similarity(vectors[n], vectors[n + 40])[0, 0] for n in range(40)]
     wanted = 100 * stats.spearmanr(cosines, targets).statistic
@@ -585,7 +567,7 @@ def test_retrieval_is_ndcg_by_cosines_with_the_words_of_the_documents(tmp_path: 
     model = TfidfVectorizer(token_pattern=r"\w+").fit(documents)
     cosines = cosine_similarity(model.transform(asked), model.transform(documents))
     gains = [[grades[query].get(f"d{n}", 0.0) for n in range(40)] for query in queries]
-    found = fingerprinted(Embedding("x", RETRIEVAL, {"test": data})).baselines(tmp_path)
+    found = Embedding("x", RETRIEVAL, {"test": data}).baselines(tmp_path)
     assert found["tf-idf"] == pytest.approx(100 * ndcg_score(gains, cosines, k=10))
     best = [sum(gain / np.log2(place + 2) for place, gain in enumerate((3.0, 2.0, 1.0)))] * len(asked)
     of_chance = sum(6 / 40 / np.log2(place + 2) for place in range(10))  # a place holds the mean of the three gains
@@ -596,12 +578,10 @@ def test_texts_without_words_are_like_nothing_and_baselines_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = Examples(("", "red cat", "dog"), ("", "red cat", "cat"), (0.0, 1.0, 0.5))
-    task = fingerprinted(Embedding("x", SIMILARITY, {"test": pairs}))
+    task = Embedding("x", SIMILARITY, {"test": pairs})
     found = task.baselines(tmp_path)
     assert np.isfinite(found["tf-idf"])
-    empty = fingerprinted(
-        Embedding("y", SIMILARITY, {"test": Examples(("", " ", "_"), ("", "_", ""), (0.0, 1.0, 0.5))})
-    )
+    empty = Embedding("y", SIMILARITY, {"test": Examples(("", " ", "_"), ("", "_", ""), (0.0, 1.0, 0.5))})
     assert empty.baselines(tmp_path)["tf-idf"] == 0.0
     monkeypatch.setattr(embedding_vectors, "word_baselines", lambda part: pytest.fail("computed again"))
     assert task.baselines(tmp_path) == found

@@ -15,14 +15,14 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.common.contract import EncoderFacts, Measure, Model, Score, Suite
 from workbench.tasks.common.examples import Examples, Tagged, Task
-from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.squad import Question, Questions, Squad
 from workbench.tasks.tagging import Tagging
 
 SPEC = TasksSpec(seeds=2, lr=3e-4, length=128)
 CPU = Host(device="cpu", threads=1)
 ROWS = Examples(["a", "b"], None, [0, 1])
-PAIRS = pair_set("pairs", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
+PAIRS = PairSet("pairs", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
 
 
 def task(name: str) -> Task:

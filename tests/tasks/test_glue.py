@@ -186,7 +186,6 @@ def test_a_copy_of_the_hubs_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"sentence1": "a", "sentence2": 7, "label": 1}, "column 'sentence2' holds no text"),
         ({"sentence1": None, "sentence2": "b", "label": 1}, "column 'sentence1' holds no text"),
         ({"sentence1": "a\0", "sentence2": "b", "label": 1}, "column 'sentence1' holds a NUL"),
         ({"sentence1": "a", "sentence2": "b", "label": "1"}, "label '1' is not in 0..1"),
@@ -208,8 +207,6 @@ def test_hostile_rows_of_the_hub_are_refused(tmp_path: Path, row: dict[str, Any]
     ("content", "said"),
     [
         (b"index\tsentence1\tsentence2\tlabel\n0\ta\0b\tc\tentailment\n", "NUL at byte 35"),
-        (b"index\tsentence1\xff", "train.tsv is not UTF-8: byte 15"),
-        ("index\tsentence1\n".encode("utf-16"), "UTF-16"),
         (
             b"index\tsentence1\tsentence2\tlabel\n0\ta\t" + b"b " * (1 << 19) + b"b\tentailment\n",
             "1,048,577 characters",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import lzma
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks import _preferences as preferences
 from workbench.tasks import held_out_pairs, minimal_pairs
-from workbench.tasks.common.sentence_scorers import load
+from workbench.tasks.common.sentence_scorers import of_folder
 from workbench.tasks.minimal_pairs import PairSet
 
 
@@ -38,10 +40,9 @@ def test_a_folder_of_json_lines_is_a_task_and_its_files_are_paradigms(tmp_path: 
         write_pairs(folder / f"{name}.jsonl", [{"sentence_good": f"Good {name}.", "sentence_bad": "Bad."}])
     (folder / "c.jsonl.xz").write_bytes(lzma.compress(b'{"sentence_good": "Good c.", "sentence_bad": "Bad."}\n'))
     task = minimal_pairs.load_path(str(folder))
-    assert (task.name, task.suite, task.groups) == ("zorro", "minimal-pairs", {"paradigm": ("a", "b", "c")})
-    assert minimal_pairs.holds_pairs(str(folder / "a.jsonl")) and minimal_pairs.load_path(
-        str(folder / "a.jsonl")
-    ).good == ("Good a.",)
+    assert (task.name, task.suite, task.groups) == ("zorro", "minimal-pairs", {"paradigm": ["a", "b", "c"]})
+    assert minimal_pairs.holds_pairs(str(folder / "a.jsonl"))
+    assert minimal_pairs.load_path(str(folder / "a.jsonl")).good == ["Good a."]
     assert not minimal_pairs.holds_pairs(str(write_pairs(tmp_path / "t.jsonl", [{"text": "x", "label": 1}])))
 
 
@@ -51,7 +52,7 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path, caplog: p
     (tmp_path / "more").mkdir()
     for name in ("._A.jsonl", "b.json", "more/c.jsonl", "readme"):
         write_pairs(tmp_path / name, [row])
-    assert minimal_pairs.load_path(str(tmp_path)).good == ("Good.",)
+    assert minimal_pairs.load_path(str(tmp_path)).good == ["Good."]
     assert f"minimal pairs in {tmp_path}: ._A.jsonl, b.json, more, readme are not read: neither .jsonl" in caplog.text
     (tmp_path / "x-00000-of-00002.parquet").write_bytes(b"")
     with pytest.raises(InputError, match=r"x-00001-of-00002.parquet is missing"):
@@ -77,7 +78,10 @@ def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
         tasks.load(TasksSpec(names="empty"))
 
 
-def test_files_that_are_absent_are_named_before_pairs_are_made_of_a_text(tmp_path: Path) -> None:
+def test_files_that_are_absent_are_named_before_pairs_are_made_of_a_text(
+    tmp_path: Path, toy: PairSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_out_pairs, "of_text", lambda name, *_, tuning: replace(toy, name=name))
     write_pairs(tmp_path / "blimp_fast.jsonl", [{"sentence_good": "A.", "sentence_bad": "B.", "UID": "u"}])
     asked = TasksSpec(names=("pairs:replace", "blimp-fast"), blimp=str(tmp_path))
     made: list[str] = []
@@ -99,11 +103,9 @@ def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:
     write_pairs(tmp_path / "data" / "u.jsonl", [row])
     write_pairs(tmp_path / "blimp_filtered.jsonl", [row, row | {"UID": "v"}])
     assert minimal_pairs.load_named("blimp", str(tmp_path)).groups == {
-        "paradigm": ("u",),
-        "phenomenon": ("t",),
-        "field": ("f",),
-    }
-    assert minimal_pairs.load_named("blimp-filtered", str(tmp_path)).groups["paradigm"] == ("u", "v")
+        "paradigm": ["u"], "phenomenon": ["t"], "field": ["f"],
+    }  # fmt: skip
+    assert minimal_pairs.load_named("blimp-filtered", str(tmp_path)).groups["paradigm"] == ["u", "v"]
     with pytest.raises(InputError, match="task blimp-fast is not available: there are no JSON lines in"):
         minimal_pairs.load_named("blimp-fast", str(tmp_path))
 
@@ -114,7 +116,7 @@ def test_babylm_s_sets_are_found_where_its_pipeline_has_them(tmp_path: Path) -> 
         write_pairs(tmp_path / place / "u.jsonl", [{"sentence_good": f"{name}.", "sentence_bad": "B."}])
         for where in (tmp_path, tmp_path / place.partition("/")[0]):
             found = minimal_pairs.load_named(name, str(where))
-            assert (found.name, found.good, found.groups["paradigm"]) == (name, (f"{name}.",), ("u",))
+            assert (found.name, found.good, found.groups["paradigm"]) == (name, [f"{name}."], ["u"])
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_real_blimp(real_data: Path) -> None:
 
 
 def test_pairs_are_plain_data_and_back(toy: PairSet) -> None:
-    assert PairSet.from_json(json.loads(json.dumps(toy.shared()[1]))) == toy
+    assert PairSet(**json.loads(json.dumps(toy.shared()[1]))) == toy
 
 
 @pytest.mark.parametrize(
@@ -196,10 +198,8 @@ def test_an_independent_reading_of_the_files_gives_the_same_scores(
     from transformers import AutoModel, AutoTokenizer
 
     run = finished("bert-mlm")
-    encoder, words = (
-        AutoModel.from_pretrained(run.path / "encoder").eval(),
-        AutoTokenizer.from_pretrained(run.path / "encoder"),
-    )
+    encoder = AutoModel.from_pretrained(run.path / "encoder").eval()
+    words = AutoTokenizer.from_pretrained(run.path / "encoder")
     head = safetensors.torch.load_file(run.path / "heads" / "model.safetensors")
     table = encoder.get_input_embeddings().weight
 
@@ -227,7 +227,7 @@ def test_gpt2_scores_sentences_as_hugging_face_does(finished: Callable[..., RunD
 
     sizes = {"encoder.family": "gpt2", "encoder.embedding": None, "encoder.positions": 64}
     encoder = finished("causal-lm", **sizes).path / "encoder"
-    ours, theirs = load(encoder, ("default",), "cpu"), GPT2LMHeadModel.from_pretrained(encoder).eval()
+    ours, theirs = of_folder(encoder, ("default",), "cpu"), GPT2LMHeadModel.from_pretrained(encoder).eval()
     read = AutoTokenizer.from_pretrained(encoder)
     tokenized = preferences.Tokenized(encoder, toy.good, 64)
     assert ours.name == "causal"
@@ -252,10 +252,10 @@ def test_a_folder_of_zorro_is_a_task_by_paradigm_and_phenomenon(tmp_path: Path) 
     (folder / "README.txt").write_text("odd\n")
     (task,) = tasks.load(TasksSpec(names=str(folder))).tasks
     assert isinstance(task, PairSet) and (task.name, task.suite) == ("babyberta", "minimal-pairs")
-    assert task.good == ("what it is .", "he saw it is .", "Mark saw it .", "Mark had seen it .")
-    assert task.bad == ("who it is .", "he saw who is .", "Mark seen it .", "Mark had saw it .")
-    paradigms = ("filler-gap-wh_question_object", "filler-gap-wh_question_subject", *["irregular-verb"] * 2)
-    assert task.groups == {"paradigm": paradigms, "phenomenon": (*["filler-gap"] * 2, *["irregular"] * 2)}
+    assert task.good == ["what it is .", "he saw it is .", "Mark saw it .", "Mark had seen it ."]
+    assert task.bad == ["who it is .", "he saw who is .", "Mark seen it .", "Mark had saw it ."]
+    paradigms = ["filler-gap-wh_question_object", "filler-gap-wh_question_subject", *["irregular-verb"] * 2]
+    assert task.groups == {"paradigm": paradigms, "phenomenon": ["filler-gap"] * 2 + ["irregular"] * 2}
     assert len(minimal_pairs.PHENOMENA) == 23 and len(set(minimal_pairs.PHENOMENA.values())) == 13
 
 
@@ -341,9 +341,17 @@ def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
         held_out_pairs.of_text("pairs", DataSpec(corpus="my.txt"), tmp_path, tuning=False)
 
 
+@functools.cache
+def of_docs(name: str, **environment: str) -> PairSet:
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in environment.items():
+            patch.setenv(variable, value)
+        return held_out_pairs.of_text(name, DataSpec(corpus="docs"), Path(), tuning=True)
+
+
 def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
     """The built-in text gives a third as many pairs of the kind `order` as of each other kind."""
-    found = held_out_pairs.of_text("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    found = of_docs("pairs")
     kinds = np.array(found.groups["kind"])
     assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
     wins = np.where(kinds == "order", 1.0, 0.0)
@@ -354,8 +362,7 @@ def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
 
 @pytest.mark.parametrize("kind", ["exchange", "replace", "order"])
 def test_one_kind_alone_begins_with_the_same_pairs_and_has_more(kind: str) -> None:
-    whole = held_out_pairs.of_text("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
-    alone = held_out_pairs.of_text(f"pairs:{kind}", DataSpec(corpus="docs"), Path(), tuning=True)
+    whole, alone = of_docs("pairs"), of_docs(f"pairs:{kind}")
     assert (alone.name, alone.suite) == (f"pairs:{kind}", whole.suite) and set(alone.groups["kind"]) == {kind}
     given = zip(whole.good, whole.bad, whole.groups["kind"], strict=True)
     shared = [(good, bad) for good, bad, its in given if its == kind]
@@ -365,10 +372,8 @@ def test_one_kind_alone_begins_with_the_same_pairs_and_has_more(kind: str) -> No
 
 
 @pytest.mark.parametrize("name", ["pairs", "pairs:replace"])
-def test_a_rehearsal_scores_the_first_hundred_pairs_of_a_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = held_out_pairs.of_text(name, DataSpec(corpus="docs"), Path(), tuning=True)
-    monkeypatch.setenv("WORKBENCH_REHEARSAL", "1")
-    found = held_out_pairs.of_text(name, DataSpec(corpus="docs"), Path(), tuning=True)
+def test_a_rehearsal_scores_the_first_hundred_pairs_of_a_kind(name: str) -> None:
+    whole, found = of_docs(name), of_docs(name, WORKBENCH_REHEARSAL="1")
     kinds = list(found.groups["kind"])
     assert all(kinds.count(kind) == 100 for kind in set(whole.groups["kind"])) and set(found.good) < set(whole.good)
 

@@ -32,8 +32,8 @@ from workbench.tasks import _preferences as preferences
 from workbench.tasks import load as load_tasks
 from workbench.tasks._preferences import Tokenized
 from workbench.tasks.common.contract import Model, take
-from workbench.tasks.common.sentence_scorers import check, load, of_folder
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.common.sentence_scorers import check, of_folder
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.training.distributed import Ranks
 from workbench.training.loop import build
 
@@ -60,7 +60,7 @@ def write(folder: Path, kind: str, **sizes: Any) -> Any:
 
 
 def pairs() -> PairSet:
-    return pair_set("toy", "minimal-pairs", GOOD, BAD, {"paradigm": ["a"] * len(GOOD)})
+    return PairSet("toy", "minimal-pairs", GOOD, BAD, {"paradigm": ["a"] * len(GOOD)})
 
 
 def by_hand(kind: str, model: Any, folder: Path, text: str) -> float:
@@ -180,14 +180,14 @@ def add_token(folder: Path, **special: str) -> int:
     return rows
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", ["ElectraForPreTraining", "BertForMaskedLM", "GPT2LMHeadModel"])
 def test_a_token_without_an_embedding_is_refused_where_a_sentence_has_it(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write(folder, kind, **CLASSES[kind][0])
     before = take(pairs(), Model(folder, TasksSpec(), 0), CPU)
     rows = add_token(folder)
     assert take(pairs(), Model(folder, TasksSpec(), 0), CPU).values == before.values
-    new = pair_set("new", "minimal-pairs", [*GOOD, "the [NEW] sat"], [*BAD, "sat [NEW] the"], {"paradigm": ["a"] * 4})
+    new = PairSet("new", "minimal-pairs", [*GOOD, "the [NEW] sat"], [*BAD, "sat [NEW] the"], {"paradigm": ["a"] * 4})
     with pytest.raises(InputError, match=f"the tokenizer gives the id {rows}, and the encoder has ids 0 to {rows - 1}"):
         take(new, Model(folder, TasksSpec(), 0), CPU)
 
@@ -240,7 +240,7 @@ def test_what_is_put_together_again_scores_as_the_model_did(
     name: str, tying: str, finished: Callable[..., RunDir], toy: PairSet
 ) -> None:
     run = finished(name, tying)
-    again = load(run.path / "encoder", ("default", "generator-pll"), "cpu")
+    again = of_folder(run.path / "encoder", ("default", "generator-pll"), "cpu")
     model: Any = build(run.spec()).eval()
     numbers = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -352,7 +352,7 @@ CHINESE = ["我喜欢吃苹果和香蕉", "他昨天去了北京大学"]
 def test_text_without_blanks_is_refused_unless_the_tokenizer_finds_words(splitter: Any, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write(folder, "BertForMaskedLM", **SIZES)
-    task = pair_set("toy", "minimal-pairs", CHINESE, CHINESE[::-1], {"paradigm": ["a"] * 2})
+    task = PairSet("toy", "minimal-pairs", CHINESE, CHINESE[::-1], {"paradigm": ["a"] * 2})
     by_word = TasksSpec(scorers=("pll-word-l2r",))
     assert take(task, Model(folder, by_word, 0), CPU).value == 50.0  # each character is a word of BERT's
     save(folder, None, splitter, GOOD, 34)
@@ -370,7 +370,7 @@ def test_a_tie_counts_half_and_is_counted() -> None:
 
 
 def test_a_scorer_that_knows_nothing_is_at_chance(finished: Callable[..., RunDir], toy: PairSet) -> None:
-    same = pair_set("same", "minimal-pairs", toy.good, toy.good, {"paradigm": ["a"] * len(toy.good)})
+    same = PairSet("same", "minimal-pairs", toy.good, toy.good, {"paradigm": ["a"] * len(toy.good)})
     score = scored(finished("bert-mlm"), same)
     assert score.value == 50.0 and score.details["ties"] == score.details["pairs"] == 40
 
@@ -395,7 +395,7 @@ def test_bf16_decides_only_what_fp32_would_decide_alike(
 
 def test_nan_names_the_run_and_the_pair(finished: Callable[..., RunDir], toy: PairSet, monkeypatch: Any) -> None:
     run = finished("bert-mlm")
-    found = load(run.path / "encoder", ("default",), "cpu")
+    found = of_folder(run.path / "encoder", ("default",), "cpu")
     broken = replace(found, scorer=lambda given: torch.where(given.ids[:, 1] == given.ids[0, 1], torch.nan, 0.0))
     monkeypatch.setattr(preferences, "of_folder", lambda *_: broken)
     with pytest.raises(Diverged, match=rf"{run.run_id}: the score \(pll\) of a sentence of pair \d+ of toy is nan"):
@@ -407,7 +407,7 @@ def test_one_number_for_a_whole_batch_is_no_score(
     total: Any, finished: Callable[..., RunDir], toy: PairSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished("bert-mlm")
-    found = load(run.path / "encoder", ("default",), "cpu")
+    found = of_folder(run.path / "encoder", ("default",), "cpu")
     broken = replace(found, scorer=lambda given: total(found.scorer(given)))
     monkeypatch.setattr(preferences, "of_folder", lambda *_: broken)
     with pytest.raises(InputError, match=rf"{run.run_id}: the score \(pll\) of \d+ sentences has the shape \(1?,?\), "):

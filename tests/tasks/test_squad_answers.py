@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import string
-import subprocess
-import sys
 import tracemalloc
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import squad_files
+import tokenizers
 import torch
 import transformers
 from hypothesis import example, given, settings
@@ -30,10 +29,9 @@ from written_runs import finished
 from workbench import tasks
 from workbench.data import hugging_face, tokenizer
 from workbench.errors import Diverged, InputError
-from workbench.execution import published_runs as evaluation
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.store.run_store import RunDir, RunStore
+from workbench.store.run_store import RunStore
 from workbench.tasks import _squad_answers as squad_answers
 from workbench.tasks import _squad_model as squad_model
 from workbench.tasks._squad_answers import (
@@ -225,7 +223,7 @@ def made_guesses(draw: random.Random, questions: Questions) -> dict[str, str]:
     return guesses
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.booleans(), st.floats(-3, 3))
 def test_answers_are_scored_as_the_official_scripts_score_them(seed: int, unanswerable: bool, limit: float) -> None:
     draw = random.Random(seed)
@@ -241,7 +239,7 @@ def test_answers_are_scored_as_the_official_scripts_score_them(seed: int, unansw
         )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.text(max_size=30))
 def test_any_text_is_normalised_alike(text: str) -> None:
     assert words(text) == oracle_words(text)
@@ -296,24 +294,17 @@ def test_the_nearest_sentence_answers() -> None:
 
 
 def test_the_order_of_a_set_does_not_decide_which_sentence_is_nearest() -> None:
-    """Sums of floats depend on their order, which in a set of words depends on Python's hash seed."""
-    code = """
-import random
-from workbench.tasks._squad_answers import nearest_overlap
-from workbench.tasks.squad import Question, Questions
-draw = random.Random(3)
-words = [f"w{n}" for n in range(60)]
-texts = ["".join(" ".join(draw.sample(words, 12)) + ". " for _ in range(4)) for _ in range(200)]
-rows = [Question(f"q{n}", " ".join(draw.sample(words, 20)) + "?", n, (("x", 0),), False, "x") for n in range(200)]
-print(nearest_overlap(Questions(texts, rows)))
-"""
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(told) == 1
+    """Sums of floats depend on their order, which in a set of words depends on how the words are spelled."""
+
+    def nearest(letter: str) -> tuple[dict[str, str], dict[str, float]]:
+        draw, words = random.Random(3), [f"{letter}{n}" for n in range(60)]
+        texts = ["".join(" ".join(draw.sample(words, 12)) + ". " for _ in range(4)) for _ in range(200)]
+        asked = [" ".join(draw.sample(words, 20)) + "?" for _ in range(200)]
+        rows = [Question(f"q{n}", text, n, (("x", 0),), False, "x") for n, text in enumerate(asked)]
+        answers, odds = nearest_overlap(Questions(texts, rows))
+        return {id: answer.replace(letter, "") for id, answer in answers.items()}, odds
+
+    assert nearest("w") == nearest("v") == nearest("x")
 
 
 def test_baselines_of_2_are_those_of_never_answering_and_of_overlap(tmp_path: Path) -> None:
@@ -419,22 +410,6 @@ def test_a_run_holds_the_predictions_with_their_hashes(tmp_path: Path, learned: 
         each.unlink()
     (run.path / "predictions").rmdir()  # a user may delete them all to save space
     assert run.summary(full=True)["state"] == "done"
-
-
-def test_evaluate_keeps_the_predictions_in_the_run(
-    encoder: Path, tmp_path: Path, learned: dict[bool, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task, spec, score = learned[False]
-    monkeypatch.setattr(evaluation, "take", lambda *words: score)
-    suite = tasks.Suite((task,))
-    rows, failed = evaluation.evaluate(encoder, suite, spec, "nano", CPU)
-    assert failed == 0 and rows[0]["value"] == score.value
-    run = finished(RunStore(tmp_path), 0, tuning=0)
-    with run.lease(patience=0):
-        evaluation.evaluate(encoder, suite, spec, "nano", CPU, run)
-    again = RunDir(run.path)
-    assert list(again.scores()) == [score_name(task, spec, 0)] and len(list((run.path / "predictions").iterdir())) == 2
-    assert again.summary(full=True)["state"] == "done"
 
 
 @pytest.mark.slow
@@ -568,28 +543,16 @@ def test_questions_are_cut_and_empty_texts_are_read(encoder: Path) -> None:
     assert part.batch([0, 1, 2], "cpu").allowed[2].sum() == 1
 
 
-def roberta(folder: Path) -> Path:
-    config = transformers.RobertaConfig(
-        vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=66,
-    )  # fmt: skip
-    transformers.RobertaModel(config, add_pooling_layer=False).save_pretrained(folder)
-    import tokenizers
-
-    made_bpe = tokenizers.ByteLevelBPETokenizer()
-    made_bpe.train_from_iterator(["the café is old"] * 9, 290, special_tokens=["<s>", "<pad>", "</s>", "<unk>"])
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made_bpe._tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
-    ).save_pretrained(folder)
-    return folder
-
-
 def test_blanks_are_no_part_of_an_answer_and_a_tokenizer_without_special_tokens_gets_an_end(tmp_path: Path) -> None:
-    folder = roberta(tmp_path)
+    bytes_of = tokenizers.ByteLevelBPETokenizer()
+    bytes_of.train_from_iterator(["the café is old"] * 9, 290, special_tokens=["<s>", "<pad>", "</s>", "<unk>"])
+    named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_of._tokenizer, **named).save_pretrained(tmp_path)
     text = "the  café is old, très old (café)"
     places = [("café", 5), ("très", 18), ("old", 13), ("café", 28)]  # the last two beside punctuation
     rows = [Question(f"q{n}", "what?", 0, (answer,), False, "x") for n, answer in enumerate(places)]
-    part = made(folder, Limits(64, 16, 32), Questions([text], rows))
+    parts = {"train": Questions([text], rows)}
+    part = windows(tmp_path, SimpleNamespace(model_type="roberta"), parts, Limits(64, 16, 32))["train"]
     for window, row in enumerate(rows):
         first, last = part.spans[window]
         assert text[part.offsets[0][first, 0] : part.offsets[0][last, 1]] == row.answers[0][0]

@@ -28,9 +28,9 @@ from workbench.tasks.common import classification as finetuner
 from workbench.tasks.common.classification import SpanPairClassifier, choice_loss
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import load_encoder
-from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
+from workbench.tasks.common.examples import Examples, Task, held_out, limited
 from workbench.tasks.common.metrics import choice_accuracy, judged
-from workbench.tasks.common.token_rows import encode_marked, nearest, open_splitter, parts_of
+from workbench.tasks.common.token_rows import encode, nearest, open_splitter, parts_of
 from workbench.tasks.superglue import ABSENT, MOVED, spans_of
 
 SPEC = TasksSpec(lr=5e-3, layer_decay=0.9, batch=16, epochs=8.0, length=32, dropout=0.0, seeds=1)
@@ -39,17 +39,13 @@ CPU = Host(device="cpu", threads=1)
 
 def test_the_official_layout_is_read(tmp_path: Path) -> None:
     both(both(both(tmp_path, "COPA", COPA), "MultiRC", MULTIRC), "WSC", WSC)
-    put(
-        tmp_path / "BoolQ/train.jsonl.xz",
-        [{"question": "is it", "passage": "yes", "idx": i, "label": i > 2} for i in range(6)],
-    )
+    rows = [{"question": "is it", "passage": "yes", "idx": i, "label": i > 2} for i in range(6)]
+    put(tmp_path / "BoolQ/train.jsonl.xz", rows)
     put(tmp_path / "BoolQ/val.jsonl", [{"question": "is it not", "passage": "no", "idx": 0, "label": False}])
     boolq, copa, multirc, wsc = load("superglue", tmp_path)
     assert boolq.train.targets == [0, 0, 0, 1, 1, 1] and boolq.labels == ("false", "true")
-    assert (
-        copa.train.first
-        == ["The man broke his toe. What was the cause of this?"] * 2 + ["It rained. What happened as a result?"] * 2
-    )
+    asked = "The man broke his toe. What was the cause of this?", "It rained. What happened as a result?"
+    assert copa.train.first == [text for text in asked for _ in range(2)]
     assert copa.train.second == [row[name] for row in COPA for name in ("choice1", "choice2")]
     assert (copa.train.targets, copa.train.groups, copa.kind) == ([0, 1, 1, 0], [0, 0, 1, 1], "choice")
     assert multirc.train.second == ["Who? Ann", "Who? Bob", "What? a cat"] and multirc.train.groups == [0, 0, 1]
@@ -145,9 +141,8 @@ def test_the_loss_is_the_cross_entropy_over_the_answers_of_each_question() -> No
 
 
 def task_of_choices(train: int = 150) -> Task:
-    task = Task("choice:toy", "table", ("wrong", "right"), "accuracy", ("accuracy",), 8.0, choices(train, 1),
+    return Task("choice:toy", "table", ("wrong", "right"), "accuracy", ("accuracy",), 8.0, choices(train, 1),
                 {"dev": choices(60, 2)}, choice=True)  # fmt: skip
-    return fingerprinted(task)
 
 
 def test_bag_of_words_of_choices_is_a_conditional_logit() -> None:
@@ -172,7 +167,7 @@ def test_baselines_are_honest() -> None:
     task = Task("x", "table", ("wrong", "right"), "accuracy", ("accuracy",), 1.0, made, {"dev": made}, choice=True)
     assert baselines.majority(task) == pytest.approx(200 / 3)
     of_answers = replace(task, choice=False, metric="f1a_em", metrics=("f1a_em",), suite="superglue")
-    found = fingerprinted(of_answers).baselines()
+    found = of_answers.baselines()
     assert list(found) == ["majority", "all-right", "bag-of-words"]
     assert found["all-right"] == pytest.approx(100 * (2 / 3 + 0) / 2)
 
@@ -189,9 +184,8 @@ def test_a_batch_holds_whole_questions(encoder: Path, monkeypatch: pytest.Monkey
     seen: list[int] = []
 
     def spy(outputs: torch.Tensor, targets: torch.Tensor, sizes: list[int], total: bool) -> torch.Tensor:
-        assert outputs.shape == (len(targets), 1) and [int(part.sum()) for part in targets.split(sizes)] == [1] * len(
-            sizes
-        )
+        assert outputs.shape == (len(targets), 1)
+        assert [int(part.sum()) for part in targets.split(sizes)] == [1] * len(sizes)
         seen.extend(sizes)
         return choice_loss(outputs, targets, sizes, total)
 
@@ -202,7 +196,7 @@ def test_a_batch_holds_whole_questions(encoder: Path, monkeypatch: pytest.Monkey
 
 def test_rows_and_held_out_parts_keep_questions_whole() -> None:
     task = task_of_choices()
-    few = fingerprinted(task, 20)
+    few = limited(task, 20)
     assert len(few.train.questions()) == 20
     aside = held_out(task, 0.2)
     assert [len(rows.questions()) for rows in (aside.train, aside.tests["held-out"])] == [120, 30]
@@ -229,7 +223,7 @@ def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_
     unmarked = replace(
         task, train=replace(task.train, spans=None), tests={"test": replace(task.tests["test"], spans=None)}
     )
-    assert take(fingerprinted(unmarked), Model(encoder, SPEC, 0), CPU).value < 75
+    assert take(unmarked, Model(encoder, SPEC, 0), CPU).value < 75
 
 
 # ---- Rows of SuperGLUE's files ----
@@ -252,13 +246,9 @@ def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_
 def test_a_line_that_cannot_be_used_is_refused_with_its_place(
     folder: str, row: dict[str, Any], told: str, tmp_path: Path
 ) -> None:
-    good = {
-        "COPA": COPA,
-        "WSC": WSC,
-        "MultiRC": MULTIRC,
-        "CB": [{"premise": "a", "hypothesis": "b", "label": "neutral"}],
-    }
-    both(tmp_path, folder, [good[folder][0], row])
+    pair = {"premise": "a", "hypothesis": "b", "label": "neutral"}
+    good = {"COPA": COPA[0], "WSC": WSC[0], "MultiRC": MULTIRC[0], "CB": pair}[folder]
+    both(tmp_path, folder, [good, row])
     with pytest.raises(InputError) as caught:
         load(f"superglue:{folder.lower()}", tmp_path)
     assert told in str(caught.value) and str(tmp_path / folder / "train.jsonl") in str(caught.value)
@@ -358,7 +348,7 @@ def test_marked_rows_hold_the_pieces_of_their_spans(encoder: Path) -> None:
     assert [text[a:b] for a, b in parts_of(text, spans)] == ["bada,", "kego", "lofe", "mitu", "(", "bago", ")", "keni"]
     rows = Examples([text], None, [0], None, [spans])
     task = Task("x", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
-    data = encode_marked(encoder, task, 64)["train"]
+    data = encode(encoder, task, 64)["train"]
     reader = open_splitter(encoder, 64, "x")
     words = [reader.tokenizer.decode(data.ids[0][start:end]).replace(" ", "") for start, end in data.spans[0].tolist()]
     assert words == ["kegolofe", "bago"]

@@ -320,13 +320,8 @@ def test_choices_in_a_list_may_vary_in_number(own: Callable[..., Path]) -> None:
              "split": "train" if i < 8 else "test"}
             for i in range(10)]  # fmt: skip
     (task,) = load(f"choice:{own('quiz.jsonl', ''.join(json.dumps(row) + chr(10) for row in rows))}")
-    assert [len(each) for each in task.train.questions()] == [2, 3] * 4 and task.tests["test"].targets == [
-        1,
-        0,
-        0,
-        1,
-        0,
-    ]
+    assert [len(each) for each in task.train.questions()] == [2, 3] * 4
+    assert task.tests["test"].targets == [1, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize(

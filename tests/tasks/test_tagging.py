@@ -25,7 +25,7 @@ from workbench.tasks.common.contract import Model, expected, take
 from workbench.tasks.common.encoder_folders import load_encoder
 from workbench.tasks.common.examples import Tagged
 from workbench.tasks.common.token_rows import SHORTEST, Splitter, open_splitter
-from workbench.tasks.tagging import Tagging, by_type, columns, fingerprinted, points
+from workbench.tasks.tagging import Tagging, by_type, columns, limited, points
 
 
 def conllu(path: Path, count: int, seed: int) -> None:
@@ -102,7 +102,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(rows=ROWS)
 def test_span_scores_are_seqevals_to_the_last_digit(rows: list[list[tuple[int, int]]]) -> None:
     seqeval = pytest.importorskip("seqeval.metrics", reason="seqeval is not installed")
@@ -127,7 +127,7 @@ def test_span_scores_are_seqevals_to_the_last_digit(rows: list[list[tuple[int, i
             assert values[ours] == 100 * other[theirs]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(rows=ROWS)
 def test_scores_of_words_are_scikit_learns_to_the_last_digit(rows: list[list[tuple[int, int]]]) -> None:
     from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
@@ -156,7 +156,7 @@ def test_blanks_of_a_word_do_not_make_columns() -> None:
 def test_baselines_are_the_most_frequent_tags(tmp_path: Path) -> None:
     train = Tagged([["a", "b", "a"], ["a", "c", "c"]], [[0, 1, 0], [1, 1, 1]])
     test = Tagged([["a", "c", "d"]], [[0, 1, 0]])
-    task = fingerprinted(Tagging("n", ("A", "B"), 2, "", train, {"test": test}), SPEC)
+    task = Tagging("n", ("A", "B"), 2, "", train, {"test": test})
     assert task.baselines(tmp_path) == pytest.approx({"majority": 100 / 3, "word-lookup": 200 / 3})
     assert task.baselines(tmp_path) == pytest.approx({"majority": 100 / 3, "word-lookup": 200 / 3})  # from the cache
 
@@ -191,7 +191,7 @@ def test_a_dev_file_that_is_trained_on_is_named(tmp_path: Path) -> None:
 def test_tags_that_training_lacks_are_errors(encoder: Path) -> None:
     task = task_of(100, 5)
     unseen = Tagged(task.tests["test"].words, [[5] * len(words) for words in task.tests["test"].words])
-    with_unseen = fingerprinted(replace(task, labels=(*task.labels, "ZZ"), tests={"test": unseen}), SPEC)
+    with_unseen = replace(task, labels=(*task.labels, "ZZ"), tests={"test": unseen})
     score = take(with_unseen, Model(encoder, SPEC, 0), CPU)
     assert score.value == 0.0 and " ZZ ZZ" not in score.files[".test.conll"]
 
@@ -208,7 +208,7 @@ def test_real_sentences(name: str, labels: int, lookup: float, real_data: Path, 
     assert isinstance(task, Tagging) and task.known == labels
     (whole,) = tasks.load(spec.model_copy(update={"rows": None}), tmp_path).tasks
     assert whole.baselines()["word-lookup"] == pytest.approx(lookup, abs=0.1)
-    few = fingerprinted(replace(task, tests={"test": task.tests["test"].take(list(range(30)))}), spec)
+    few = limited(replace(task, tests={"test": task.tests["test"].take(list(range(30)))}), spec)
     score = take(few, Model(encoder, spec, 0), CPU)
     assert score.test_rows == sum(len(words) for words in few.tests["test"].words)
 
@@ -240,7 +240,7 @@ def test_a_long_sentence_is_read_whole(encoder: Path) -> None:
     task = replace(
         task_of(100, 4, 40), tests={"test": Tagged([WORDS * 20], [[WORDS.index(w) % 5 for w in WORDS * 20]])}
     )
-    score = take(fingerprinted(task, SPEC), Model(encoder, SPEC, 0), CPU)
+    score = take(task, Model(encoder, SPEC, 0), CPU)
     assert score.test_rows == 400 and score.details["windows"]["test"] > 20
     assert score.value > 90 and score.files[".test.conll"].count("\n") == 401
 
@@ -301,7 +301,7 @@ def test_words_without_pieces_are_counted_and_predicted(encoder: Path) -> None:
     task = task_of(40, 6)
     words = [["\u200d", *each] for each in task.tests["test"].words]
     test = Tagged(words, [[0, *targets] for targets in task.tests["test"].targets])
-    score = take(fingerprinted(replace(task, tests={"test": test}), SPEC), Model(encoder, SPEC, 0), CPU)
+    score = take(replace(task, tests={"test": test}), Model(encoder, SPEC, 0), CPU)
     assert score.details["words_without_pieces"] == {"train": 0, "test": 40}
     assert score.test_rows == sum(map(len, test.words))
     assert score.details["notes"] == [
@@ -325,7 +325,7 @@ class Plain:
 WORD = st.text(alphabet="abcx", min_size=1, max_size=9)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     texts=st.lists(st.lists(WORD, min_size=1, max_size=30), min_size=1, max_size=4),
     room=st.integers(SHORTEST, 24), last=st.booleans(),

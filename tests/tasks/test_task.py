@@ -30,8 +30,8 @@ from workbench.tasks.common.examples import (
     Examples,
     Task,
     divided,
-    fingerprinted,
     held_out,
+    limited,
     numbered,
     of_folds,
     over_folds,
@@ -72,12 +72,12 @@ def choice(questions: int) -> Task:
 def test_a_question_is_kept_or_left_out_with_all_of_its_answers() -> None:
     task = choice(30)
     assert [len(rows) for rows in task.units(task.train)] == [2, 3] * 15
-    for part in (fingerprinted(task, 7).train, held_out(task, 0.25).train, held_out(task, 0.25).tests["held-out"]):
+    for part in (limited(task, 7).train, held_out(task, 0.25).train, held_out(task, 0.25).tests["held-out"]):
         answers = {group: sum(other == group for other in part.groups or ()) for group in part.groups or ()}
         assert all(count == 2 + group % 2 for group, count in answers.items())
         assert sum(part.targets) == len(answers)
-    assert len(fingerprinted(task, 7).train.questions()) == 7
-    assert fingerprinted(task, 30).train == task.train and fingerprinted(task, 7) == fingerprinted(task, 7)
+    assert len(limited(task, 7).train.questions()) == 7
+    assert limited(task, 30).train == task.train and limited(task, 7) == limited(task, 7)
 
 
 def test_a_part_is_held_out_however_small_the_share_and_never_all() -> None:
@@ -117,39 +117,23 @@ def test_rows_of_unequal_numbers_are_no_examples() -> None:
     assert tagged.take([1]).targets == [[1]]
 
 
-def text_rows(name: str) -> list[str]:
-    return ["text,label", *(f"{name} number {n} of {'xy'[n % 2]},{'xy'[n % 2]}" for n in range(30))]
-
-
-def pair_rows(name: str) -> list[str]:
-    return ["sentence1,sentence2,score", *(f"{name} a {n},{name} b {n},{n / 2}" for n in range(30))]
-
-
-def choice_rows(name: str) -> list[str]:
-    return ["premise,choice1,choice2,label", *(f"{name} is {n},left {n},right {n},{n % 2}" for n in range(30))]
-
-
-def span_rows(name: str) -> list[str]:
-    return ["text,span1_text,span2_text,label", *(f"{name} sees {n},{name},{n},{'xy'[n % 2]}" for n in range(30))]
-
-
-def word_rows(name: str) -> list[str]:
-    return [line for n in range(30) for line in (f"{name}{n} NOUN", "runs VERB", "")]
-
-
-KINDS = {
-    "{}": (".csv", text_rows), "choice:{}": (".csv", choice_rows), "spans:{}": (".csv", span_rows),
-    "similarity:{}": (".csv", pair_rows), "tag:{}": (".conll", word_rows), "linear:{}": (".csv", text_rows),
-}  # fmt: skip
+KINDS = {  # the ending of a file, its header, and the form of its rows
+    "{}": (".csv", "text,label", "{word} number {n} of {label},{label}"),
+    "choice:{}": (".csv", "premise,choice1,choice2,label", "{word} is {n},left {n},right {n},{right}"),
+    "spans:{}": (".csv", "text,span1_text,span2_text,label", "{word} sees {n},{word},{n},{label}"),
+    "similarity:{}": (".csv", "sentence1,sentence2,score", "{word} a {n},{word} b {n},{n}.5"),
+    "tag:{}": (".conll", "", "{word}{n} NOUN\nruns VERB\n"),
+    "linear:{}": (".csv", "text,label", "{word} number {n} of {label},{label}"),
+}
 
 
 @pytest.mark.parametrize("form", KINDS)
 def test_every_kind_is_tested_on_test_or_else_on_dev(form: str, tmp_path: Path) -> None:
     """Settings may have been chosen on dev, so a score is of it only where there is no other part; one rule for all."""
-    suffix, rows = KINDS[form]
-    for part in ("train", "valid", "test"):
-        (tmp_path / f"set.{part}{suffix}").write_text("\n".join(rows(part)) + "\n")
-    (tmp_path / f"alone{suffix}").write_text("\n".join(rows("w")) + "\n")
+    suffix, head, row = KINDS[form]
+    for name, word in (("set.train", "train"), ("set.valid", "valid"), ("set.test", "test"), ("alone", "w")):
+        rows = [row.format(word=word, n=n, label="xy"[n % 2], right=n % 2) for n in range(30)]
+        (tmp_path / f"{name}{suffix}").write_text("\n".join([head, *rows]) + "\n")
 
     def tested(name: str) -> list[str]:
         (task,) = tasks.read(TasksSpec(names=(form.format(tmp_path / f"{name}{suffix}"),))).tasks
@@ -172,7 +156,7 @@ def whole(pairs: list[tuple[str, Any]], **changes: Any) -> Task:
     usual = Task(
         "t", "table", ("a", "b", "c"), "accuracy", ("accuracy", "macro_f1"), 3.0, Examples(texts, None, targets), {}
     )
-    return fingerprinted(replace(usual, **changes))
+    return replace(usual, **changes)
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 30).map(lambda n: f"text {n}"), st.integers(0, 2)), min_size=12, max_size=90)
@@ -305,6 +289,15 @@ def test_baselines_are_measured_over_the_same_folds(tmp_path: Path) -> None:
     assert baselines.bag_of_words(task) == pytest.approx(sum(value * rows for value, rows in each) / 40)
     most = [(baselines.majority(part), len(part.tests[PART])) for part in of_folds(task)]
     assert baselines.majority(task) == pytest.approx(sum(value * rows for value, rows in most) / 40)
+
+
+def test_several_labels_a_row_have_baselines_over_folds(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    lines = [{"text": f"bada kefe {i}", "label": ["x", "y", "z"][: i % 4]} for i in range(40)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = read(path, folds=4)
+    found = baselines.of_task(task, tmp_path)
+    assert list(found) == ["majority", "bag-of-words"] and found["majority"] == baselines.majority(task)
 
 
 def test_folds_of_a_regression_are_averaged(encoder: Path, tmp_path: Path) -> None:

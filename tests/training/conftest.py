@@ -11,7 +11,7 @@ from tiny_runs import WORDS, carried_out, with_points
 from workbench.data.prepare import Prepared, prepare
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Suite
-from workbench.tasks.minimal_pairs import pair_set
+from workbench.tasks.minimal_pairs import PairSet
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def toy() -> Suite:
     """Nineteen minimal pairs of these words."""
     good = [" ".join(WORDS[(i * j) % 10] for j in range(1, 6)) for i in range(1, 20)]
     bad = [" ".join(reversed(text.split())) for text in good]
-    return Suite((pair_set("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))
+    return Suite((PairSet("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))
 
 
 @pytest.fixture(scope="module")

@@ -443,11 +443,3 @@ def test_the_error_of_a_run_ends_the_waiting(folder: Path) -> None:
     with pytest.raises(RankLost):
         job.result(60)
     assert time.monotonic() - begun < 60
-
-
-def test_files_say_where_their_tensors_lie(folder: Path) -> None:
-    saved(folder, processes(2), 5)
-    content = (folder / "step-00000005" / "model-00002-of-00002.safetensors").read_bytes()
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    places = json.loads(header["__metadata__"]["DCP_SHARDING_INFO"])
-    assert places == {"table": {"saved_offsets": [4, 0]}, "bias": {"saved_offsets": [1]}}

@@ -56,15 +56,15 @@ def test_every_column_that_a_row_has_of_its_own_is_reserved(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["rtd", pytest.param("bert-mlm", marks=pytest.mark.slow)])
-def test_two_hundred_steps_in_bf16_and_plainly_in_fp32(name: str, tmp_path: Path) -> None:
+def test_a_hundred_steps_in_bf16_and_plainly_in_fp32(name: str, tmp_path: Path) -> None:
     """Smoothed over 20 steps, the losses of both stay within 1 % of the plain run's; fp32 within 0.2 %."""
     plain, fast, half = (
-        losses(curve(name, tmp_path / str(index), 200, **more))
+        losses(curve(name, tmp_path / str(index), 100, **more))
         for index, more in enumerate(({"plain": True}, {"precision": "fp32"}, {"precision": "bf16"}))
     )
     assert plain[-20:].mean() < 0.97 * plain[:20].mean(), "it learns something"
     np.testing.assert_allclose(fast[:20], plain[:20], rtol=1e-4)
-    smooth = [each.reshape(10, 20).mean(1) for each in (plain, fast, half)]
+    smooth = [each.reshape(5, 20).mean(1) for each in (plain, fast, half)]
     np.testing.assert_allclose(smooth[1], smooth[0], rtol=2e-3)
     np.testing.assert_allclose(smooth[2], smooth[0], rtol=1e-2)
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from objective_oracle import NAMES, build, shaken, synthetic, tiny
+from objective_oracle import NAMES, build, shaken, tiny
 from torch import Tensor, nn
 
 from workbench.errors import InputError
 from workbench.models.families import PLUGS, decays, family_of
 from workbench.spec.parts import EncoderSpec, OptimSpec
 from workbench.spec.run_spec import RunSpec
-from workbench.store.run_store import RunDir
-from workbench.tensors import Batch
-from workbench.training.checkpointing import restore, save, tensors_of
 from workbench.training.optimizer import generator_alone, lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, plan
 from workbench.training.steps import on_device
@@ -141,28 +137,6 @@ def test_the_rule_holds_in_every_family(family: str) -> None:
 )  # fmt: skip
 def test_a_norm_is_known_by_the_name_of_the_module_that_holds_the_weight(name: str, expected: bool) -> None:
     assert decays(name, None) is not expected
-
-
-def test_settings_reach_both_groups_of_the_optimizer() -> None:
-    """Also before `set_rate` is first called, as where steps are only timed."""
-    spec = OptimSpec(lr=0.5, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.3)
-    optimizer = make_optimizer(Small(), spec)
-    told = [(g["lr"], g["betas"], g["eps"], g["weight_decay"], g["fused"]) for g in optimizer.param_groups]
-    assert told == [(0.5, (0.8, 0.95), 1e-3, decay, True) for decay in (0.3, 0.0)]
-    set_rate(optimizer, spec, 0.25, 1)
-    told = [(g["lr"], g["betas"], g["eps"], g["weight_decay"], g["fused"]) for g in optimizer.param_groups]
-    assert told == [(0.25, (0.8, 0.95), 1e-3, decay, True) for decay in (0.3, 0.0)]
-
-
-def test_one_optimizer_trains_generator_encoder_and_heads() -> None:
-    spec = tiny("rtd", recipe="released")
-    objective = shaken(spec)
-    optimizer = make_optimizer(objective, spec.optim)
-    before = {name: p.detach().clone() for name, p in objective.named_parameters()}
-    objective(synthetic(spec)).total.backward()
-    set_rate(optimizer, spec.optim, 1e-2, 1)
-    optimizer.step()
-    assert [name for name, p in objective.named_parameters() if torch.equal(p, before[name])] == []
 
 
 # A rate of the generator's own
@@ -403,35 +377,6 @@ def test_rates_stay_between_zero_and_the_peak(steps: int, schedule: dict[str, An
     assert steps == 1 or any(rate > 0 for rate in rates)
 
 
-@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
-def test_a_checkpoint_brings_back_weights_and_moments_under_every_tying(tying: str, tmp_path: Path) -> None:
-    """Three steps, saved and restored into a fresh model, and two more: as five in a row, bit for bit."""
-    spec = tiny("rtd", {"tying": tying, "generator.width": 1.0 if tying == "all" else 0.5})
-    batches = [synthetic(spec, seed=seed) for seed in range(5)]
-    (tmp_path / "run").mkdir()
-    run = RunDir(tmp_path / "run")
-
-    def steps(model: Any, optimizer: torch.optim.Optimizer, which: list[Batch]) -> dict[str, Tensor]:
-        for batch in which:
-            model(batch).total.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return {name: p.detach().clone() for name, p in model.named_parameters()}
-
-    whole = build(spec)
-    optimizer = make_optimizer(whole, spec.optim)
-    steps(whole, optimizer, batches[:3])
-    save(run, 3, 1.5, 0.25, tensors_of(whole, optimizer), {})
-    expected = steps(whole, optimizer, batches[3:])
-
-    fresh = build(spec)
-    other = make_optimizer(fresh, spec.optim)
-    assert restore(run, fresh, other) == (3, 1.5, 0.25)
-    found = steps(fresh, other, batches[3:])
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
-
-
 def test_a_weight_that_the_model_itself_holds_too_is_not_the_generators_alone() -> None:
     class Sharing(nn.Module):
         def __init__(self) -> None:
@@ -441,22 +386,3 @@ def test_a_weight_that_the_model_itself_holds_too_is_not_the_generators_alone() 
 
     model = Sharing()
     assert generator_alone(model) == {id(model.generator.weight)}
-
-
-def test_with_bias_correction_it_is_torchs_adamw() -> None:
-    spec = OptimSpec(weight_decay=0.1)
-    torch.manual_seed(0)
-    model = Small()
-    groups = [
-        {"params": [model.dense.weight], "weight_decay": 0.1},
-        {"params": [model.dense.bias, model.norm.weight, model.norm.bias], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-6, fused=False)
-    for rate, grads in zip(RATES, gradients(20), strict=True):
-        for parameter, grad in zip(model.parameters(), grads, strict=True):
-            parameter.grad = grad.clone()
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-    for ours, theirs in zip(stepped(spec), model.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-7)

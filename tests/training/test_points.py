@@ -187,17 +187,6 @@ def test_verify_names_what_is_wrong_with_a_point(run: RunDir, tmp_path: Path, da
     assert found.exit_code == 1 and "points/00000004" in found.text()
 
 
-def test_weights_of_points_may_be_deleted_once_they_are_measured(
-    run: RunDir, prepared: Prepared, toy: Suite, tmp_path: Path
-) -> None:
-    for place in run.points():
-        shutil.rmtree(run.path / place / "encoder")
-        shutil.rmtree(run.path / place / "heads")
-    assert run.state == "done" and not run.damage
-    carried_out(with_points(), prepared, toy, tmp_path)
-    assert run.state == "done" and len(values(run)) == 3
-
-
 def test_a_score_of_another_point_is_damage(run: RunDir) -> None:
     (one,), (other,) = (list((run.path / place / "scores").iterdir()) for place in run.points())
     other.write_bytes(one.read_bytes())
@@ -234,14 +223,6 @@ def test_a_point_is_what_a_run_that_ends_there_at_the_same_rates_exports(
     point = run.read_json(f"{place}point.json")
     assert (point["step"], point["mark"], point["tokens"]) == (4, "21.5 %", 4 * 64)
     assert point["flops"] == plan(short.spec()).flops and 0 < point["seconds"] < run.metrics()[-1]["seconds"]
-
-
-def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
-    runs = [carried_out(with_points(tasks__at=at), prepared, toy, tmp_path / at[:3]) for at in ("log:6", "none")]
-    assert weights(runs[0], "") == weights(runs[1], "") and runs[0].points() and not runs[1].points()
-    rows = [[(row["step"], row["loss"], row["gradient_norm"]) for row in run.metrics()] for run in runs]
-    assert rows[0] == rows[1]
-    assert runs[0].metrics()[-1]["saving_share"] > 0
 
 
 @contextmanager
@@ -308,19 +289,6 @@ def test_what_is_damaged_during_training_is_not_listed_as_right(
     (run.path / moved).rename(tmp_path / "aside")
     run = carried_out(with_points(), prepared, toy, tmp_path / "runs")
     assert run.state == "done" and verify(RunStore(tmp_path / "runs")).exit_code == 0
-
-
-def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(
-    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed after the point of step 9 was kept, with the last checkpoint at step 6, and gone on with otherwise."""
-    with killed_at(9, True, monkeypatch):
-        carried_out(with_points(tasks__at="log:6"), prepared, toy, tmp_path)
-    (run,) = RunStore(tmp_path).runs()
-    assert [plans.step_of(place) for place in run.points()] == [1, 2, 4, 9]
-    carried_out(with_points(), prepared, toy, tmp_path)
-    assert [plans.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
-    assert len(values(run)) == 3 and run.state == "done" and verify(RunStore(tmp_path)).exit_code == 0
 
 
 def test_room_for_points_is_checked_beforehand(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -81,24 +81,6 @@ def test_weights_without_moments_are_kept_and_come_back(tmp_path: Path) -> None:
     assert not optimizer.state
 
 
-def test_parts_of_a_checkpoint_are_written_by_those_who_hold_them(tmp_path: Path) -> None:
-    """`save` hands place, tensors and owner to the parts, and writes no checkpoint besides."""
-
-    class Recorded:
-        written: ClassVar[list[tuple[Any, ...]]] = []
-
-        def save(self, *words: Any, owner: Any) -> None:
-            self.written.append((*words, owner))
-
-    spec, run, parts = tiny("bert-mlm"), RunDir(tmp_path / "run"), Recorded()
-    model = shaken(spec, 0)
-    tensors = tensors_of(model, make_optimizer(model, spec.optim))
-    save(run, 7, 2.5, 0.5, tensors, LOGGED, parts)  # type: ignore[arg-type]
-    state = {"step": 7, "seconds": 2.5, "saving": 0.5, "run_id": "run", "log": LOGGED}
-    assert parts.written == [(run.path / "checkpoints", 7, tensors, state, run.owner)]
-    assert not run.path.exists()
-
-
 def test_without_a_checkpoint_a_run_starts_from_nothing(tmp_path: Path) -> None:
     model = shaken(tiny("bert-mlm"))
     before = weights(model)
@@ -106,12 +88,14 @@ def test_without_a_checkpoint_a_run_starts_from_nothing(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], value) for name, value in weights(model).items())
 
 
-def test_another_runs_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
-    spec = tiny("bert-mlm")
-    run, model = trained(tmp_path / "one", spec)
+@pytest.mark.parametrize("of_parent", [False, True])
+def test_another_runs_checkpoint_is_refused_by_name(of_parent: bool, tmp_path: Path) -> None:
+    spec = child("bert-mlm", "all")
+    run, model = trained(tmp_path / "one", tiny("bert-mlm"))
     run.path.rename(tmp_path / "other")
+    given, optimizer = RunDir(tmp_path / "other"), make_optimizer(model, spec.optim)
     with pytest.raises(DamagedRun) as error:
-        restore(RunDir(tmp_path / "other"), model, make_optimizer(model, spec.optim))
+        inherit(given, spec, model, optimizer) if of_parent else restore(given, model, optimizer)
     place = tmp_path / "other" / "checkpoints" / "step-00000005"
     assert str(error.value) == f"{place} belongs to run one, not to other; move it away"
 
@@ -148,16 +132,6 @@ def test_a_child_that_takes_all_goes_on_in_its_parents_place(tmp_path: Path) -> 
     assert all(torch.equal(moments[name], saved[name]) for name in saved)
 
 
-def test_a_parent_with_another_runs_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
-    parent, model = trained(tmp_path / "one", tiny("bert-mlm"))
-    parent.path.rename(tmp_path / "other")
-    spec = child("bert-mlm", "all")
-    with pytest.raises(DamagedRun) as error:
-        inherit(RunDir(tmp_path / "other"), spec, model, make_optimizer(model, spec.optim))
-    place = tmp_path / "other" / "checkpoints" / "step-00000005"
-    assert str(error.value) == f"{place} belongs to run one, not to other; move it away"
-
-
 def test_nothing_is_saved_after_the_lease_was_lost(tmp_path: Path) -> None:
     spec = tiny("bert-mlm")
     run, model = trained(tmp_path / "run", spec)
@@ -192,30 +166,24 @@ def test_a_child_that_takes_a_part_starts_from_step_zero_with_the_rest_its_own(
     assert taken == len(sources) + (len(body) if take == "generator" else 0)
 
 
-@pytest.mark.parametrize("take", ["all", "encoder"])
-def test_a_checkpoint_that_does_not_say_what_saving_took_counts_as_none(take: str, tmp_path: Path) -> None:
-    parent, model = trained(tmp_path / "parent", tiny("bert-mlm"), said=6)
-    spec = child("bert-mlm", take)
-    tensors = tensors_of(model, make_optimizer(model, spec.optim))
-    checkpoint.save(parent.path / "checkpoints", 6, tensors, {"step": 6, "seconds": 2.5, "run_id": "parent"})
-    _, seconds, saving = inherit(parent, spec, model, make_optimizer(model, spec.optim))
-    assert (seconds, saving) == (2.5, 0.0)
+UNTIED = {"generator.width": 1.0, "tying": "none"}
 
 
-def test_a_parent_of_another_shape_is_refused(tmp_path: Path) -> None:
-    parent, _ = trained(tmp_path / "parent", tiny("bert-mlm", {"encoder.vocab": 30}))
-    spec = child("rtd", "encoder")
-    fresh = shaken(spec, 1)
-    with pytest.raises(InputError, match=r"^the parent parent has no weights for encoder\.\S+ of this run$"):
-        inherit(parent, spec, fresh, make_optimizer(fresh, spec.optim))
-
-
-def test_a_parent_without_the_weights_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("of", "take", "part"),
+    [
+        (tiny("bert-mlm", {"encoder.vocab": 30}), "encoder", "encoder"),
+        (tiny("rtd", UNTIED), "generator", r"generator\.head"),
+    ],
+)
+def test_a_parent_of_another_shape_or_without_the_weights_is_refused(
+    of: RunSpec, take: str, part: str, tmp_path: Path
+) -> None:
     """RTD's head is not that of a masked language model, so no generator is made from it."""
-    parent, _ = trained(tmp_path / "parent", tiny("rtd", {"generator.width": 1.0, "tying": "none"}))
-    spec = child("rtd", "generator", **{"generator.width": 1.0, "tying": "none"})
+    parent, _ = trained(tmp_path / "parent", of)
+    spec = child("rtd", take, **UNTIED)
     fresh = shaken(spec, 1)
-    with pytest.raises(InputError, match=r"^the parent parent has no weights for generator\.head\.\S+ of this run$"):
+    with pytest.raises(InputError, match=rf"^the parent parent has no weights for {part}\.\S+ of this run$"):
         inherit(parent, spec, fresh, make_optimizer(fresh, spec.optim))
 
 

@@ -238,8 +238,10 @@ def resumes_exactly(tmp_path: Path, spec: RunSpec, host: Host) -> None:
 
 
 @QUICK
-@pytest.mark.parametrize(("precision", "micro"), [("fp32", None), ("bf16", None), ("bf16", 4)])
-@pytest.mark.parametrize("name", ["rtd", "all-tokens-mlm", "causal-lm"])
+@pytest.mark.parametrize(
+    ("name", "precision", "micro"),
+    [("rtd", "fp32", None), ("rtd", "bf16", 4), ("all-tokens-mlm", "bf16", None), ("causal-lm", "bf16", None)],
+)
 def test_a_run_is_resumed_bit_for_bit(
     name: str, precision: Any, micro: int | None, device: str, tmp_path: Path
 ) -> None:

@@ -67,31 +67,6 @@ def test_a_spec_with_parents_survives_json() -> None:
     assert again.name == deep.name
 
 
-@pytest.mark.parametrize(
-    ("make", "keys", "told"),
-    [
-        (two_stage, {"generator__width": 0.5}, "generator.width=1, generator.depth=1 and tying=none, got 0.5"),
-        (two_stage, {"tying": "embeddings"}, "would also freeze the weights that tying=embeddings shares"),
-        (two_stage, {"tying": "gdes", "start__freeze_generator": False}, "tying=none, got 1, 1 and gdes"),
-        (two_stage, {"start__take": "encoder"}, "needs a generator from the parent"),
-        (two_stage, {"objective": "adversarial"}, "start.freeze_generator forbids"),
-        (two_stage, {"generator__kind": "unigram"}, "needs generator.width=1"),
-        (two_stage, {"start__parent": {"objective": "bert-mlm", "encoder.hidden": 32}}, "the same encoder"),
-        (two_stage, {"start__parent": {"data.held_out": 0.5}}, "cannot change data"),
-        (two_stage, {"start__parent": {"objektive": "rtd"}}, "unknown key 'objektive'"),
-        (branch, {"schedule__decay": 0.5}, "schedule.decay=0.5 would begin before this run does"),
-        (branch, {"start__parent": {"optim.lr": 1.0}}, "the schedule and data.length, but it changes optim"),
-        (branch, {"start__share": 1.5}, "less than 1"),
-        (two_stage, {"budget__steps": 1}, "leaves no step for the run"),
-        (two_stage, {"budget__tokens": 100, "start__share": 0.9}, "after what its parent spends"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_said_in_a_sentence(make: Any, keys: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError) as caught:
-        plan(make(**keys))
-    assert told in str(caught.value) and "\n" not in str(caught.value)
-
-
 # What is taken over
 
 
@@ -304,23 +279,37 @@ def test_a_schedule_ends_early_only_where_it_is_said_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("make", "keys", "told"),
     [
-        ({"parent": {"schedule.until": 1.0}}, "would jump where this run begins, after 0.8 of all 10 steps; set "
-                                              "start.parent.schedule.until=0.8"),
-        ({"start__share": 0.5}, "schedule.until=0.8: the learning rate would jump where this run begins, after 0.5"),
-        ({"budget__steps": None, "budget__tokens": 4000.0}, "set start.parent.schedule.until=0.8"),
-        ({"schedule__kind": "wsd", "schedule__decay": 0.2, "start__share": 0.8, "budget__steps": None,
+        (two_stage, {"generator__width": 0.5}, "generator.width=1, generator.depth=1 and tying=none, got 0.5"),
+        (two_stage, {"tying": "embeddings"}, "would also freeze the weights that tying=embeddings shares"),
+        (two_stage, {"tying": "gdes", "start__freeze_generator": False}, "tying=none, got 1, 1 and gdes"),
+        (two_stage, {"start__take": "encoder"}, "needs a generator from the parent"),
+        (two_stage, {"objective": "adversarial"}, "start.freeze_generator forbids"),
+        (two_stage, {"generator__kind": "unigram"}, "needs generator.width=1"),
+        (two_stage, {"start__parent": {"objective": "bert-mlm", "encoder.hidden": 32}}, "the same encoder"),
+        (two_stage, {"start__parent": {"data.held_out": 0.5}}, "cannot change data"),
+        (two_stage, {"start__parent": {"objektive": "rtd"}}, "unknown key 'objektive'"),
+        (branch, {"schedule__decay": 0.5}, "schedule.decay=0.5 would begin before this run does"),
+        (branch, {"start__parent": {"optim.lr": 1.0}}, "the schedule and data.length, but it changes optim"),
+        (branch, {"start__share": 1.5}, "less than 1"),
+        (two_stage, {"budget__steps": 1}, "leaves no step for the run"),
+        (two_stage, {"budget__tokens": 100, "start__share": 0.9}, "after what its parent spends"),
+        (phases, {"parent": {"schedule.until": 1.0}}, "would jump where this run begins, after 0.8 of all 10 steps; "
+         "set start.parent.schedule.until=0.8"),
+        (phases, {"start__share": 0.5}, "until=0.8: the learning rate would jump where this run begins, after 0.5"),
+        (phases, {"budget__steps": None, "budget__tokens": 4000.0}, "set start.parent.schedule.until=0.8"),
+        (phases, {"schedule__kind": "wsd", "schedule__decay": 0.2, "start__share": 0.8, "budget__steps": None,
           "budget__flops": 1e9, "parent": {"schedule.kind": "constant"}}, "set schedule.decay=0."),
-        ({"budget__steps": None, "budget__words": 1e4}, "a budget cannot be in words"),
-        ({"parent": {"data.corpus": ("other.txt",)}}, "only data.length may differ"),
-        ({"parent": {"data.length": 32}}, "must not exceed encoder.positions"),
-        ({"parent": {"batch.size": 8}}, "only the schedule and data.length, but it changes batch"),
+        (phases, {"budget__steps": None, "budget__words": 1e4}, "a budget cannot be in words"),
+        (phases, {"parent": {"data.corpus": ("other.txt",)}}, "only data.length may differ"),
+        (phases, {"parent": {"data.length": 32}}, "must not exceed encoder.positions"),
+        (phases, {"parent": {"batch.size": 8}}, "only the schedule and data.length, but it changes batch"),
     ],
 )  # fmt: skip
-def test_phases_that_do_not_fit_are_refused_in_a_sentence(keys: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_said_in_a_sentence(make: Any, keys: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError) as caught:
-        plan(phases(**keys))
+        plan(make(**keys))
     assert told in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -61,7 +61,7 @@ class Settings:
 def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
     """Return one row for each spec, in their order; a spec that needs too much memory has a row with the reason.
 
-    The precision is that of a run here. Raises InputError if an objective or the device is not available.
+    The precision is the precision of runs here. Raises InputError if an objective or the device is not available.
     """
     host, by_precision = replace(host, device=host.resolved_device()), dict[Any, list[ResolvedSpec]]()
     for spec in specs:
@@ -114,7 +114,7 @@ def fitted(spec: ResolvedSpec, host: Host, speed: float) -> Cell:
 
 
 def _groups(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Yield the cells that take turns: those of one scale, as many as fit into memory together."""
+    """Yield groups of cells that take turns: cells of one scale that fit into memory together."""
     group: list[Cell] = []
     for cell in (cell for cell in cells if not cell.skipped):
         need = sum(other.priced.memory_bytes for other in [*group, cell])

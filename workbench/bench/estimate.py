@@ -46,7 +46,7 @@ class Timed:
 
 
 def training_seconds(runs: Iterable[tuple[ResolvedSpec, Plan]], host: Host) -> list[float]:
-    """Return the seconds that the steps of each run will take here, without those of its parents.
+    """Return the seconds that the steps of each run will take here, without the steps of its parents.
 
     After PATIENCE seconds, further runs get the speed of the timed run that is nearest in size.
     """

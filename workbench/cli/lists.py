@@ -6,6 +6,8 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -21,13 +23,15 @@ WORDS = {
 }  # fmt: skip
 
 
-def objective_rows() -> list[dict[str, Any]]:
-    from workbench import objectives
-
-    return [asdict(each) for each in objectives.listing()]
+Rows = list[dict[str, Any]]
 
 
-def scale_rows() -> list[dict[str, Any]]:
+def plug_rows(package: str) -> Rows:
+    """Return a row for each plug-in of a kind, whose package has `PLUGS`."""
+    return [asdict(each) for each in import_module(package).PLUGS.listing()]
+
+
+def scale_rows() -> Rows:
     from workbench.spec.presets import OBJECTIVES, PUBLISHED, SCALES, resolve
 
     rows = []
@@ -55,40 +59,17 @@ CORPORA = {
 }
 
 
-def corpus_rows() -> list[dict[str, Any]]:
-    return [{"name": name, "summary": summary} for name, summary in CORPORA.items()]
-
-
-def task_rows() -> list[dict[str, Any]]:
-    from workbench import tasks
-
-    return [dict(row) for row in tasks.known()]
-
-
-def tracker_rows() -> list[dict[str, Any]]:
+def tracker_rows() -> Rows:
     """Return the rows of `workbench list trackers`; a built-in one says whether its package is installed."""
-    from workbench import trackers
+    from workbench.trackers import installed
 
-    return [asdict(each) | {"installed": trackers.installed(each.name)} for each in trackers.listing()]
-
-
-def encoder_rows() -> list[dict[str, Any]]:
-    from workbench.models.families import PLUGS
-
-    return [asdict(each) for each in PLUGS.listing()]
+    return [row | {"installed": installed(row["name"])} for row in plug_rows("workbench.trackers")]
 
 
-def experiment_rows() -> list[dict[str, Any]]:
+def experiment_rows() -> Rows:
     from workbench.spec import experiment
 
     return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]
-
-
-def published_rows() -> list[dict[str, Any]]:
-    """Return the rows of `workbench list published`; a value that no source states is None."""
-    from workbench.data.hugging_face import PUBLISHED
-
-    return [model.row() for model in PUBLISHED]
 
 
 BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
@@ -132,7 +113,7 @@ def meanings(part: type) -> dict[str, str]:
     return comments
 
 
-def key_rows() -> list[dict[str, Any]]:
+def key_rows() -> Rows:
     """Return the rows of `workbench list keys`: what --set takes, with defaults at the scale nano."""
     from workbench.spec.presets import resolve
     from workbench.spec.run_spec import SPELLINGS, flat, part_of, settable_keys
@@ -146,11 +127,17 @@ def key_rows() -> list[dict[str, Any]]:
     return rows
 
 
-LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "objectives": objective_rows, "scales": scale_rows, "corpora": corpus_rows, "tasks": task_rows,
+LISTS: dict[str, Callable[[], Rows]] = {
+    "objectives": partial(plug_rows, "workbench.objectives"),
+    "scales": scale_rows,
+    "corpora": lambda: [{"name": name, "summary": summary} for name, summary in CORPORA.items()],
+    "tasks": lambda: list(import_module("workbench.tasks").known()),
     "trackers": tracker_rows,
-    "encoders": encoder_rows, "experiments": experiment_rows, "keys": key_rows, "published": published_rows,
-}  # fmt: skip
+    "encoders": partial(plug_rows, "workbench.models.families"),
+    "experiments": experiment_rows,
+    "keys": key_rows,
+    "published": lambda: [model.row() for model in import_module("workbench.data.hugging_face").PUBLISHED],
+}
 
 
 def values_of(key: str) -> list[str]:

@@ -122,7 +122,7 @@ def _can_join(hidden: Tensor, config: Any, parameters: list[Tensor]) -> bool:
 def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> list[Tensor]:
     """Return the input of the first layer and the output of each layer, (B, L, D) each, in the dtype of the weights.
 
-    There is no dropout and no gradient. ids and attention are those of `hidden_states`.
+    There is no dropout and no gradient. ids are (B, L), attention is (B, L) or None.
     """
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         dtype = model.embeddings.word_embeddings.weight.dtype

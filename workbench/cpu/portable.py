@@ -69,14 +69,9 @@ def residual_norm(
 
 
 def residual_norm_backward(
-    grad: Tensor,
-    extra_grad: Tensor | None,
-    added: Tensor,
-    means: Tensor,
-    rstds: Tensor,
-    norm_weight: Tensor,
+    grad: Tensor, extra_grad: Tensor | None, added: Tensor, means: Tensor, rstds: Tensor, norm_weight: Tensor,
     drop: Drop,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients with respect to the residual and the branch, (N, D) each, and to three vectors, (3, D).
 
     The vectors are the norm's weight, its bias and the branch's bias. The gradient with respect to the output is

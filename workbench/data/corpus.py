@@ -44,18 +44,13 @@ def corpus_of(prepared: Prepared, spec: RunSpec) -> Corpus:
 
 
 class Corpus:
-    """A prepared corpus in batches of `rows` rows an epoch. Raises InputError if it is too small for one row."""
+    """A prepared corpus in batches of `rows` rows an epoch. Raises InputError as `Pairs` does."""
 
     def __init__(
         self, prepared: Prepared, length: int, seed: int, pairs: PairKind | None = None, copies: int | None = None
     ) -> None:
         self.prepared, self.length, self.seed, self.copies = prepared, length, seed, copies
         self.windows = prepared.tokens // (length - 2)
-        if self.windows == 0:
-            raise InputError(
-                f"the corpus has {prepared.tokens} tokens, too few for one row of length {length}; add text or lower "
-                f"data.length"
-            )
         manifest = json.loads((prepared.folder / "manifest.json").read_text(encoding="utf-8"))
         dtype = np.dtype(manifest["dtype"])
         scattered = prepared.tokens * dtype.itemsize > KEPT_IN_MEMORY

@@ -95,10 +95,7 @@ def without(document: str, share: float, aside: Aside | None = None) -> str:
 
 
 def _parts(document: str) -> Iterator[str]:
-    """Yield a document as one part, or if it is longer than PIECE characters, as several parts of about that length."""
-    if len(document) <= PIECE:
-        yield document
-        return
+    """Yield a document in parts of at least PIECE characters, cut at line ends; a shorter one is one part."""
     lines: list[str] = []
     size = 0
     for line in document.splitlines(keepends=True):

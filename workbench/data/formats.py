@@ -19,25 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.data.streams import (
-    FREE,
-    HEAD,
-    LINE,
-    RATIO,
-    Advance,
-    FilePart,
-    Place,
-    RemotePath,
-    chunks,
-    head,
-    ignore,
-    lines,
-    named,
-    opened,
-    packing_of,
-    unpacked_suffix,
-    whole,
-)
+from workbench.data import streams
+from workbench.data.streams import FREE, LINE, RATIO, Advance, FilePart, Place, RemotePath, ignore, opened
 from workbench.errors import InputError, encodable
 from workbench.progress import warn_once
 
@@ -66,16 +49,16 @@ def kind_of(path: Place, column: str | None = None) -> str:
     That is its suffix, or else follows from its content. Files beside a text, such as LICENSE, are not read; nor, with
     `column`, is a single JSON object without it. Raises InputError if the content is needed and cannot be read.
     """
-    suffix = unpacked_suffix(path)
+    suffix = streams.unpacked_suffix(path)
     if suffix in READERS:
         return suffix
-    file, name = whole(path), named(path).name
+    file, name = streams.whole(path), streams.named(path).name
     beside = BESIDE.fullmatch(name) or name.endswith("~")  # an editor's copy of an earlier version
     if suffix not in ("", JSON) or beside or (isinstance(file, Path) and not os.path.isfile(file)):
         return ""
-    content = head(file)
+    content = streams.head(file)
     first, *more = content.removeprefix(codecs.BOM_UTF8).strip().splitlines() or [b""]
-    if first.startswith(b"{") and (len(content) == HEAD and not more):
+    if first.startswith(b"{") and (len(content) == streams.HEAD and not more):
         return ".jsonl"  # its first line is longer than what was read of it
     with contextlib.suppress(ValueError, RecursionError):
         if isinstance(row := json.loads(first), dict):
@@ -110,7 +93,7 @@ def _text(path: Place, column: str, advance: Advance) -> Iterator[str]:
     """Yield the documents of a text file, which blank lines separate; without blank lines, the file is one document."""
     document: list[str] = []
     size = number = begin = 0
-    for number, line in enumerate(lines(path, advance, LONGEST, cut=True), 1):
+    for number, line in enumerate(streams.lines(path, advance, LONGEST, cut=True), 1):
         if number == 1 and line.startswith(LFS):
             raise InputError(f"{path} is a pointer of Git LFS and not the text itself, which git lfs pull downloads")
         blank = not line or line.isspace()
@@ -125,7 +108,7 @@ def _text(path: Place, column: str, advance: Advance) -> Iterator[str]:
 
 
 def _jsonl(path: Place, column: str, advance: Advance) -> Iterator[str]:
-    for where, row in json_rows(path, lines(path, advance)):
+    for where, row in json_rows(path, streams.lines(path, advance)):
         if column not in row:
             raise missing(column, row, f"{path}, {where}")
         text = field(row[column], column, f"{path}, {where}")
@@ -136,7 +119,7 @@ def _jsonl(path: Place, column: str, advance: Advance) -> Iterator[str]:
 
 def _csv(path: Place, column: str, advance: Advance) -> Iterator[str]:
     """Yield the documents in one column of a CSV file with a header; quoted fields may contain line ends."""
-    rows = delimited_rows(path, (line + "\n" for line in lines(path, advance)))
+    rows = delimited_rows(path, (line + "\n" for line in streams.lines(path, advance)))
     _, header = next(rows, ("", None))
     if header is None:
         return
@@ -151,11 +134,11 @@ def _csv(path: Place, column: str, advance: Advance) -> Iterator[str]:
 
 
 def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
-    packed, file = packing_of(path), whole(path)
+    packed, file = streams.packing_of(path), streams.whole(path)
     groups = (path.start, path.end) if isinstance(path, FilePart) else (0, -1)
     with tempfile.NamedTemporaryFile(suffix=".parquet") if packed else contextlib.nullcontext() as unpacked:
         if unpacked is not None:  # Parquet is read from its end, so it is decompressed to a file first
-            for chunk in chunks(path, advance):
+            for chunk in streams.chunks(path, advance):
                 unpacked.write(chunk)
             unpacked.flush()
         place = Path(unpacked.name) if unpacked is not None else file

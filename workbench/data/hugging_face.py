@@ -14,19 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.model_files import (
-    INDEX,
-    LARGEST_VOCABULARY,
-    PICKLED_FILE,
-    SETTINGS,
-    SINGLE,
-    TOKENIZER_FILES,
-    VOCABULARIES,
-    check_weights,
-    read_settings,
-    regular_files,
-)
-from workbench.errors import InputError, message_of
+from workbench.data import model_files
+from workbench.data.model_files import INDEX, LARGEST_VOCABULARY, SINGLE, TOKENIZER_FILES, read_settings
+from workbench.errors import InputError, one_line
 from workbench.store.atomic import loads, read_bytes, user_path
 
 # The files of a model that are read, as patterns for a download; pickled weights are apart.
@@ -149,26 +139,21 @@ CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
 def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
     """Return the files of the tokenizer in a folder by name. Raises InputError if a library must not read them."""
-    files = {name: path for name, path in regular_files(folder).items() if name in TOKENIZER_FILES}
-    if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary
+    files = {name: path for name, path in model_files.regular_files(folder).items() if name in TOKENIZER_FILES}
+    if not any(name in files for name in model_files.VOCABULARIES):  # transformers would make an empty vocabulary
         raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
     for name, path in files.items():
         if path.stat().st_size > LARGEST_VOCABULARY:
             raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than the largest vocabulary")
-    settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
+    settings = {name: read_settings(folder, name, files[name]) for name in model_files.SETTINGS if name in files}
     _check_settings(folder, settings.get("tokenizer_config.json", {}))
     if "tokenizer.json" in files:
         raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY)
-        _check_vocabulary(folder, raw)
         if (growth := _growth(raw.get("normalizer"))) > MOST_GROWTH:
             raise InputError(
                 f"{folder}: tokenizer.json has a normalizer that may write {growth:.3g} characters for one; "
                 f"at most {MOST_GROWTH} are allowed"
             )
-    elif "vocab.json" in files and not read_settings(folder, "vocab.json", files["vocab.json"], LARGEST_VOCABULARY):
-        raise InputError(f"{folder}: vocab.json holds no tokens")
-    elif "vocab.txt" in files and not files["vocab.txt"].stat().st_size:
-        raise InputError(f"{folder}: vocab.txt holds no tokens")
     return files
 
 
@@ -187,21 +172,6 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         raise InputError(
             f"{folder}: tokenizer_config.json has model_max_length={ascii(length)[:40]}, and it must be at least 8"
         )
-
-
-def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
-    """Raise InputError if tokenizer.json has no tokens besides special ones."""
-    model = raw.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(vocabulary, (dict, list)):
-        raise InputError(f"{folder}: tokenizer.json holds no tokenizer that can be loaded: its model has no vocabulary")
-    added = raw.get("added_tokens") or []
-    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise InputError(f"{folder}: tokenizer.json has added_tokens that are not a list of objects")
-    special = {ascii(token.get("content")) for token in added}
-    first = (entry[0] if isinstance(entry, list) and entry else entry for entry in vocabulary)
-    if all(ascii(token) in special for token in first):
-        raise InputError(f"{folder}: tokenizer.json holds no tokens besides special ones, so it encodes no text")
 
 
 def _growth(normalizer: Any) -> float:
@@ -235,11 +205,11 @@ def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
 
     A tokenizer of words (MeCab) is Japanese BERT's, whatever its model's type: some of these folders do not say so.
     """
-    files = regular_files(folder)
+    files = model_files.regular_files(folder)
     raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")
     if raw and kind is None and (SINGLE in files or INDEX in files):
-        kind = kind_of(raw, check_weights(folder, files)[1])
+        kind = kind_of(raw, model_files.check_weights(folder, files)[1])
     own = files.get("tokenizer_config.json")
     if own and name is None and "word_tokenizer_type" in read_settings(folder, "tokenizer_config.json", own):
         kind, name = kind or "bert", JAPANESE
@@ -266,14 +236,14 @@ class EncoderFiles:
 
 def check_encoder_folder(folder: Path) -> EncoderFiles:
     """Return an encoder's files, checked by settings and headers alone. Raises InputError naming the faulty file."""
-    files = regular_files(folder)
+    files = model_files.regular_files(folder)
     if "config.json" not in files:
         raise InputError(f"{folder} holds no encoder: it has no config.json")
     raw = read_settings(folder, "config.json", files["config.json"])
     if raw.get("model_type") is None:
-        raw["model_type"] = kind_of(raw, check_weights(folder, files)[1])
+        raw["model_type"] = kind_of(raw, model_files.check_weights(folder, files)[1])
     config = check_configuration(folder, raw)
-    weights, elements, whole_numbers = check_weights(folder, files)
+    weights, elements, whole_numbers = model_files.check_weights(folder, files)
     _check_fit(folder, config, elements)
     return EncoderFiles(folder, config, weights, sum(elements.values()), whole_numbers)
 
@@ -287,7 +257,7 @@ def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, i
             f"one for each layer"
         )
     width, vocab = min((config[key] for key in WIDTHS if config.get(key)), default=1), config.get("vocab_size") or 0
-    positions = first_of(config, ("n_positions",)) or 0
+    positions = config.get("n_positions") or 0
     if width * max(vocab, positions) > elements_held:
         raise InputError(
             f"{folder}: config.json has a table of {max(vocab, positions):,} rows of width {width}, and all weights "
@@ -326,7 +296,7 @@ def model_folder(name: str, allow_bin: bool = False) -> Path:
         return path
     copy = _snapshot(name, "model", MODEL_FILES)
     if isinstance(copy, Path) and allow_bin and not any(copy.glob("*.safetensors")):
-        copy = _snapshot(name, "model", (*MODEL_FILES, PICKLED_FILE))
+        copy = _snapshot(name, "model", (*MODEL_FILES, model_files.PICKLED_FILE))
     if isinstance(copy, Path):
         return copy
     raise InputError(
@@ -353,20 +323,15 @@ def upload(folder: Path, name: str, private: bool) -> str:
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"Upload {name} with workbench")
     except (http, errors.HFValidationError, errors.LocalTokenNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise InputError(
-            f"{name} could not be uploaded ({_reason(error)}); log in with: hf auth login, or set "
+            f"{name} could not be uploaded ({one_line(error)}); log in with: hf auth login, or set "
             f"HF_TOKEN to a token that may write"
         ) from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a field of the answer is missing or wrong
         raise InputError(
-            f"{name}: {api.endpoint} gave an answer that is not a model hub's ({_reason(error)}), so it is not known "
+            f"{name}: {api.endpoint} gave an answer that is not a model hub's ({one_line(error)}), so it is not known "
             f"what was uploaded; look there, check HF_ENDPOINT, and push again"
         ) from None
     return f"{api.endpoint}/{name}"
-
-
-def _reason(error: BaseException) -> str:
-    """Return the type of an error and the first line of its message."""
-    return f"{type(error).__name__}: {message_of(error).strip().partition(chr(10))[0][:200]}"
 
 
 def _snapshot(name: str, kind: str, patterns: Sequence[str]) -> Path | str:

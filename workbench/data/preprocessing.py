@@ -64,9 +64,7 @@ BASE = int.from_bytes(hashlib.sha256(b"documents of a text").digest()) % PRIME  
 
 
 def token_type(vocab: int) -> np.dtype[Any]:
-    """Return uint16 if it holds every token id, else uint32. Raises InputError if neither does."""
-    if vocab > 1 << 32:
-        raise InputError(f"a vocabulary of {vocab} tokens is larger than a token shard can hold ({1 << 32})")
+    """Return uint16 if it holds every token id, else uint32."""
     return np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
 
 
@@ -298,11 +296,11 @@ def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """The slices of a text, and what their tokens depend on besides: settings of the text, and the vocabulary.
+    """The slices of a text, with the settings and the vocabulary by which they are encoded.
 
-    `root` is the folder of the cache, and `key` the name of the text there. Without a vocabulary, it is the plan of the
-    signatures of slices. `duplicates` is the name of the folder that says which documents are left out as
-    near-duplicates (`near_duplicates`), "" if all stay.
+    `root` is the folder of the cache, and `key` the name of the text there. In a plan without a vocabulary the slices
+    get signatures instead of tokens. `duplicates` is the name of the folder that lists the documents to leave out as
+    near-duplicates (`near_duplicates`); it is "" if all documents stay.
     """
 
     root: Path
@@ -385,11 +383,9 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
         lease = acquire(plan.lock(number), patience=0)
     except (LeaseHeld, FileNotFoundError):  # the folder is removed by a process that found every slice encoded
         return False
-    try:
+    with lease:
         if not plan.folder(number).is_dir():
             (_encode if plan.vocabulary else _sign)(plan, number, advance)
-    finally:
-        lease.release()
     return True
 
 

@@ -6,7 +6,6 @@ A name is tried as a built-in one, as a file or folder that exists, as a glob (`
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import glob
 import os
@@ -20,20 +19,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.data import built_in_text, formats
-from workbench.data.streams import (
-    PACKINGS,
-    URL,
-    Advance,
-    FilePart,
-    RemotePath,
-    ignore,
-    listed,
-    named,
-    packing_of,
-    unpacked_suffix,
-)
-from workbench.errors import InputError
+from workbench.data import built_in_text, formats, streams
+from workbench.data.streams import URL, Advance, FilePart, RemotePath, ignore, listed, named, unpacked_suffix
+from workbench.errors import InputError, one_line
 from workbench.spec.parts import TRAINED, DataSpec
 from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root, user_path
@@ -44,7 +32,7 @@ HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<
 TRAIN = ".train"  # suffix of BabyLM's files
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
 KINDS = ", ".join((*formats.READERS, "JSON Lines in .json, text without a suffix"))
-KINDS += f", each plain or with {', '.join(PACKINGS)}"
+KINDS += f", each plain or with {', '.join(streams.PACKINGS)}"
 AT_ONCE = 16  # requests to a server for the beginnings of files
 AnyPath = TypeVar("AnyPath", Path, RemotePath)
 
@@ -154,7 +142,7 @@ def identity(source: Source) -> list[Any]:
 def name_of(source: Source) -> str:
     """Return a source's name for display, without a compression's suffix; bytes that are not UTF-8 are U+FFFD."""
     if isinstance(source, File | Remote):
-        name = named(source.path).stem if packing_of(source.path) else named(source.path).name
+        name = named(source.path).stem if streams.packing_of(source.path) else named(source.path).name
         return name.encode(errors="surrogateescape").decode(errors="replace")
     return f"{source.name}:{source.config}" if isinstance(source, Hub) and source.config else source.name
 
@@ -216,17 +204,8 @@ def _matches(pattern: str) -> Iterator[str]:
     before, after = os.sep.join(parts[:place]) or os.sep[: place > 0], parts[place + 1 :]
     while after[:1] == ["**"]:
         del after[0]
-    entered: set[tuple[int, int]] = set()
     for base in sorted(glob.iglob(before)) if before else [os.curdir]:
-        entered |= _above(Path(base))
-        for folder, names, _ in os.walk(base, onerror=_fail, followlinks=True):
-            names[:] = sorted(name for name in names if not name.startswith("."))
-            with contextlib.suppress(OSError):  # the folder has just been removed
-                info = os.stat(folder)
-                if (info.st_dev, info.st_ino) in entered:
-                    names.clear()
-                    continue
-                entered.add((info.st_dev, info.st_ino))
+        for folder, _ in _folders(base):
             yield from _matches(os.sep.join([glob.escape(folder.rstrip(os.sep)), *(after or ["*"])]))
 
 
@@ -250,45 +229,43 @@ def _folder(path: Path, column: str) -> list[Source]:
     if (path / "blobs").is_dir() and (path / "snapshots").is_dir():
         found = ", ".join(str(each) for each in sorted((path / "snapshots").iterdir()))
         raise InputError(f"corpus folder {path} is in the layout of the hub's cache; name one snapshot in it: {found}")
-    shown = {str(file.relative_to(path)): file for file in sorted(_below(path))}
+    below = sorted(Path(folder, name) for folder, names in _folders(str(path)) for name in names)
+    shown = {str(file.relative_to(path)): file for file in below}
     if not (readable := _readable(f"corpus folder {path}", shown, column, hidden=False)):
         raise InputError(f"corpus folder {path} holds no file that can be read: {KINDS}")
     _check_babylm(path, readable)
     return [_file(leaf) for leaf in readable]
 
 
-def _above(folder: Path) -> set[tuple[int, int]]:
-    """Return the device and inode of each folder above one."""
-    return {(info.st_dev, info.st_ino) for info in map(os.stat, folder.resolve().parents)}
-
-
 def _fail(error: OSError) -> None:
     raise InputError(f"corpus folder {error.filename} cannot be read: {error.strerror}")
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, and the subfolders that are not read: hidden ones, and links to one above.
+def _folders(start: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder at and below `start`, and the names in it of files and of subfolders that are not entered.
 
-    Each folder is entered once, at its own place if that is below `folder`, else at the place of a link to it.
+    Those are hidden ones, and links to a folder above. Each folder is entered once, at its own place if that is below
+    `start`, else at the place of a link to it.
     """
-
-    entered: set[tuple[int, int]] = set()
-    above = _above(folder)
-    starts = deque([folder])  # the folder itself, then the links to others
+    above, entered = frozenset(map(_place, Path(start).resolve().parents)), set[tuple[int, int]]()
+    starts = deque([start])  # `start` itself, then the links to other folders
     while starts:
-        for place, names, leaves in os.walk(starts.popleft(), onerror=_fail):
-            info = os.stat(place)
-            key = (info.st_dev, info.st_ino)
-            if key in above:
-                yield Path(place)
-            if key in entered or key in above:
+        for folder, names, leaves in os.walk(starts.popleft(), onerror=_fail):
+            if (place := _place(folder)) in entered:
                 names.clear()
                 continue
-            entered.add(key)
-            yield from (Path(place, name) for name in names if name.startswith("."))
-            yield from (Path(place, leaf) for leaf in leaves)
-            names[:] = [name for name in sorted(names) if not name.startswith(".")]
-            starts += [Path(place, name) for name in names if os.path.islink(Path(place, name))]
+            entered.add(place)
+            links = [name for name in names if name[0] != "." and os.path.islink(Path(folder, name))]
+            upwards = [name for name in links if _place(Path(folder, name)) in above]
+            yield folder, [*leaves, *upwards, *(name for name in names if name[0] == ".")]
+            names[:] = sorted(name for name in names if name[0] != ".")
+            starts += [os.path.join(folder, name) for name in sorted(links) if name not in upwards]
+
+
+def _place(folder: str | Path) -> tuple[int, int]:
+    """Return the device and inode of a folder, which all paths to it have in common."""
+    info = os.stat(folder)
+    return info.st_dev, info.st_ino
 
 
 def _readable(named: str, files: Mapping[str, AnyPath], column: str, hidden: bool = True) -> list[AnyPath]:
@@ -420,5 +397,5 @@ def _read_hub(source: Hub, column: str) -> Iterator[str]:
 
 
 def _hub_error(name: str, error: Exception) -> InputError:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return InputError(f"corpus {name!r} is not a local file or folder, and the hub does not provide it: {first}")
+    why = one_line(error)
+    return InputError(f"corpus {name!r} is not a local file or folder, and the hub does not provide it: {why}")

@@ -17,7 +17,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
@@ -81,41 +80,37 @@ class _Requests(io.RawIOBase):
         end = min(self.place + len(view), self.path.size)
         if end <= self.place:
             return 0
-        content = repeated(self.path.url, partial(self._range, self.place, end))
-        view[: len(content)] = content
-        self.place = end
-        return len(content)
+        size = end - self.place
 
-    def _range(self, start: int, end: int) -> bytes:
-        content: bytes = self.system.cat_file(self.inner, start=start, end=end)
-        if len(content) > end - start:
-            raise InputError(f"corpus file {self.path} is on a server that sends no parts of files; download it first")
-        if len(content) < end - start:
-            raise OSError(f"{len(content)} of {end - start} bytes came")
-        return content
+        def request() -> bytes:
+            content: bytes = self.system.cat_file(self.inner, start=self.place, end=end)
+            if len(content) > size:
+                raise InputError(f"corpus file {self.path} is on a server that sends no parts of files; download it")
+            if len(content) < size:
+                raise OSError(f"{len(content)} of {size} bytes came")
+            return content
+
+        view[:size] = repeated(self.path.url, request)
+        self.place = end
+        return size
 
 
 def listed(name: str) -> list[tuple[RemotePath, str]]:
     """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
     refuse_secrets(name, "corpus")
-    try:
-        parts = urlsplit(name)
-    except ValueError as error:
-        raise InputError(f"corpus {name!r} is no URL: {error}") from None
-    if parts.scheme in ("file", "local"):
-        raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {parts.path or '/'}")
+    scheme, _, place = name.partition("://")
+    if scheme.lower() in ("file", "local"):
+        raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {place}")
     system, path = _system(name)
-    return [_file(system, info) for info in repeated(name, lambda: _infos(system, path, name))]
 
+    def request() -> list[dict[str, Any]]:
+        if any(sign in name for sign in "*?[") and not name.lower().startswith("http"):
+            return [info for _, info in sorted(system.glob(path, detail=True).items()) if info["type"] == "file"]
+        info = system.info(path)
+        is_folder = info["type"] == "directory"
+        return [each for _, each in sorted(system.find(path, detail=True).items())] if is_folder else [info]
 
-def _infos(system: Any, path: str, name: str) -> list[dict[str, Any]]:
-    """Return what the server states about each file."""
-    if any(sign in name for sign in "*?[") and not name.lower().startswith("http"):
-        return [info for _, info in sorted(system.glob(path, detail=True).items()) if info["type"] == "file"]
-    info = system.info(path)
-    if info["type"] == "directory":
-        return [each for _, each in sorted(system.find(path, detail=True).items())]
-    return [info]
+    return [_file(system, info) for info in repeated(name, request)]
 
 
 def _file(system: Any, info: dict[str, Any]) -> tuple[RemotePath, str]:
@@ -371,7 +366,8 @@ def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool, offset: i
             )
         if size > longest:
             whole = b"".join(waiting)
-            place = whole.rfind(b" ") + 1 or _character_end(whole)
+            starts = (at for at in range(len(whole) - 1, len(whole) - 5, -1) if whole[at] & 0xC0 != 0x80)
+            place = whole.rfind(b" ") + 1 or next(starts, len(whole))  # else before the last character of UTF-8
             yield whole[:place]
             waiting, size = [whole[place:]], len(whole) - place
     if last := b"".join(waiting):
@@ -395,11 +391,3 @@ def _texts(path: Place, advance: Advance, offset: int) -> Iterator[bytes]:
         yield chunk
     if held:
         yield b"\n"
-
-
-def _character_end(content: bytes) -> int:
-    """Return an index near the end of `content` at which a cut divides no UTF-8 character."""
-    end = len(content)
-    while end > len(content) - 4 and content[end - 1] & 0xC0 == 0x80:
-        end -= 1
-    return end - 1 if end > 1 and content[end - 1] >= 0xC0 else end

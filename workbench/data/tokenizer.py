@@ -56,8 +56,6 @@ def train_or_load(
                 f"which is trained already; leave it out, or set data.tokenizer to {' or '.join(TRAINED)}"
             )
         return _fetch(spec.tokenizer, root)
-    if not len(SPECIALS) < vocab <= 1 << 32:
-        raise InputError(f"encoder.vocab={vocab} is not a size for a trained vocabulary; set it from 200 to {1 << 32}")
     if key is None:
         documents = list(documents)
         key = hashlib.sha256("\0".join(documents).encode()).hexdigest()

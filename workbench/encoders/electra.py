@@ -324,7 +324,7 @@ def query_states(
 
 
 def _two_stream_layer(layer: Any, dtype: torch.dtype) -> TwoStreamLayer:
-    """Return the weights of a layer of an `Electra`, those of products with keys in `dtype`."""
+    """Return the weights of a layer of an `Electra`; the weights that multiply keys are in `dtype`."""
     own, out, inner, outer = layer.attention.self, layer.attention.output, layer.intermediate.dense, layer.output
     query, key, value = ((each.weight.to(dtype), each.bias.to(dtype)) for each in (own.query, own.key, own.value))
     return TwoStreamLayer(

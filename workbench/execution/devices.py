@@ -287,7 +287,10 @@ def _next(store: Any, number: int) -> str | None:
 
 
 def _take_part(training: Training, store: Any) -> None:
-    """Compute this process's part of a training, or of a score; text and pairs are opened before the others wait."""
+    """Compute this process's part of a training or of a score.
+
+    Text or pairs are opened before `group`, in which the processes wait for each other.
+    """
     from workbench.data.corpus import corpus_of
     from workbench.data.prepare import prepare
     from workbench.tasks.minimal_pairs import PairSet
@@ -301,7 +304,7 @@ def _take_part(training: Training, store: Any) -> None:
         objectives.keep_sources(spec := run.spec().placed(host.places), run.path)
         corpus = corpus_of(prepare(spec), spec)
     else:
-        pairs, tasks = PairSet.from_json(given["pairs"]), TasksSpec(**given["tasks"])
+        pairs, tasks = PairSet(**given["pairs"]), TasksSpec(**given["tasks"])
     with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
         if given is None:
             loop.follow(spec, plan_of(run), corpus, host, ranks)

@@ -307,7 +307,7 @@ class SeedChoice:
             )
 
     def taken(self, scores: Sequence[Score]) -> list[Score]:
-        """Return the scores that are submitted, of all those of a task under one setting; [] if there are too few."""
+        """Choose the scores to submit among all `scores` of a task under one setting; [] if there are too few."""
         if self.seed is not None:
             return [score for score in scores if score["seed"] == self.seed]
         best = sorted(scores, key=lambda score: (-score["value"], score["seed"]))[: self.ensemble]

@@ -173,7 +173,7 @@ def _post(address: str, message: Message) -> None:
                 error.close()
             errors.append(error)
 
-    thread = threading.Thread(target=send, daemon=True)  # the time limit of a socket is that of each packet
+    thread = threading.Thread(target=send, daemon=True)  # a socket's time limit holds for each packet alone
     thread.start()
     thread.join(PATIENCE)
     if thread.is_alive():

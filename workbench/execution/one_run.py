@@ -424,12 +424,11 @@ class Wanted:
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""
-        from workbench.tasks.common.cost import schedule_points
-
-        return schedule_points(self.series(spec, plan)) if self.during_training else []
+        points = {point for one in self.series(spec, plan) for point in one.points} if self.during_training else set()
+        return sorted(points, key=attrgetter("step"))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield each score that a trained run must have, as its measure, seed and name; those of its end come first."""
+        """Yield the measure, seed and name of each score that a trained run must have; scores of the end come first."""
         if not self.scored:
             return
         yield from expected(self.suite, self.tasks)
@@ -459,7 +458,7 @@ class Wanted:
         return len({step for step, _ in requested - available})
 
     def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
-        """Return the points of each suite of measures in a run with this spec and plan."""
+        """Return the points of training at which each suite is scored, for a run with this spec and plan."""
         from workbench.tasks.common.cost import series
 
         if self.prepared is None:

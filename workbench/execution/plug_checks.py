@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import InputError, blaming, is_memory, plural, suggest
+from workbench.execution.equal_models import SIZES, batch_of
 from workbench.registry import is_path
 from workbench.spec.host import Host
 from workbench.spec.parts import EncoderSpec, TasksSpec
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import user_path
 
@@ -38,12 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 HOST = Host(device="cpu", threads=1, precision="fp32", save_every=2)
-SIZES: dict[str, Any] = {
-    "encoder.hidden": 32, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 60, "encoder.positions": 40,
-    "encoder.attention": "eager",  # torch's counter does not count its fused attention on a CPU
-    "data.length": 16, "batch.size": 4, "budget.steps": 4, "optim.lr": 1e-2, "budget.convention": "matmul",
-    **{f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))},
-}  # fmt: skip
 
 
 class Wrong(InputError):
@@ -176,24 +170,6 @@ def _spec(keys: Mapping[str, Any]) -> ResolvedSpec:
     return objectives.with_options(resolve("nano", SIZES | dict(keys)))
 
 
-def _batch(spec: RunSpec, rows: int = 4) -> Batch:
-    """Return a batch of made-up rows without padding, of two segments each if the spec has pairs."""
-    import torch
-
-    from workbench.rng import row_keys
-    from workbench.tensors import Batch
-
-    special, length = spec.data.special, spec.data.length
-    ids = torch.randint(5, spec.encoder.vocab, (rows, length), generator=torch.Generator().manual_seed(1))
-    ids[:, 0], ids[:, -1] = special.cls, special.sep
-    segments = broken = None
-    if spec.data.pairs:
-        ids[:, length // 2] = special.sep
-        segments = (torch.arange(length) > length // 2).long().expand(rows, -1)
-        broken = torch.arange(rows) % 2 == 0
-    return Batch(ids, row_keys(0, torch.arange(rows)), None, segments, broken)
-
-
 def _same_initial_weights(make: Callable[[], nn.Module], advice: str) -> None:
     import torch
 
@@ -290,7 +266,7 @@ def check_objective(word: str, checks: Checks) -> None:
     spec = checks.that("the file loads, and its options have defaults", load)
     if spec is None:
         return
-    batch = _batch(spec)
+    batch = batch_of(spec)
     cost = checks.that("cost(spec) returns FLOPs", lambda: objectives.cost(spec))
     if checks.that("Objective(encoder, spec, options) builds a module", lambda: build(spec)) is None or cost is None:
         return
@@ -386,7 +362,7 @@ def check_encoder(word: str, checks: Checks) -> None:
     if checks.that("build(config, special) returns a module with a token table", made) is None:
         return
     spec = _spec(keys)
-    batch = _batch(spec)
+    batch = batch_of(spec)
     ids = batch.ids
 
     @torch.no_grad()
@@ -443,7 +419,7 @@ def check_encoder(word: str, checks: Checks) -> None:
     checks.that("gradients reach all weights", lambda: _gradients(_shaken(build(spec)), batch))
 
     def priced() -> None:
-        encoder, wide = made(), _batch(spec, rows=8)  # what is computed once for a batch is no part of a row's cost
+        encoder, wide = made(), batch_of(spec, rows=8)  # what is computed once for a batch is no part of a row's cost
 
         def total(given: Batch) -> Tensor:
             states: Tensor = encoder(given.ids)

@@ -27,8 +27,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench import objectives
 from workbench.data.prepare import bind
-from workbench.errors import InputError, LeaseHeld, message_of
+from workbench.errors import InputError, LeaseHeld, listed, message_of
 from workbench.execution import study_runner
+from workbench.execution.equal_models import model_of
 from workbench.execution.study import Job, Match, bound_runs, job_of, known_options
 from workbench.execution.study_runner import Outcome, Session
 from workbench.rng import seed_of
@@ -93,7 +94,8 @@ def search_job(
     axes = {key: values for key, values in experiment.axes.items() if key not in search.space}
     experiment = replace(experiment, axes=axes, contrasts=())  # the best trials are not arms declared beforehand
     job = job_of(experiment, base, 1, words, given)
-    own_spaces(search.space, job.specs)
+    for arm, space in zip(job.specs, own_spaces(search.space, job.specs), strict=True):
+        _check_effect(space, arm)
     axes = {**job.experiment.axes, **dict.fromkeys(search.space, ())}
     return replace(job, experiment=replace(job.experiment, axes=axes, search=search.words(base)))
 
@@ -161,6 +163,21 @@ def own_spaces(space: Space, arms: Sequence[ResolvedSpec]) -> list[Space]:
     return [
         {key: space[key] for key in space if key not in options or options[key] in known[arm.objective]} for arm in arms
     ]
+
+
+def _check_effect(space: Space, arm: ResolvedSpec) -> None:
+    """Raise InputError if all points of a space are one model of an arm."""
+    ends = {key: (one.low, one.high) if isinstance(one, Range) else one for key, one in space.items()}
+    models = set[str]()
+    for number in range(most := max(map(len, ends.values()), default=0)):
+        point = {key: values[min(number, len(values) - 1)] for key, values in ends.items()}
+        models.add(model_of(tried(arm, point, [arm.seed])[0]))
+    if len(models) == 1 < most:
+        raise InputError(
+            f"--over: {listed(list(space))} {'makes' if len(space) == 1 else 'make'} no difference to {arm.objective} "
+            f"at these settings, so all trials would train one model; leave {arm.objective} out, or search another "
+            f"setting"
+        )
 
 
 class Rounds:
@@ -257,7 +274,7 @@ class Study:
         return max(0, min(self.search.trials - known, alone - known if known < alone else ROUND))
 
     def propose(self, arm: str, known: Sequence[Trial], count: int, seed: int) -> list[Trial]:
-        """Return the next trials of an arm, whose numbers continue those of the known trials."""
+        """Return the next trials of an arm, numbered on from the known trials."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         tpe = self.search.sampler == "tpe"
         start = seed_of(0, "search", self.name, arm, len(known) if tpe else 0) % 2**32

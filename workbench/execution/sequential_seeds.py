@@ -140,7 +140,7 @@ def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
 
 
 def _measure(session: Session) -> str:
-    """Return the suite whose scores decide, which is that of the first name in --tasks."""
+    """Return the suite whose scores decide: the suite of the first name in --tasks."""
     first = session.base.tasks.names[0] if session.base.tasks.names else "none"
     if not session.suite.tasks:
         raise InputError("--seeds auto needs scores, and --tasks none gives none; name tasks with --tasks")

@@ -319,7 +319,7 @@ def last_words(folder: Path, logs_of: str = "*.log") -> str:
 
 
 def share_runs(assignment: Assignment, todo: Sequence[str], jobs: int) -> None:
-    """Carry out an assignment, of which the runs `todo` are not done, by at most `jobs` jobs. Raises InputError."""
+    """Carry out the runs `todo` of an assignment by at most `jobs` jobs. Raises InputError."""
     if not todo:
         return
     array = in_queue(assignment.store / JOBS, assignment.runs, "carry out these runs")

@@ -135,8 +135,8 @@ def job_of(
         encoder = spec.encoder.model_copy(update={"source": source})
         specs.append(spec.model_copy(update={"source": sources[spec.objective], "encoder": encoder}))
     known = known_options(specs, given_options)
-    runs: list[ResolvedSpec] = []
-    for spec, cell in zip(specs, list(experiment.cells()) * seeds, strict=True):
+    runs, cells = list[ResolvedSpec](), list(experiment.cells())
+    for spec, cell in zip(specs, cells * seeds, strict=True):
         # Without the options that only other objectives have: `--set options.copy_loss=1` changes those that have it.
         preset = presets.of_objective(spec, {*given, *cell})
         arm = spec.changed(preset) if preset else spec
@@ -148,8 +148,12 @@ def job_of(
         log.warning("%s has no score(ids, attention) for pairs, so the tasks are %s alone", ", ".join(names), NEXT)
         alone = {"tasks.names": (NEXT,)}
         base, runs = base.changed(alone), [spec.changed(alone) for spec in runs]
+    if len(cells) > len(names):
+        from workbench.execution.equal_models import first_of_each
+
+        first = first_of_each(experiment, cells, runs[: len(cells)])
+        runs = [runs[start + place] for start in range(0, len(runs), len(cells)) for place in first]
     run_names = [*map(attrgetter("name"), runs)]
-    # Two cells may be one run, as with two widths of a generator that has no weights.
     distinct = dict(zip(run_names, runs, strict=True))
     return Job(experiment, base, tuple(distinct.values()), *_declared(experiment, run_names))
 
@@ -182,7 +186,7 @@ def _with_families(experiment: Experiment, base: RunSpec) -> tuple[Experiment, R
 
 
 def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
-    """Return the contrasts of an experiment, and those of typed objectives that its file does not have."""
+    """Return the contrasts of an experiment, and contrasts of each typed objective that its file lacks."""
     declared, of_objectives, own = list[Contrast](), False, set[str]()
     for each in experiment.contrasts:
         declared.append(Contrast(_by_name(each.a), _by_name(each.b), each.label))
@@ -350,8 +354,8 @@ def _spent(spec: ResolvedSpec, unit: str) -> float:
     if unit == "steps":
         return own.steps
     amount = float(amount_in(unit, spec, own.tokens, own.flops))
-    # A float may have been rounded down. A larger amount does not help: a parent that gets its share of the budget in
-    # another unit may leave fewer steps, however the amount is rounded.
+    # Rounding to a float may have cut the last step: then the next larger float is the amount. It need not help if a
+    # parent gets its share of the budget in another unit, whose own rounding may also cost a step.
     same = spending(_with_budget(spec, Match(unit, amount, spec.budget.convention, "", ""))).steps >= own.steps
     return amount if same else math.nextafter(amount, math.inf)
 

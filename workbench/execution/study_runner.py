@@ -306,7 +306,7 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     run_ids = list[str]()
     for run in runs:
         run_ids.append(run.run_id)
-    if runs:  # a search names its measures once it has runs
+    if runs:  # a search also calls this without runs, to record the scores of its trials
         facts["first_score"] = first_score(session.store, run_ids)
     if runs and session.suite.tasks:
         facts["measures"] = measures_of(session, runs, records)
@@ -503,7 +503,7 @@ def state_of(run: RunDir, wanted: Wanted) -> tuple[str, str]:
 
 
 def _warn_of_missing_points(runs: Sequence[RunDir], wanted: Wanted) -> None:
-    """Warn of runs without weights at requested points, which cannot be measured afterwards."""
+    """Warn of runs that kept no weights at requested points of training, where they can never be measured."""
     without = {run.run_id: count for run in runs if not run.damage and (count := wanted.unmeasured(run))}
     if without:
         name, count = next(iter(without.items()))

@@ -383,12 +383,8 @@ def hugging_face_module(model_type: str, settings: dict[str, Any], attention: st
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it would stay untrained: fine-tuning uses the [CLS] state itself (docs/electra.md 2)
     # It looks for padding in every batch without a mask, for which a GPU must be waited for; such rows are full here.
-    model.warn_if_padding_and_no_attention_mask = _no_warning
+    model.warn_if_padding_and_no_attention_mask = lambda *_: None
     return model
-
-
-def _no_warning(*_: Any) -> None:
-    pass
 
 
 def plain_states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor | None) -> Tensor:

@@ -96,13 +96,13 @@ def transformer(
 ) -> Flops:
     """Return the cost of embeddings and layers of BERT's design.
 
-    `relative`, `gated` and `always_projects` are those of `block` and `embedding`.
+    `block` explains `relative` and `gated`, and `embedding` explains `always_projects`.
     """
     return embedding(enc, length, always_projects) + _layers(enc, enc.layers, length, None, relative, gated)
 
 
 def two_stream_transformer(enc: EncoderSpec, length: int, queries: int, relative: int = 0) -> Flops:
-    """Return the cost of the same with a query stream at `queries` positions of a row.
+    """Return the cost of embeddings and layers with a query stream at `queries` positions of a row.
 
     A layer of that stream has queries, but neither keys nor values of its own. The content stream of the last layer
     has keys and values and nothing else.

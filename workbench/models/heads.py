@@ -59,33 +59,29 @@ class MlmHead(nn.Module):
 
     @torch.no_grad()
     def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return log q(target) (N,) for hidden (N, D), in fp32 or wider, without gradient."""
+        """Return log q(target) (...) for hidden (..., D), in fp32 or wider, without gradient."""
+        states, words = hidden.flatten(0, -2), targets.flatten()
         if self._stepwise:
-            return self.likelihood(hidden[None], targets[None])[0][0]
-        return functions.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
+            return self.likelihood(states[None], words[None])[0].view_as(targets)
+        found = functions.log_likelihood(self._transform(states), self.table.weight, self.bias, words)
+        return found.view_as(targets)
 
-    def loss(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Mean, Tensor]:
+    def loss(
+        self, hidden: Tensor, targets: Tensor, weights: Tensor, gate: Tensor | None = None,
+        untouched: Tensor | None = None,
+    ) -> tuple[Mean, Tensor]:  # fmt: skip
         """Return the weighted mean cross-entropy, and whether each target is the most probable token (B, N).
 
-        hidden (B, N, D), targets (B, N), weights (B, N).
+        hidden (B, N, D), targets (B, N), weights (B, N). With the logits of copying, gate (B, N), and untouched (B, N)
+        bool, which is true where the token shown is the original, it is `losses.copy_mixture_loss`.
         """
         if self._stepwise:
             likelihood, right = self.likelihood(hidden, targets)
+            if gate is not None and untouched is not None:
+                return weighted_mean(copy_mixture_loss(gate, likelihood, untouched), weights), right
             return -weighted_mean(likelihood, weights), right
-        result = self._at_once(hidden, targets, weights)
-        return result.loss, result.right
-
-    def copy_loss(
-        self, hidden: Tensor, targets: Tensor, weights: Tensor, gate: Tensor, untouched: Tensor
-    ) -> tuple[Mean, Tensor]:
-        """Return the same as `loss`, for the copy-mixture loss (`losses.copy_mixture_loss`).
-
-        gate (B, N) are the logits of copying, untouched (B, N) bool is true where the token shown is the original.
-        """
-        if self._stepwise:
-            likelihood, right = self.likelihood(hidden, targets)
-            return weighted_mean(copy_mixture_loss(gate, likelihood, untouched), weights), right
-        result = self._at_once(hidden, targets, weights, gate=gate.flatten(), copied=untouched.flatten())
+        copying = [None if each is None else each.flatten() for each in (gate, untouched)]
+        result = self._at_once(hidden, targets, weights, gate=copying[0], copied=copying[1])
         return result.loss, result.right
 
     def guess(self, hidden: Tensor, targets: Tensor, weights: Tensor, draws: Tensor, temperature: float = 1.0) -> Guess:
@@ -264,7 +260,7 @@ class PairHead(nn.Module):
     def loss(self, hidden: Tensor, broken: Tensor, name: str) -> tuple[Mean, dict[str, Ratio]]:
         """Return the mean cross-entropy of broken (B,) bool given the states of [CLS], hidden (B, D), and metrics.
 
-        The metrics have names that begin with `name`: those of `binary_ratios`, and the share of broken pairs.
+        The metrics have names that begin with `name`: those of `binary_loss_and_ratios`, and the share of broken pairs.
         """
         logits = self(hidden).float()
         margin, counted = logits[:, 1:] - logits[:, :1], torch.ones_like(broken)[:, None]  # (B, 1) each

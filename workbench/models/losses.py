@@ -60,9 +60,10 @@ def guess_by_blocks(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return loss, `is_most_probable`, a sample and the sample's -log p, (N,) each, of logits (N, V) in one pass.
 
-    The loss is `cross_entropy` with targets (N,), the sample that of `sample` at draws (N,) in [0, 1) from
-    softmax(logits / temperature). Compiled for a GPU, one kernel reads all logits and writes sums over blocks of BLOCK
-    tokens, from which the rest follows. Softmax, `cross_entropy` and `sample` also write and read all probabilities.
+    The loss is `cross_entropy` with targets (N,). The sample is the one that `sample` takes at draws (N,) in [0, 1)
+    from softmax(logits / temperature). Compiled for a GPU, one kernel reads all logits and writes sums over blocks of
+    BLOCK tokens, from which the rest follows. Softmax, `cross_entropy` and `sample` also write and read all
+    probabilities.
     """
     size, x = logits.shape[1], logits.detach()
     padded: Tensor = F.pad(x, (0, -size % BLOCK), value=-torch.inf)
@@ -123,7 +124,7 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
 
 
 def _compiled_in_bf16(x: Tensor) -> bool:
-    """Return whether logits of x are held in 2 bytes each: kernels compiled for a GPU do not write them in fp32."""
+    """Return whether the logits of x take 2 bytes each, as in kernels compiled for a GPU under bf16 autocast."""
     return x.is_cuda and torch.compiler.is_compiling() and torch.is_autocast_enabled("cuda")
 
 
@@ -149,28 +150,23 @@ def share(hits: Tensor, among: Tensor) -> Ratio:
     return (hits.detach().float() * among).sum(), among.sum()
 
 
-def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Ratio]:
-    """Return accuracy, precision, recall, positive rate and ROC area of logits (B, N) as metrics under `name`.
+def binary_loss_and_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Mean, dict[str, Ratio]]:
+    """Return `binary_loss`, and accuracy, precision, recall, positive rate and ROC area of logits (B, N) under `name`.
 
     labels (B, N) are bool; positions of weight 0 do not count. A positive rate of 0 or 1 is a collapse: the same answer
     at every position (docs/electra.md 3, two-stage). Summed over micro-batches, all metrics but the ROC area are
     exactly those of the whole step. The area counts only pairs within a micro-batch: it is exact for a step in one
     piece, and an estimate for a step in several.
     """
-    logits, counted = logits.detach().float(), weights > 0
-    predicted = logits > 0
-    return {
+    scores, counted = logits.detach().float(), weights > 0
+    predicted = scores > 0
+    return binary_loss(logits, labels, weights), {
         f"{name}_accuracy": share(predicted == labels, counted),
         f"{name}_precision": share(labels, predicted & counted),
         f"{name}_recall": share(predicted, labels & counted),
         f"{name}_positive_rate": share(predicted, counted),
-        f"{name}_auc": _auc(logits, labels, counted),
+        f"{name}_auc": _auc(scores, labels, counted),
     }
-
-
-def binary_loss_and_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Mean, dict[str, Ratio]]:
-    """Return `binary_loss` and `binary_ratios` of the same logits, labels and weights (B, N)."""
-    return binary_loss(logits, labels, weights), binary_ratios(name, logits, labels, weights)
 
 
 def _auc(scores: Tensor, labels: Tensor, counted: Tensor) -> Ratio:

@@ -44,9 +44,9 @@ class Queries(NamedTuple):
 class Relative:
     """The weights by which attention scores depend on distances and on segments.
 
-    keys (H, 2L, d) are those of distances: keys[:, k] belongs to positions that are L - k before the query. `content`,
-    `position` and `segment` (H, d) are added to queries where these meet the keys of tokens, those of distances, and
-    `other` (H, d): the key of a position in the other segment, less that of one in the same segment.
+    keys (H, 2L, d) are the keys of distances: keys[:, k] belongs to positions that are L - k before the query.
+    `content`, `position` and `segment` (H, d) are added to queries before these meet the keys of tokens, the keys of
+    distances, and `other` (H, d): the key of the other segment minus the key of the same segment.
     """
 
     keys: Tensor
@@ -122,7 +122,7 @@ def last_states(
 ) -> Tensor:
     """Return the last states (B, Q, D) of the last stream. The first one has the keys and values of all.
 
-    `rates` are those of the dropout of states and of attention probabilities. With `fast`, what lies between matrix
+    `rates` are the dropout rates of states and of attention probabilities. With `fast`, what lies between matrix
     products takes one pass over memory each (`cpu/functions.py`).
     """
     key = int(torch.randint(2**62, ())) if fast and any(rates) else 0

@@ -74,7 +74,9 @@ class Objective(rtd.Objective):
         verdicts = self.head(self.encoder(ids, batch.attention, batch.segments))  # (B, L), above 0 means replaced
         replaced, real = ids != batch.ids, real_tokens(batch)
         loss, ratios = binary_loss_and_ratios("discriminator", verdicts, replaced, real)
-        rewards = detection_losses(gather(verdicts, masked.positions), gather(replaced, masked.positions))
+        # The rewards (B, K), the discriminator's losses at the picks: -log D at an original, and -log(1 - D) elsewhere.
+        judged, answers = gather(verdicts.detach(), masked.positions), gather(replaced, masked.positions)
+        rewards = F.binary_cross_entropy_with_logits(judged.float(), answers.float(), reduction="none")
         guesses = self.baseline(states.detach())  # (B, K)
         sample_nll = cross_entropy(logits / temperature, samples)  # -log p(sample) (B, K)
         fooling = policy_loss(sample_nll, rewards, guesses, masked.weights)
@@ -93,15 +95,6 @@ class Objective(rtd.Objective):
             "replaced_rate": share(replaced, real),
         }
         return StepLoss(total, parts, metrics | ratios)
-
-
-def detection_losses(logits: Tensor, replaced: Tensor) -> Tensor:
-    """Return the rewards (B, K), which are the discriminator's losses at the picks, without gradient.
-
-    They are -log D where the token is the original and -log(1 - D) where it is not, with D = P(original). logits (B, K)
-    are above 0 for replaced tokens, replaced (B, K) is bool.
-    """
-    return F.binary_cross_entropy_with_logits(logits.detach().float(), replaced.float(), reduction="none")
 
 
 def policy_loss(losses: Tensor, rewards: Tensor, guesses: Tensor, weights: Tensor) -> Mean:

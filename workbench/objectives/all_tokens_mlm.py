@@ -63,7 +63,7 @@ class Objective(nn.Module):
         untouched, real = fake.ids == batch.ids, real_tokens(batch)
 
         mixed = gate.detach() if self.options.stop_gradient else gate
-        loss, right = self.head.copy_loss(hidden, batch.ids, real, mixed, untouched)
+        loss, right = self.head.loss(hidden, batch.ids, real, mixed, untouched)
         copying, ratios = binary_loss_and_ratios("copy", gate, untouched, real)
         total = fake.loss + self.options.weight * loss + self.options.copy_loss * copying
         metrics = fake.metrics | ratios | {"mlm_accuracy": share(right, real)}
@@ -79,7 +79,7 @@ class Objective(nn.Module):
 
         def mixture(s: Sentences) -> Tensor:
             hidden = self.encoder(s.ids, s.attention)  # (B, L, D)
-            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), s.ids.flatten()).view_as(s.ids)
+            likelihood = self.head.log_likelihood(hidden, s.ids)
             mixed = -copy_mixture_loss(self.gate(hidden), likelihood, torch.ones_like(s.ids, dtype=torch.bool))
             return summed(mixed, s.ids, s.attention, self.spec.data.special)
 

@@ -57,7 +57,7 @@ class Objective(nn.Module):
 
         def causal(s: Sentences) -> Tensor:
             hidden, targets = self.encoder(s.ids, s.attention)[:, :-1], s.ids[:, 1:]
-            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), targets.flatten()).view(len(targets), -1)
+            likelihood = self.head.log_likelihood(hidden, targets)
             attention = None if s.attention is None else s.attention[:, 1:]
             return summed(likelihood, targets, attention, self.spec.data.special)
 

@@ -83,7 +83,7 @@ class Objective(nn.Module):
             targets = s.ids[:, 1:]
             places = torch.arange(1, s.ids.shape[1], device=s.ids.device).expand(len(s.ids), -1)
             hidden = self.encoder(s.ids, queries=Queries(visible_before(s.ids, s.attention), places))  # (B, L - 1, D)
-            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), targets.flatten()).view(len(targets), -1)
+            likelihood = self.head.log_likelihood(hidden, targets)
             return summed(likelihood, targets, None if s.attention is None else s.attention[:, 1:], special)
 
         return {

@@ -59,7 +59,7 @@ class Objective(nn.Module):
 
         def one_pass(s: Sentences) -> Tensor:
             hidden = self.encoder(s.ids, s.attention)  # (B, L, D)
-            likelihood = self.head.log_likelihood(hidden.flatten(0, 1), s.ids.flatten()).view_as(s.ids)
+            likelihood = self.head.log_likelihood(hidden, s.ids)
             return summed(likelihood, s.ids, s.attention, self.spec.data.special)
 
         return {"one-pass": one_pass} | self.generator.scorers()

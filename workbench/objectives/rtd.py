@@ -53,7 +53,7 @@ class Objective(nn.Module):
         return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, fake.metrics | metrics)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences by name: originality, electric, and those of the generator by itself.
+        """Return the ways to score sentences by name: originality, electric, and the generator's own ways.
 
         Originality is the sum (B,) of log P(original) over tokens (Xia et al. 2022, "Prompting ELECTRA"). Electric is
         the sum (B,) of log q(token) - logit: the generator's log-probability, corrected by the head. At the optimum,

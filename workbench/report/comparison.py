@@ -103,7 +103,7 @@ def leaderboard(frames: Frames, suite: str, order: bool = False) -> Leaderboard 
 
 
 def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING) -> tuple[Pair, ...]:
-    """Compare every two arms of a budget; pairs beside a declared `family` are exploratory."""
+    """Compare every two arms of a budget; pairs outside the declared `family` are exploratory."""
     compared = group_sequential.compare({cell.arm: cell.scores for cell in cells}, family, order)
     return tuple(Pair(a, b, result) for (a, b), result in compared.items())
 

@@ -65,7 +65,7 @@ class Frequencies:
         return {"generator_loss": self.masked(shares.generator_mask, shares.generator_random)}
 
     def masked(self, mask: float, random: float) -> float:
-        """Return the floor of predicting picks, of which the input shows shares as [MASK] and as random tokens."""
+        """Return the floor of predicting picks when these shares of them are shown as [MASK] and as random tokens."""
         seen = 1 - mask
         if seen <= 0:
             return entropy(self.words)
@@ -129,7 +129,7 @@ def restoring(words: Shares, noise: Shares, kept: float) -> float:
 def detecting(words: Shares, noise: Shares, kept: float, special: float) -> tuple[float, float]:
     """Return the entropy of "replaced" given the token shown, in nats, and the ROC area of the same predictor.
 
-    The ROC area is that of ranking tokens by their probability of being replaced. A share `special` of the tokens is
+    The predictor ranks tokens by their probability of being replaced. A share `special` of the tokens is
     never replaced and always recognised; `kept` is k of the formulas.
     """
     original = (1 - special) * words * (kept + (1 - kept) * noise)

@@ -31,6 +31,7 @@ STAGE, TRASH = ".tmp-", ".trash-"
 _TEMPORARY = re.compile(rf"({re.escape(STAGE)}|{re.escape(TRASH)})[0-9a-f]{{32}}")
 ABANDONED = 3600.0  # seconds after which a temporary file that is not written any more counts as left behind
 LONGEST_LINE = 1 << 20  # bytes of a row of a log; real ones are a thousand times smaller
+EDGE = 1 << 13  # bytes in which a line end is searched for at first
 LARGEST = 64 << 20  # bytes of a JSON file; real ones are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Errors of disks that fail, are damaged, taken away or not reached, by name: some systems lack some of them.
@@ -179,6 +180,18 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
             pass
         if rest:
             yield line.removesuffix(b"\n")
+
+
+def line_start(file: int, end: int) -> int:
+    """Return the place after the last line end before `end` in an open file, which is read backwards; 0 for none."""
+    size = EDGE
+    while end:
+        start, size = max(0, end - size), min(2 * size, LONGEST_LINE)
+        found = os.pread(file, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 def sealed(value: Mapping[str, Any]) -> bytes:

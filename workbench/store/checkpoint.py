@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import DamagedRun, InputError
 from workbench.store import atomic
-from workbench.store.atomic import LONGEST_LINE, disk_errors, draft_in, dumps, loads, place, write_all
+from workbench.store.atomic import LONGEST_LINE, disk_errors, draft_in, dumps, line_start, loads, place, write_all
 from workbench.store.lease import Lease
 from workbench.store.manifest import pruned
 
@@ -61,7 +61,6 @@ class Checkpoint:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        atomic.checked_name(group, "a group of tensors")
         listed = atomic.read_object(self.path / "manifest.json", format=FORMAT)["files"]
         parts = sorted(name for name in listed if (match := _PART.fullmatch(name)) and match[1] == group)
         pieces: dict[str, list[Tensor]] = {}
@@ -78,9 +77,7 @@ class Checkpoint:
 
 def room(folder: Path, needed: int) -> None:
     """Raise OSError with path, needed and free bytes if the disk of `folder` has fewer than `needed` bytes free."""
-    for existing in (folder, *folder.absolute().parents):
-        if existing.is_dir():
-            break
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
     if shutil.disk_usage(existing).free < needed:
         raise atomic.no_room(folder, needed)
 
@@ -98,8 +95,8 @@ def save(
 
     An undamaged checkpoint of the same step is not written again. With `owner`, nothing is renamed or deleted after
     that lease was lost. If other processes write parts (`write_part`), `beside` tells them the folder, and returns a
-    function that waits for their files; `offsets` are those of this process's part. Raises OSError if the checkpoint
-    cannot be written; older ones are unchanged then.
+    function that waits for their files; `offsets` say where this process's part begins. Raises OSError if the
+    checkpoint cannot be written; older ones are unchanged then.
     """
     atomic.own_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -221,8 +218,7 @@ def write_part(
     draft: Path, tensors: Mapping[str, Mapping[str, Tensor]], offsets: Offsets | None, final: Path | None = None
 ) -> Files:
     """Write groups of tensors into a checkpoint's `draft`; return its files. Raises OSError naming `final` if given."""
-    names = {group: f"{atomic.checked_name(group, 'a group of tensors')}.safetensors" for group in tensors}
-    groups = {name: content(tensors[group], offsets) for group, name in names.items()}
+    groups = {f"{group}.safetensors": content(some, offsets) for group, some in tensors.items()}
     needed = sum(size for size, _ in groups.values()) + RESERVE
     room((final or draft).parent, needed)
     with atomic.disk_errors(final or draft, needed):
@@ -325,7 +321,7 @@ def library_errors(path: Path) -> Iterator[None]:
 # ----------------------------------------
 # The log of a run: one JSON object a line, appended in whole lines, and cut back to a step when the run is resumed.
 
-BLOCK, COPIED = 1 << 13, 1 << 24  # bytes in which a line end is searched for first, and that are copied at once
+COPIED = 1 << 24  # bytes that are copied at once
 
 
 @dataclass(eq=False)
@@ -349,9 +345,9 @@ class Metrics:
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows as whole lines in one write; NaN and infinity become null.
 
-        From here on the rows survive the end of this process, and after `sync` also a failure of the machine.
-        Raises OSError if the rows cannot all be written, and InputError if one is longer than readers take; then none
-        of them is.
+        Once this returns, the rows survive the end of this process; after `sync` they also survive a failure of the
+        machine. Raises OSError if not all rows can be written. Raises InputError, and writes no row, if a row is
+        longer than readers accept.
         """
         lines = [dumps(row).encode() + b"\n" for row in rows]
         if (longest := max(map(len, lines), default=0)) > LONGEST_LINE:
@@ -430,9 +426,9 @@ def _cut(log: int, size: int, step: int) -> tuple[int, int]:
 
     The log is read from its end, because all rows that are dropped are there.
     """
-    end = _line_start(log, size)
+    end = line_start(log, size)
     while end:
-        start = _line_start(log, end - 1)
+        start = line_start(log, end - 1)
         try:
             row = loads(os.pread(log, min(end - start, LONGEST_LINE), start))
             if row["step"] <= step:
@@ -441,15 +437,3 @@ def _cut(log: int, size: int, step: int) -> tuple[int, int]:
             pass  # a power cut may leave a line that is not a row
         end = start
     return 0, 0
-
-
-def _line_start(log: int, end: int) -> int:
-    """Return the place after the last line end before `end`; 0 if there is none."""
-    size = BLOCK
-    while end:
-        start, size = max(0, end - size), min(2 * size, LONGEST_LINE)
-        found = os.pread(log, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0

@@ -226,9 +226,8 @@ class RunDir:
 
     def clear_error(self) -> None:
         """Delete error.json and error.log, when a failed run is tried again."""
-        for name in ("error.json", "error.log"):
-            if os.path.lexists(self.path / name):
-                self.remove(name)
+        self.remove("error.json")
+        self.remove("error.log")
 
     def want(self, scores: Iterable[str]) -> None:
         """List score files ("points/00000100/NAME.json" for a point's) that the run needs to be `done`."""
@@ -349,7 +348,7 @@ class RunDir:
         spec = self.spec()
         for name, source in (("objective.py", spec.source), ("encoder.py", spec.encoder.source)):
             copy = self.path / name
-            if source and copy.exists() and not validation.sha256(copy).startswith(source):
+            if source and copy.is_file() and not atomic.sha256(copy).startswith(source):
                 raise DamagedRun(f"{copy} has changed since it was written; give the same command again")
         if fault := self.progress_damage():
             raise DamagedRun(f"{self.path} is damaged: {fault}; move that folder away and give the same command again")

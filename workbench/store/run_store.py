@@ -37,8 +37,6 @@ OPENED_AT_ONCE = 16  # new folders of runs
 READ_AT_ONCE = 8  # runs
 T = TypeVar("T")
 EXPERIMENTS, JOBS, REMOVED = "experiments", "jobs", "trash"  # folders of a store that are not runs
-# Lists of a record whose lengths are also written.
-COUNTED = ("runs", "untrained", "match", "tuning", "contrasts", "measures", "looks", "reported")
 # Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
@@ -94,8 +92,7 @@ class ExperimentRecord:
         """Return the content of the record's file, without its hash."""
         fields = dataclasses.asdict(self)
         del fields["damage"]
-        counts = zip(COUNTED, map(len, map(fields.__getitem__, COUNTED)), strict=True)
-        return {"format": FORMAT, **fields, "counts": dict(counts)}
+        return {"format": FORMAT, **fields}
 
     @property
     def run_ids(self) -> list[str]:
@@ -112,31 +109,24 @@ class RunStore:
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
         self.root, self._swept = _resolved(root), False
-        mark = self.root / "store.json"
-        if not self.root.is_dir():
-            if os.path.lexists(self.root):
-                raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
-            if not create:
-                raise InputError(f"there are no runs in {self.root}: no such folder; give their folder with --runs")
-            try:
-                self.root.mkdir(parents=True, exist_ok=True)
-            except (FileNotFoundError, NotADirectoryError, RecursionError, PermissionError) as error:
-                if _no_permission(error, self.root):
-                    raise
-                raise InputError(f"{self.root} cannot be created; choose another folder with --runs") from None
+        mark, is_folder = self.root / "store.json", self.root.is_dir()
+        if not is_folder and os.path.lexists(self.root):
+            raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
+        if not is_folder and not create:
+            raise InputError(f"there are no runs in {self.root}: no such folder; give their folder with --runs")
+        if not create and not os.path.lexists(mark):
+            raise InputError(f"{self.root} holds no runs (it has no store.json); choose another with --runs")
         try:
-            atomic.read_object(mark, format=NAMING)
-        except FileNotFoundError:
-            if not create:
-                raise InputError(
-                    f"{self.root} holds no runs (it has no store.json); choose another with --runs"
-                ) from None
-            try:
+            if not is_folder:
+                self.root.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(mark):
                 atomic.write_atomic(mark, (atomic.dumps({"format": NAMING}) + "\n").encode())
-            except (FileNotFoundError, PermissionError) as error:
-                if _no_permission(error, self.root):
-                    raise
-                raise InputError(f"{self.root} cannot hold runs; choose another folder with --runs") from None
+            atomic.read_object(mark, format=NAMING)
+        except (FileNotFoundError, NotADirectoryError, RecursionError, PermissionError) as error:
+            if _no_permission(error, self.root):
+                raise
+            fault = "cannot hold runs" if is_folder else "cannot be created"
+            raise InputError(f"{self.root} {fault}; choose another folder with --runs") from None
         except ValueError as error:
             raise InputError(
                 f"{self.root} cannot be used as a store of runs: {error}; choose another folder with --runs"
@@ -297,7 +287,7 @@ class RunStore:
         except PermissionError:
             fault = "cannot be read: you have no permission; change its permissions"
         except (OSError, ValueError) as error:
-            fault = f"is damaged: {_shortage(path) or reason(error)}; move it away"
+            fault = f"is damaged: {reason(error)}; move it away"
         return ExperimentRecord(path.name.removesuffix(".json"), damage=fault)
 
 
@@ -354,16 +344,6 @@ def _resolved(root: Path | str) -> Path:
         return atomic.user_path(root, "--runs").resolve()
     except RuntimeError:  # what pathlib makes of links that lead to one another
         raise InputError(f"--runs {root}: its symbolic links form a loop; name another folder") from None
-
-
-def _shortage(path: Path) -> str:
-    """Return a sentence on the list of a record whose length has changed since it was written; "" if none has."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
-        raw = atomic.loads(atomic.read_bytes(path))
-        for key, count in raw["counts"].items():
-            if len(raw[key]) != count:
-                return f"{path.name} lists {len(raw[key])} {key} instead of the {count} that were written there"
-    return ""
 
 
 def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:

@@ -37,7 +37,6 @@ _FACTS: dict[str, dict[str, Any]] = {  # fields by which these files are recogni
 }
 LOOKS = 5  # most checks of a run, if its manifest is replaced during each of them
 POINT = re.compile(r"\d{8,}")  # the name of a point's folder is its step
-_EDGE = 1 << 14  # bytes at the end of metrics.jsonl in which its last row is searched for at first
 
 
 def reason(error: Exception) -> str:
@@ -80,7 +79,7 @@ class Contents:
         return raw
 
     def named(self, inner: str) -> list[str]:
-        """Return the names of the records in the folder `inner`, first those of the end of training, then of points."""
+        """Return the names of the records in the folder `inner`; records of the end of training come before points."""
         return [name for name in self.records if f"/{inner}/" in f"/{name}"]
 
 
@@ -196,7 +195,7 @@ def _fault(contents: Contents, full: bool) -> str | None:
         since = 0 if full else os.lstat(folder / "done.json").st_ctime_ns
         differences = manifest.differences(folder, listed, since, contents.entries)
         damage = next((each.what for each in differences if each.kind != "spared"), None)
-    return damage or _rows_fault(folder / "metrics.jsonl", done)
+    return damage or _rows_fault(folder / "metrics.jsonl")
 
 
 def _not_folder(folder: Path, names: Iterable[str]) -> str | None:
@@ -285,54 +284,38 @@ def _score_fault(contents: Contents, name: str, done: Mapping[str, Any] | None, 
     return None
 
 
-def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
-    """Return how the beginning or the end of metrics.jsonl is damaged, or None; `rows` checks every line."""
-    steps = done["steps"] if done else 0
+def _rows_fault(path: Path) -> str | None:
+    """Return that the first line of metrics.jsonl is no row, or None; `rows` checks every line."""
     if not os.path.lexists(path):
-        return "metrics.jsonl is missing" if steps else None
+        return None
     with path.open("rb") as file:
         head = file.readline(atomic.LONGEST_LINE)
-        if (head.endswith(b"\n") or len(head) == atomic.LONGEST_LINE) and row(head) is None:
-            return "metrics.jsonl is damaged in its first line"
-        if not steps:
-            return None
-        last, rest = last_line(file)
-        size = file.tell()
-    end = row(last)
-    if end is None or rest:
-        return "metrics.jsonl is damaged at its end"
-    if done is not None and size != done.get("metrics_bytes", size):
-        return f"metrics.jsonl has {size} bytes instead of {done['metrics_bytes']}"
-    return None if end["step"] == steps else f"metrics.jsonl ends at step {end['step']} of {steps}"
+    whole = head.endswith(b"\n") or len(head) == atomic.LONGEST_LINE
+    return "metrics.jsonl is damaged in its first line" if whole and row(head) is None else None
 
 
 def last_line(file: BinaryIO) -> tuple[bytes, bytes]:
-    """Return the last complete line of a file without its line break, and the bytes after that line break.
+    """Return the last complete line of a file without its line break, b"" if there is none, and the bytes after it.
 
-    The file is read from its end in blocks that grow up to the length of the longest rows, so that no file fills
-    memory. The line is b"" if there is no line break, and the end of a longer line, which is not a row.
+    At most LONGEST_LINE bytes of both are read, so that no file fills memory.
     """
-    end, block = file.seek(0, os.SEEK_END), _EDGE
-    while True:
-        start = max(0, end - block)
-        file.seek(start)
-        lines, line_break, rest = file.read(end - start).rpartition(b"\n")
-        if b"\n" in lines or not start or block > 2 * atomic.LONGEST_LINE:
-            return lines.rpartition(b"\n")[2] if line_break else b"", rest
-        block *= 4
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a regular file in hexadecimal. Raises InputError if it cannot be read."""
-    try:
-        return atomic.sha256(path)
-    except (ValueError, OSError) as error:
-        raise DamagedRun(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
+    end = atomic.line_start(file.fileno(), file.seek(0, os.SEEK_END))
+    start = atomic.line_start(file.fileno(), end - 1) if end else 0
+    file.seek(start)
+    line = file.read(min(end - start, atomic.LONGEST_LINE)).removesuffix(b"\n")
+    file.seek(end)
+    return line, file.read(atomic.LONGEST_LINE)
 
 
 def hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file of a folder, by name; empty if there is no folder. Raises InputError."""
-    return {path.name: sha256(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            found[path.name] = atomic.sha256(path)
+        except (ValueError, OSError) as error:
+            raise DamagedRun(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
+    return found
 
 
 def row(line: bytes) -> dict[str, Any] | None:

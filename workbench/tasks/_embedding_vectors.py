@@ -79,7 +79,7 @@ def embeddings(folder: Path, texts: list[str], length: int, host: Host, progress
 def encoded(folder: Path, texts: list[str], length: int, model: Any) -> Encoded:
     """Return texts as rows of at most `length` token ids. Raises InputError if they are not the encoder's."""
     rows = encode_rows(folder, Examples(texts, None, [0] * len(texts)), length)
-    check_ids(folder, {"": rows}, model.get_input_embeddings().num_embeddings)
+    check_ids(folder, [rows], model)
     return rows
 
 
@@ -149,7 +149,7 @@ def tune_and_embed(task: Embedding, trial: Model, host: Host) -> Scores:
             return value
 
         related = isinstance(task.train, Relevant)
-        order = apart(pairs, spec.batch, where.order()) if related else shuffled(lengths, spec.batch, where.order())
+        order = apart(pairs, spec.batch, where.order) if related else shuffled(lengths, spec.batch, where.order)
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         rows = encoded(encoder, texts, length, model.encoder)
         name = f"the encoder after fine-tuning on {task.name} (seed {trial.seed})"

@@ -53,8 +53,8 @@ def probe(task: LinearProbe, trial: Model, host: Host) -> Scores:
     device = host.resolved_device()
     cpu.prepare(host.threads, host.plain, device)
     reader = open_reader(trial.folder, trial.options.length, device)
-    train = _features(reader, task.train, task.kind)
-    tests = {part: _features(reader, rows, task.kind) for part, rows in task.tests.items()}
+    train = features(reader, task.train, task.kind)
+    tests = {part: features(reader, rows, task.kind) for part, rows in task.tests.items()}
     results: dict[str, dict[str, Any]] = {}
     with threadpool_limits(host.threads):  # of matrix products outside torch
         for step in range(len(train) + 1):  # each layer, 0 being the embeddings, and then all layers side by side
@@ -75,19 +75,23 @@ def probe(task: LinearProbe, trial: Model, host: Host) -> Scores:
 # ---- features ----
 
 
-def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
+def features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     """Return features (layers, N, F) of texts, of words, or of differences between sentences.
 
     The texts u and v of a pair are read separately; their features are u, v, |u - v| and u * v, as in InferSent
     (Conneau et al. 2017).
     """
     if isinstance(rows, Tagged):
-        return picked_states(reader, *word_pieces(reader.splitter, rows.words))
+        pieces, firsts, _ = word_pieces(reader.splitter, rows.words)
+        return mean_states(reader, pieces, *numbered(pieces, firsts))
     different = dict.fromkeys(rows.texts())  # each is read once
     place = {text: number for number, text in enumerate(different)}
-    state_means = mean_states(reader, text_pieces(reader.splitter, list(place)))
+    pieces = text_pieces(reader.splitter, list(place))
+    of_texts = mean_states(
+        reader, pieces, [np.full(len(ids), number) for number, ids in enumerate(pieces)], len(pieces)
+    )
     first, *seconds = (
-        state_means[:, [place[text] for text in texts]] for texts in (rows.first, rows.second) if texts is not None
+        of_texts[:, [place[text] for text in texts]] for texts in (rows.first, rows.second) if texts is not None
     )
     if not seconds:
         return first
@@ -177,7 +181,7 @@ def read_out(
         places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
         weights = len(targets) / (len(counts) * counts[places])
     losses, chosen = [], Regression(pairs, ROUGH)
-    for strength in STRENGTHS:  # each fit starts from the one before
+    for strength in STRENGTHS:  # each fit starts from the weights of the previous fit
         chosen.fit(scaled[~held], targets[~held], strength, weights[~held])
         losses.append(chosen.loss(scaled[held], targets[held], weights[held]))
     strength = STRENGTHS[int(np.argmin(losses))]
@@ -268,17 +272,7 @@ def open_reader(folder: Path, length: int, device: str) -> Reader:
     return Reader(model, open_splitter(folder, row_length(folder, model.config, length), "a linear probe"), device)
 
 
-def mean_states(reader: Reader, rows: Pieces) -> Any:
-    """Return the mean state of each row's pieces: float32 (layers, R, D)."""
-    return _states(reader, rows, [np.full(len(ids), number) for number, ids in enumerate(rows)], len(rows))
-
-
-def picked_states(reader: Reader, rows: Pieces, picks: Pieces) -> Any:
-    """Return the states of the pieces at the positions `picks` of each row, row after row: float32 (layers, N, D)."""
-    return _states(reader, rows, *numbered(rows, picks))
-
-
-def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
+def mean_states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
     """Return the mean over pieces of the states with the same index: float32 (layers, `count`, D).
 
     `indices` holds the index of each piece, -1 for a piece whose state is not used.
@@ -287,7 +281,7 @@ def _states(reader: Reader, rows: Pieces, indices: Pieces, count: int) -> Any:
 
     folder, model = reader.splitter.folder, reader.model
     data, places = windows(reader.splitter, rows, indices)
-    check_ids(folder, {"": data}, model.get_input_embeddings().num_embeddings)
+    check_ids(folder, [data], model)
     states_of: Any = None
     weights = 1 / np.bincount(np.concatenate([p[p >= 0] for p in indices]), minlength=count)
     for batch in by_length(data.lengths):

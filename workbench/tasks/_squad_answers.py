@@ -129,15 +129,11 @@ Candidates = tuple[Any, Any, Any]
 
 @dataclass(frozen=True)
 class Answers:
-    """The N-best answers of each question by its id, as the official layout has them, and the log-odds of no answer."""
+    """Answers to each question by its id."""
 
-    best: dict[str, list[dict[str, Any]]]
-    null_odds: dict[str, float]
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """The best answer to each question by its id, leaving out answers without text."""
-        return {id: next((each["text"] for each in nbest if each["text"]), NOTHING) for id, nbest in self.best.items()}
+    best: dict[str, list[dict[str, Any]]]  # the N best, as the official layout has them
+    texts: dict[str, str]  # the best one that has text
+    null_odds: dict[str, float]  # log-odds of no answer
 
 
 def candidates(spans: dict[str, Any], row: int, first: int, count: int, start: int) -> Candidates:
@@ -165,7 +161,8 @@ def collected(questions: Questions, windows: Windows, by_window: Sequence[Candid
         text = questions.paragraphs[row.paragraph]
         best[row.id] = _best_texts(by_window[part], offsets, text)
         null_odds[row.id] = float(nulls[part].min())
-    return Answers(best, null_odds)
+    texts = {id: next((each["text"] for each in nbest if each["text"]), NOTHING) for id, nbest in best.items()}
+    return Answers(best, texts, null_odds)
 
 
 def _best_texts(by_window: Sequence[Candidates], offsets: Any, text: str) -> list[dict[str, Any]]:
@@ -280,7 +277,7 @@ def answer(task: Squad, trial: Model, host: Host) -> Scores:
             with where.autocast():
                 return span_loss(model, train.batch(rows, where.device), spec.sum_loss)
 
-        order = shuffled(train.lengths, spec.batch, where.order())
+        order = shuffled(train.lengths, spec.batch, where.order)
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         answers = {name: answers_of(model, task.tests[name], parts[name], where) for name in task.tests}
 

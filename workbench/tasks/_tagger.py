@@ -23,14 +23,13 @@ from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.token_rows import (
     Encoded,
     Splitter,
-    aligned,
     by_length,
     check_ids,
     numbered,
     open_splitter,
-    pieces_of_words,
     shuffled,
     windows,
+    word_pieces,
 )
 from workbench.tasks.tagging import Tagging, by_type, columns, points
 from workbench.tensors import to_device
@@ -58,8 +57,7 @@ def tag(task: Tagging, trial: Model, host: Host) -> Scores:
         splitter, last = open_splitter(encoder, row_length(encoder, config, spec.length), "tagging"), is_causal(config)
         sentences = {"train": task.train, **task.tests}
         parts = {part: word_windows(splitter, rows.words, last) for part, rows in sentences.items()}
-        tokens = {part: data.rows for part, data in parts.items()}
-        check_ids(encoder, tokens, model.encoder.get_input_embeddings().num_embeddings)
+        check_ids(encoder, (data.rows for data in parts.values()), model.encoder)
         train, targets = parts["train"], torch.tensor([t for each in task.train.targets for t in each])
         steps = step_count(len(train.rows), task.settings(spec)["epochs"], spec)
 
@@ -70,7 +68,7 @@ def tag(task: Tagging, trial: Model, host: Host) -> Scores:
             wanted = targets[torch.from_numpy(words)].to(where.device)
             return nn.functional.cross_entropy(outputs.float(), wanted, reduction="sum" if spec.sum_loss else "mean")
 
-        order = shuffled(train.rows.lengths, spec.batch, where.order())
+        order = shuffled(train.rows.lengths, spec.batch, where.order)
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         with where.autocast():
             predicted = {part: predict(model, parts[part], where.device, task.name) for part in task.tests}
@@ -143,12 +141,10 @@ class WordWindows:
 
 def word_windows(splitter: Splitter, sentences: Sequence[Sequence[str]], last: bool) -> WordWindows:
     """Return sentences as rows. A word is read at its first piece, or with `last` at its last one."""
-    known = pieces_of_words(splitter, sentences)
-    rows, firsts = aligned(known, sentences, splitter.unknown)
+    rows, firsts, empty = word_pieces(splitter, sentences)
     picks = [np.append(first[1:], len(row)) - 1 for row, first in zip(rows, firsts, strict=True)] if last else firsts
     numbers, count = numbered(rows, picks)
     data, places = windows(splitter, rows, numbers)
     used = [row for row, (positions, _) in enumerate(places) if len(positions)]
-    empty = sum(not known[word] for words in sentences for word in words)
     kept = Encoded([data.ids[row] for row in used], None, data.targets[used], data.pad)
     return WordWindows(kept, [places[row] for row in used], count, empty)

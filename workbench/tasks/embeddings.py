@@ -26,21 +26,9 @@ from workbench.store.atomic import user_path
 from workbench.tasks import glue, table
 from workbench.tasks.common import table_files
 from workbench.tasks.common.baselines import cached
-from workbench.tasks.common.contract import (
-    FINE_TUNING,
-    TUNING,
-    Cost,
-    EncoderFacts,
-    HeldOut,
-    Measure,
-    Model,
-    Scores,
-    fingerprint,
-    first_of,
-    random_order,
-    warned,
-)
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, EncoderFacts, HeldOut, Measure, Model, Scores
 from workbench.tasks.common.cost import reading_cost, tuning_cost
+from workbench.tasks.common.data_rows import fingerprint, first_of, random_order, warned
 from workbench.tasks.common.examples import Examples
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, headed
 
@@ -103,7 +91,6 @@ class Embedding(Measure):
     suite: str
     tests: Mapping[str, Examples | Relevant]
     notes: tuple[str, ...] = ()
-    fingerprint: str = ""
     train: Examples | Relevant | None = None
 
     @property
@@ -114,8 +101,19 @@ class Embedding(Measure):
     def metric(self) -> str:  # type: ignore[override]
         return "spearman" if self.suite == SIMILARITY else "ndcg_10"
 
+    @functools.cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        parts: list[Any] = []
+        for name, part in {**self.tests, **({} if self.train is None else {"train": self.train})}.items():
+            if isinstance(part, Examples):
+                parts.append([name, [part.first, part.second, part.targets]])
+                continue
+            grades = [(query, list(each.items())) for query, each in part.grades.items()]
+            parts.append([name, [list(part.queries.items()), list(part.documents.items()), grades]])
+        return fingerprint([self.name, self.suite], *parts)
+
     def texts(self) -> list[str]:
-        """Return every text that is read to test, once."""
+        """Return the different texts of all test parts."""
         return list(dict.fromkeys(text for part in self.tests.values() for text in part.texts()))
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:
@@ -152,20 +150,6 @@ class Embedding(Measure):
     def reading(self, options: TasksSpec, facts: EncoderFacts) -> tuple[str, dict[str, Any]]:
         length = facts.cut(options.length)
         return f"texts of pairs cut to {length} tokens, each one embedding", {"length": length}
-
-
-def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
-    """Return the task with at most `rows` training pairs, the same ones every time, and with its fingerprint."""
-    if task.train is not None and rows is not None and rows < (count := len(task.train.pairs())):
-        task = replace(task, train=task.train.take(sorted(random_order("rows", task.name, count)[:rows])))
-    parts = []
-    for name, part in {**task.tests, **({} if task.train is None else {"train": task.train})}.items():
-        if isinstance(part, Examples):
-            parts.append([name, [part.first, part.second, part.targets]])
-            continue
-        grades = [(query, list(each.items())) for query, each in part.grades.items()]
-        parts.append([name, [list(part.queries.items()), list(part.documents.items()), grades]])
-    return replace(task, fingerprint=fingerprint([task.name, task.suite], *parts))
 
 
 # ---- names ----
@@ -215,7 +199,7 @@ def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
             f"tasks.embeddings={spec.embeddings} needs the package sentence-transformers, which is not installed: "
             f"pip install 'encoder-workbench[embeddings]', or leave the setting out for frozen embeddings"
         )
-    tasks = [fingerprinted(_task(word, spec), spec.rows) for word in words]
+    tasks = [_task(word, spec) for word in words]
     for task in tasks:
         if task.suite == RETRIEVAL and task.train is not None:
             from workbench.tasks._embedding_vectors import apart
@@ -245,7 +229,10 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
         parts, notes = _of_table(path, spec)
         name = f"{SIMILARITY}:{table.task_title(path)}"
     tests = {part: rows for part, rows in parts.items() if part != "train"}
-    return Embedding(name, name.partition(":")[0], tests, tuple(notes), train=parts.get("train"))
+    train, rows = parts.get("train"), spec.rows
+    if train is not None and rows is not None and rows < (count := len(train.pairs())):
+        train = train.take(sorted(random_order("rows", name, count)[:rows]))
+    return Embedding(name, name.partition(":")[0], tests, tuple(notes), train)
 
 
 def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:

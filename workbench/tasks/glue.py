@@ -11,8 +11,9 @@ from typing import Any
 from workbench.data.formats import whole_split
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, fingerprint
-from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite
+from workbench.tasks.common.data_rows import fingerprint
+from workbench.tasks.common.examples import Examples, Task, held_out, limited
 from workbench.tasks.common.table_files import FORMATS, checked_text, here_or_fetched, is_here, rows_of, text_of
 
 KEY = "--set tasks.glue"
@@ -152,13 +153,13 @@ def read(names: Iterable[str], where: str | None, rows: int | None = None) -> tu
             name=row.name, suite="glue", labels=row.labels, metric=row.metric, metrics=row.metrics, epochs=row.epochs,
             train=parts.pop("train"), tests=parts, span=row.span or (0.0, 1.0), symmetric=row.symmetric,
         )  # fmt: skip
-        tasks.append(fingerprinted(task, rows))
+        tasks.append(limited(task, rows))
     return tasks, missing
 
 
-def read_one(name: str, where: str | None, called: str, rows: int | None = None) -> Task:
+def read_one(name: str, where: str | None, called: str) -> Task:
     """Return one task for use under another name, `called`. Raises InputError if it is not available."""
-    tasks, missing = read([name], where, rows)
+    tasks, missing = read([name], where)
     for why in missing.values():
         raise InputError(f"task {called} is not available: {why}")
     return tasks[0]

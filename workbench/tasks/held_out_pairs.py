@@ -9,6 +9,7 @@ over all pairs, so that a kind with few pairs adds only its share of noise. `pai
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import unicodedata
@@ -23,7 +24,7 @@ from workbench.rng import seed_of
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.spec.presets import REHEARSAL
 from workbench.tasks.common.contract import HeldOut
-from workbench.tasks.minimal_pairs import PairSet, pair_set
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.probes import halves
 
 MOST, LEAST = 1000, 100  # pairs of a kind, at most and at least
@@ -41,6 +42,7 @@ WORD = re.compile(
     rf"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|(?=[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]){LETTER}"
     rf"|(?:{LETTER})+(?:['’\-](?:{LETTER})+)*"
 )
+words_of = functools.lru_cache(1 << 14)(WORD.findall)  # of a sentence, which every kind of pair looks at
 # The ends of sentences, also in Arabic and Urdu, Devanagari, Armenian, Ethiopic, Burmese and Khmer.
 BREAK = re.compile(r"(?<=[.!?…؟۔।॥։።။។])\s+|(?<=[。！？])")
 END = re.compile(r"[.!?…。！？؟۔।॥։።။។][\"'”’»)\]]*$")
@@ -77,7 +79,7 @@ def of_text(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
         for good, bad in sorted(pairs, key=lambda pair: (seed_of(0, "pairs", *pair), pair))[:most]
     ]
     kind_of_pairs, good, bad = (list(column) for column in zip(*chosen, strict=True))
-    return pair_set(name, SUITE, good, bad, {"all": ["pairs"] * len(chosen), "kind": kind_of_pairs})
+    return PairSet(name, SUITE, good, bad, {"all": ["pairs"] * len(chosen), "kind": kind_of_pairs})
 
 
 def paragraphs(data: DataSpec, prepared: Path, tuning: bool) -> list[list[str]]:
@@ -104,13 +106,13 @@ def sentences(line: str) -> Iterator[str]:
 
 def is_sentence(text: str) -> bool:
     """Return whether a text ends as a sentence does, and at least 70 % of its characters belong to words."""
-    letters = sum(map(len, WORD.findall(text)))
+    letters = sum(map(len, words_of(text)))
     return END.search(text) is not None and letters >= 0.7 * len(text)
 
 
 def _each(text: list[list[str]]) -> list[str]:
     """Return the different sentences whose length fits into short rows."""
-    every = (s for one in text for s in one if WORDS[0] <= len(WORD.findall(s)) <= WORDS[1])
+    every = (s for one in text for s in one if WORDS[0] <= len(words_of(s)) <= WORDS[1])
     return list(dict.fromkeys(s for s in every if is_sentence(s)))
 
 
@@ -137,7 +139,7 @@ def replaced(text: list[list[str]]) -> list[Pair]:
     The first word is never replaced.
     """
     every = _each(text)
-    counts = Counter(w for s in every for w in WORD.findall(s)[1:] if w == w.lower())
+    counts = Counter(w for s in every for w in words_of(s)[1:] if w == w.lower())
     order = sorted((w for w in counts if counts[w] >= COUNT), key=lambda w: (-counts[w], seed_of(0, "like", w), w))
     place = {word: number for number, word in enumerate(order)}
     pairs = []
@@ -157,7 +159,7 @@ def reordered(text: list[list[str]]) -> list[Pair]:
     pairs: dict[str, str] = {}
     for one in text:
         for a, b in pairwise(one):
-            length = len(WORD.findall(a)) + len(WORD.findall(b))
+            length = len(words_of(a)) + len(words_of(b))
             if a != b and TOGETHER[0] <= length <= TOGETHER[1] and is_sentence(a) and is_sentence(b):
                 pairs.setdefault(f"{a} {b}", f"{b} {a}")
     return [(good, bad) for good, bad in pairs.items() if bad not in pairs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,9 @@ from workbench.spec.scoring import LINEAR, PATH_PREFIXES, PROBES
 from workbench.store.atomic import user_path
 from workbench.tasks import glue, minimal_pairs, probes, table
 from workbench.tasks.common import baselines
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores, aside, fingerprint
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores
 from workbench.tasks.common.cost import reading_cost
+from workbench.tasks.common.data_rows import aside, fingerprint
 from workbench.tasks.common.examples import Examples, Tagged, Task, numbered
 from workbench.tasks.common.metrics import gold_and_predicted, metric, span_scores
 from workbench.tasks.common.table_files import FORMATS
@@ -52,9 +54,16 @@ class LinearProbe(Measure):
     metrics: tuple[str, ...]
     train: Examples | Tagged
     tests: Mapping[str, Examples | Tagged]
-    fingerprint: str = ""
     suite = "linear"
     act = "reading out"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        parts = [
+            [name, *([part.words] if isinstance(part, Tagged) else [part.first, part.second]), part.targets]
+            for name, part in {"train": self.train, **self.tests}.items()
+        ]
+        return fingerprint([self.name, self.kind, self.labels, self.metric, self.metrics], *parts)
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:
         return {"length": options.length, "control": options.control and self.kind == "words", "version": VERSION}
@@ -79,8 +88,8 @@ class LinearProbe(Measure):
         return probe(self, model, host)
 
 
-def fingerprinted(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
-    """Return the probe as `spec` measures it, with its fingerprint.
+def limited(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
+    """Return the probe as `spec` measures it.
 
     With `spec.held_out` it is tested on that share of its training rows. At most `spec.rows` rows, with at most ROWS
     texts, words or pairs, are trained on. Hashes of their content decide which rows are taken.
@@ -95,12 +104,7 @@ def fingerprinted(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
         order = _ordered(probe, train, "rows")[:most]
         totals = itertools.accumulate(sizes[row] for row in order)
         train = train.take(sorted(row for row, total in zip(order, totals, strict=True) if total <= ROWS) or order[:1])
-    settings = [probe.name, probe.kind, probe.labels, probe.metric, probe.metrics]
-    parts = [
-        [name, *([part.words] if isinstance(part, Tagged) else [part.first, part.second]), part.targets]
-        for name, part in {"train": train, **tests}.items()
-    ]
-    return replace(probe, train=train, tests=tests, fingerprint=fingerprint(settings, *parts))
+    return replace(probe, train=train, tests=tests)
 
 
 def flattened(rows: Examples | Tagged) -> list[Any]:
@@ -186,7 +190,7 @@ def downloads(word: str, options: TasksSpec) -> bool:
 def load(words: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[LinearProbe]:
     """Return the probes of these names. Raises InputError."""
     members = dict.fromkeys(name for word in words for name in place(word) or [])
-    return [fingerprinted(_probe(name, spec), spec) for name in members]
+    return [limited(_probe(name, spec), spec) for name in members]
 
 
 def _probe(name: str, spec: TasksSpec) -> LinearProbe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
 from workbench.tasks import glue
-from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores, fingerprint
+from workbench.tasks.common.contract import Cost, HeldOut, Measure, Model, Scores
 from workbench.tasks.common.cost import SPECIAL, text_lengths
+from workbench.tasks.common.data_rows import fingerprint
 from workbench.tasks.common.table_files import rows_of
 
 USUAL_SCORERS = 2  # the objective's and the generator's, which together cost at most one pseudo-log-likelihood
@@ -30,17 +32,23 @@ class PairSet(Measure):
     """Pairs of sentences and their groups: level -> the group of each pair.
 
     In each group of the first level, the accuracy is the share of pairs whose `good` sentence has the higher score;
-    a tie counts half. The headline is the unweighted mean over these groups. `pair_set` fills in `fingerprint`.
+    a tie counts half. The headline is the unweighted mean over these groups.
     """
 
     name: str
     suite: str
-    good: tuple[str, ...]
-    bad: tuple[str, ...]
-    groups: Mapping[str, tuple[str, ...]]
-    fingerprint: str = ""
+    good: Sequence[str]
+    bad: Sequence[str]
+    groups: Mapping[str, Sequence[str]]
     metric = "accuracy"
     act = "scoring"
+
+    def __post_init__(self) -> None:
+        assert all(len(each) == len(self.good) for each in (self.bad, *self.groups.values()))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        return fingerprint([self.name, self.good, self.bad, self.groups])
 
     def settings(self, options: TasksSpec) -> dict[str, Any]:
         return {"scorers": list(options.scorers)}
@@ -77,22 +85,6 @@ class PairSet(Measure):
 
     def shared(self) -> tuple[int, Mapping[str, Any]]:
         return len(self.good), asdict(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> PairSet:
-        """Return the pairs from plain data, as `shared` returns it and JSON keeps it."""
-        groups = {level: tuple(each) for level, each in raw["groups"].items()}
-        return cls(**{**raw, "good": tuple(raw["good"]), "bad": tuple(raw["bad"]), "groups": groups})
-
-
-def pair_set(
-    name: str, suite: str, good: Sequence[str], bad: Sequence[str], groups: Mapping[str, Sequence[str]]
-) -> PairSet:
-    """Return the pairs with a fingerprint over everything that decides a score."""
-    group_tuples = {level: tuple(each) for level, each in groups.items()}
-    assert len(good) == len(bad) and all(len(each) == len(good) for each in group_tuples.values())
-    content = fingerprint([name, list(good), list(bad), group_tuples])
-    return PairSet(name, suite, tuple(good), tuple(bad), group_tuples, content)
 
 
 # ---- pairs in files ----
@@ -222,7 +214,7 @@ def read(name: str, suite: str, files: list[Path]) -> PairSet:
                 labels[level].append(_label(row, key, where, stem(path) if level == "paradigm" else ""))
     if not good:
         raise InputError(f"{files[0]} holds no rows")
-    return pair_set(name, suite, good, bad, {level: each for level, each in labels.items() if all(each)})
+    return PairSet(name, suite, good, bad, {level: each for level, each in labels.items() if all(each)})
 
 
 def _files(path: Path) -> list[Path]:

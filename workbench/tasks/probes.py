@@ -27,7 +27,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
 from workbench.tasks.common.contract import OF_TEXTS, HeldOut
-from workbench.tasks.common.examples import Examples, Task, fingerprinted, held_out
+from workbench.tasks.common.examples import Examples, Task, held_out, limited
 
 trains = True
 TEST_ROWS = 1000  # of a probe at most; fewer if the text gives fewer
@@ -69,7 +69,7 @@ class Probe:
     metrics: tuple[str, ...]  # the headline metric first
     train_rows: int
     epochs: float
-    rows: Callable[[Sequence[Entry]], list[Row]]
+    rows: Callable[[Sequence[Entry], Sequence[Sentence]], list[Row]]
     summary: str
 
 
@@ -86,20 +86,22 @@ def read(names: Iterable[str], limit: int | None = None) -> list[Task]:
     """
     train, test = built_in_text.entries("train"), built_in_text.entries("test")
     seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test)).encode()).hexdigest()[:16]
-    tasks = []
+    tasks, texts = list[Task](), list[tuple[list[Entry], list[Sentence]]]()
     for probe in (PROBES[name] for name in names):  # from the cache, because finding sentences takes seconds
         path = cache_root() / "probes" / f"{probe.name}-{seen}.json"
         raw = read_entry(path)
         if raw is None:
-            shares = ((entry, seed_of(0, "probes", "train", entry.module) / 2**63) for entry in train)
-            train_side = [entry for entry, share in shares if share < TRAIN_SHARE]
-            labels, *rows = _rows(probe, train_side, halves(test)[1])
+            if not texts:
+                shares = ((entry, seed_of(0, "probes", "train", entry.module) / 2**63) for entry in train)
+                train_side = [entry for entry, share in shares if share < TRAIN_SHARE]
+                texts = [(side, sentences(side)) for side in (train_side, halves(test)[1])]
+            labels, *rows = _rows(probe, *(probe.rows(*side) for side in texts))
             raw = {"labels": labels, **{side: asdict(each) for side, each in zip(("train", "test"), rows, strict=True)}}
             write_entry(path, raw)
         examples, tested = Examples(**raw["train"]), {"test": Examples(**raw["test"])}
         metrics, labels = probe.metrics, tuple(raw["labels"])
         task = Task(probe.name, "probes", labels, metrics[0], metrics, probe.epochs, examples, tested)
-        tasks.append(fingerprinted(task, limit))
+        tasks.append(limited(task, limit))
     return tasks
 
 
@@ -121,8 +123,7 @@ def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
     return first, second
 
 
-def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[str, ...], Examples, Examples]:
-    train_rows, test_rows = probe.rows(train), probe.rows(test)
+def _rows(probe: Probe, train_rows: list[Row], test_rows: list[Row]) -> tuple[tuple[str, ...], Examples, Examples]:
     seen = {_key(text) for row in train_rows for text in _texts(row)} - {""}
     test_rows = [row for row in test_rows if seen.isdisjoint(map(_key, _texts(row)))]
     labels = probe.labels
@@ -191,15 +192,15 @@ def _is_sentence(text: str) -> bool:
 # ---- the four probes ----
 
 
-def package_rows(entries: Sequence[Entry]) -> list[Row]:
+def package_rows(entries: Sequence[Entry], found: Sequence[Sentence]) -> list[Row]:
     """Return sentences with the package that each comes from, its names masked."""
-    return [(NAME.sub(MASKED, s.text), None, built_in_text.PACKAGES.index(s.entry.package)) for s in sentences(entries)]
+    return [(NAME.sub(MASKED, s.text), None, built_in_text.PACKAGES.index(s.entry.package)) for s in found]
 
 
-def order_rows(entries: Sequence[Entry]) -> list[Row]:
+def order_rows(entries: Sequence[Entry], found: Sequence[Sentence]) -> list[Row]:
     """Return sentences, every other one with its words in another order; no sentence occurs in both orders."""
     rows: list[Row] = []
-    for index, sentence in enumerate(_hashed(sentences(entries), lambda s: ("order", s.text))):
+    for index, sentence in enumerate(_hashed(found, lambda s: ("order", s.text))):
         mixed = disturbed(sentence.text) if index % 2 else sentence.text
         if mixed is not None:
             rows.append((mixed, None, 1 - index % 2))
@@ -222,12 +223,12 @@ def disturbed(text: str) -> str | None:
     return None
 
 
-def next_rows(entries: Sequence[Entry]) -> list[Row]:
+def next_rows(entries: Sequence[Entry], found: Sequence[Sentence]) -> list[Row]:
     """Return pairs of a sentence and the sentence after it (1), or a sentence from another docstring (0)."""
-    return _paired([(s.text, s.following, s.entry) for s in sentences(entries) if s.following])
+    return _paired([(s.text, s.following, s.entry) for s in found if s.following])
 
 
-def signature_rows(entries: Sequence[Entry]) -> list[Row]:
+def signature_rows(entries: Sequence[Entry], found: Sequence[Sentence]) -> list[Row]:
     """Return pairs of a function's summary and its signature, or the signature of another function."""
     pairs = []
     for entry in entries:

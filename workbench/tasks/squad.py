@@ -5,6 +5,7 @@ Source of the settings: Clark et al. 2020, table 7, and the released `configure_
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections import Counter
@@ -23,20 +24,9 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import SQUAD
 from workbench.tasks.common.baselines import cached
-from workbench.tasks.common.contract import (
-    FINE_TUNING,
-    TUNING,
-    Cost,
-    EncoderFacts,
-    HeldOut,
-    Measure,
-    Model,
-    Scores,
-    aside,
-    fingerprint,
-    warned,
-)
+from workbench.tasks.common.contract import FINE_TUNING, TUNING, Cost, EncoderFacts, HeldOut, Measure, Model, Scores
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
+from workbench.tasks.common.data_rows import aside, fingerprint, warned
 from workbench.tasks.common.table_files import checked_text, here_or_fetched, is_here, rows_of, text_of
 
 VERSION = 1  # increase it when the computation of a score changes
@@ -89,7 +79,6 @@ class Squad(Measure):
     unanswerable: bool
     train: Questions
     tests: Mapping[str, Questions]
-    fingerprint: str = ""
     faults: Mapping[str, int] = field(default_factory=dict)
     suite = SQUAD
     act = FINE_TUNING
@@ -97,6 +86,14 @@ class Squad(Measure):
     @property
     def metric(self) -> str:  # type: ignore[override]
         return "best_f1" if self.unanswerable else "f1"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        parts = [
+            [name, [(r.id, r.text, part.paragraphs[r.paragraph], r.answers, r.impossible) for r in part.rows]]
+            for name, part in {"train": self.train, **self.tests}.items()
+        ]
+        return fingerprint([self.name, self.metric], *parts)
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score; a length or stride of None follows from the encoder."""
@@ -142,8 +139,8 @@ class Squad(Measure):
         return f"questions read with windows of their paragraphs, {tokens} tokens together", {}
 
 
-def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
-    """Return the task after the cuts of `spec`, with its fingerprint.
+def limited(task: Squad, spec: TasksSpec) -> Squad:
+    """Return the task as `spec` measures it.
 
     `spec.held_out` is the share of training paragraphs whose questions become the test; `spec.rows` is the largest
     number of training questions. Hashes of paragraphs and of question ids decide which.
@@ -159,11 +156,7 @@ def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
         rows = train.rows
         order = sorted(range(len(rows)), key=lambda row: (seed_of(0, SQUAD, "rows", rows[row].id), row))
         train = Questions(train.paragraphs, [rows[row] for row in sorted(order[: spec.rows])])
-    parts = [
-        [name, [(r.id, r.text, part.paragraphs[r.paragraph], r.answers, r.impossible) for r in part.rows]]
-        for name, part in {"train": train, **tests}.items()
-    ]
-    return replace(task, train=train, tests=tests, fingerprint=fingerprint([task.name, task.metric], *parts))
+    return replace(task, train=train, tests=tests)
 
 
 # ---- reading questions ----
@@ -345,7 +338,7 @@ def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> 
             f"--tasks {names[0]} cannot be combined with tasks.lm_weight={spec.lm_weight:g}: a language loss is added "
             f"only where texts are classified; set tasks.lm_weight=0"
         )
-    return [fingerprinted(_task(name, spec), spec) for name in names]
+    return [limited(_task(name, spec), spec) for name in names]
 
 
 def _task(name: str, spec: TasksSpec) -> Squad:

@@ -7,7 +7,7 @@ test files have no labels and are not read. A task is a row of `TASKS`: how a li
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite, odd_rows, warned
-from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted, held_out
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut, Suite
+from workbench.tasks.common.data_rows import odd_rows, warned
+from workbench.tasks.common.examples import Examples, Span, Spans, Task, held_out, limited
 from workbench.tasks.common.table_files import checked_text
 
 FALSE_TRUE = ("false", "true")
@@ -67,7 +68,7 @@ class JsonSuite:
             lacking = [file for part, file in self.files(name).items() if found[part] is None]
             if not lacking:
                 task = self.read(name, {part: path for part, path in found.items() if path})
-                loaded.append(held_out(fingerprinted(task, spec.rows), spec.held_out))
+                loaded.append(held_out(limited(task, spec.rows), spec.held_out))
                 continue
             missing[f"{self.name}:{name}"] = fault = f"no {' or '.join(lacking)} in {place}"
             if name in own:
@@ -208,7 +209,7 @@ def _number(columns: Mapping[str, Any], name: str, what: str, where: str) -> int
 # ---- the tasks ----
 
 Columns = Mapping[str, Any]
-Reader = Callable[["Form", Columns, str], Row]
+Reader = Callable[["Form", Columns, str], Iterator[Row]]
 
 
 @dataclass(frozen=True)
@@ -224,27 +225,15 @@ class Form:
     choice: bool = False
     summary: str = ""
 
-    def row(
-        self,
-        columns: Columns,
-        where: str,
-        first: str,
-        second: str | None,
-        faults: list[str],
-        spans: Spans | None = None,
-    ) -> Row:
-        """Return a row with one label. Raises InputError for a label that the task does not have."""
-        number = label(columns.get("label"), self.labels, where)
-        return Row(where, id_of(columns), first, (second,), (number,), spans, (*faults,))
 
-
-def _pair(form: Form, columns: Columns, where: str) -> Row:
+def _pair(form: Form, columns: Columns, where: str) -> Iterator[Row]:
     faults: list[str] = []
     first, second = (text(columns, name, where, faults) for name in form.columns)
-    return form.row(columns, where, first, second, faults)
+    number = label(columns.get("label"), form.labels, where)
+    yield Row(where, id_of(columns), first, (second,), (number,), None, (*faults,))
 
 
-def _copa(form: Form, columns: Columns, where: str) -> Row:
+def _copa(form: Form, columns: Columns, where: str) -> Iterator[Row]:
     faults: list[str] = []
     premise, asked, *answers = (
         text(columns, name, where, faults) for name in ("premise", "question", "choice1", "choice2")
@@ -253,31 +242,39 @@ def _copa(form: Form, columns: Columns, where: str) -> Row:
     if answers[0] == answers[1]:
         faults.append("two equal choices")
     targets = tuple(int(place == right) for place in range(len(answers)))
-    return Row(where, id_of(columns), f"{premise} {ASKED.get(asked, asked)}", tuple(answers), targets, None, (*faults,))
+    yield Row(where, id_of(columns), f"{premise} {ASKED.get(asked, asked)}", tuple(answers), targets, None, (*faults,))
 
 
-def _multirc(form: Form, columns: Columns, where: str) -> Row:
-    """Return one question of a passage, which `_questions` put into columns of its own."""
-    faults: list[str] = []
-    passage, asked = (text(columns, name, where, faults) for name in ("passage", "question"))
-    answers = columns["answers"]
-    if not isinstance(answers, list) or not answers or not all(isinstance(each, Mapping) for each in answers):
-        raise InputError(f"{where}: the question has no list of answers")
-    targets = tuple(label(each.get("label"), form.labels, where) for each in answers)
-    words = [text(each, "text", where, faults) for each in answers]
-    if len(set(words)) < len(words):
-        faults.append("equal answers")
-    return Row(where, columns["id"], passage, tuple(f"{asked} {word}" for word in words), targets, None, (*faults,))
+def _multirc(form: Form, columns: Columns, where: str) -> Iterator[Row]:
+    """Yield each question of a passage, whose answers are judged one by one."""
+    passage = columns.get("passage")
+    holder = passage if isinstance(passage, Mapping) else {}
+    asked = holder.get("questions")
+    if not isinstance(asked, list) or not all(isinstance(question, Mapping) for question in asked):
+        raise InputError(f"{where}: 'passage' does not hold a text and a list 'questions', as MultiRC's lines do")
+    for number, each in enumerate(asked):
+        place, faults = f"{where}, question {number}", list[str]()
+        first = text({"passage": holder.get("text")}, "passage", place, faults)
+        question, answers = text(each, "question", place, faults), each.get("answers")
+        if not isinstance(answers, list) or not answers or not all(isinstance(one, Mapping) for one in answers):
+            raise InputError(f"{place}: the question has no list of answers")
+        targets = tuple(label(one.get("label"), form.labels, place) for one in answers)
+        words = [f"{question} {text(one, 'text', place, faults)}" for one in answers]
+        if len(set(words)) < len(words):
+            faults.append("equal answers")
+        id = f"{columns.get('idx')}.{each.get('idx')}" if "idx" in each else None
+        yield Row(place, id, first, tuple(words), targets, None, (*faults,))
 
 
-def _wsc(form: Form, columns: Columns, where: str) -> Row:
+def _wsc(form: Form, columns: Columns, where: str) -> Iterator[Row]:
     faults: list[str] = []
     words = text(columns, "text", where, faults)
-    return form.row(columns, where, words, None, faults, spans_of(columns, words, where, faults))
+    spans, number = spans_of(columns, words, where, faults), label(columns.get("label"), form.labels, where)
+    yield Row(where, id_of(columns), words, (None,), (number,), spans, (*faults,))
 
 
-def _wic(form: Form, columns: Columns, where: str) -> Row:
-    """Return two sentences as one text, and the span of a word in each, as `start1`, `end1` and so on say."""
+def _wic(form: Form, columns: Columns, where: str) -> Iterator[Row]:
+    """Yield two sentences as one text, and the span of a word in each, as `start1`, `end1` and so on say."""
     faults: list[str] = []
     sentences = [text(columns, name, where, faults) for name in ("sentence1", "sentence2")]
     spans, before = list[Span](), 0
@@ -292,7 +289,8 @@ def _wic(form: Form, columns: Columns, where: str) -> Row:
         start, end = start + len(word) - len(word.lstrip()), end - len(word) + len(word.rstrip())
         spans.append((before + start, before + end))
         before += len(sentence) + 1
-    return form.row(columns, where, " ".join(sentences), None, faults, (spans[0], spans[1]))
+    number = label(columns.get("label"), form.labels, where)
+    yield Row(where, id_of(columns), " ".join(sentences), (None,), (number,), (spans[0], spans[1]), (*faults,))
 
 
 _OF_ANSWERS = ("f1a_em", "f1a", "exact_match", "accuracy")
@@ -325,32 +323,15 @@ def _task(name: str, files: Mapping[str, Path]) -> Task:
     for part, path in files.items():
         parts[part] = []
         for line, columns in json_rows(path, lines(path)):
-            where = f"{path}, {line}"
-            each = _questions(columns, where) if form.read is _multirc else [(columns, where)]
-            parts[part] += [form.read(form, question, place) for question, place in each]
+            parts[part] += form.read(form, columns, f"{path}, {line}")
         if not parts[part]:
             raise InputError(f"{path} holds no rows")
-    grouped = form.choice or form.metrics is _OF_ANSWERS
+    grouped = form.choice or form.read is _multirc
     train, val = (examples(rows, grouped) for rows in parts.values())
     return Task(
         f"superglue:{name}", "superglue", form.labels, form.metrics[0], form.metrics, form.epochs, train, {"val": val},
         choice=form.choice, notes=warned(f"superglue:{name}", notes(parts)),
     )  # fmt: skip
-
-
-def _questions(columns: Columns, where: str) -> list[tuple[Columns, str]]:
-    """Return each question of a line of MultiRC, with its passage and its id. Raises InputError."""
-    passage = columns.get("passage")
-    holder = passage if isinstance(passage, Mapping) else {}
-    asked = holder.get("questions")
-    if not isinstance(asked, list) or not all(isinstance(question, Mapping) for question in asked):
-        raise InputError(f"{where}: 'passage' does not hold a text and a list 'questions', as MultiRC's lines do")
-    questions: list[tuple[Columns, str]] = []
-    for number, each in enumerate(asked):
-        id = f"{columns.get('idx')}.{each.get('idx')}" if "idx" in each else None
-        question = {"passage": holder.get("text"), "question": each.get("question"), "answers": each.get("answers")}
-        questions.append((question | {"id": id}, f"{where}, question {number}"))
-    return questions
 
 
 SUITE = JsonSuite(

@@ -34,8 +34,9 @@ from workbench.spec.scoring import PATH_PREFIXES, TESTED
 from workbench.store.atomic import user_path
 from workbench.tasks import minimal_pairs
 from workbench.tasks.common import table_files
-from workbench.tasks.common.contract import OF_TEXTS, HeldOut, warned
-from workbench.tasks.common.examples import Task, divided, fingerprinted, held_out
+from workbench.tasks.common.contract import OF_TEXTS, HeldOut
+from workbench.tasks.common.data_rows import warned
+from workbench.tasks.common.examples import Task, divided, held_out, limited
 from workbench.tasks.common.table_files import FORMATS, Line, checked_text, rows_of, without_header
 from workbench.tasks.superglue import Row, examples, id_of, label, notes, spans_of, text
 
@@ -295,7 +296,7 @@ def _choices(name: str, path: Path, spec: TasksSpec) -> Task:
         name, "table", ("wrong", "right"), "accuracy", ("accuracy",), 10.0, made.pop("train"), made,
         choice=True, notes=warned(name, notes(parts)), predictions="csv",
     )  # fmt: skip
-    return fingerprinted(task, spec.rows)
+    return limited(task, spec.rows)
 
 
 def _spans(name: str, path: Path, spec: TasksSpec) -> Task:
@@ -308,7 +309,7 @@ def _spans(name: str, path: Path, spec: TasksSpec) -> Task:
         notes=(*task.notes, *warned(name, notes(rows, shared=False))),
         tests={part: replace(each, spans=marks[part]) for part, each in task.tests.items()},
     )  # fmt: skip
-    task = fingerprinted(task, spec.rows)
+    task = limited(task, spec.rows)
     return divided(task, spec.folds) if spec.folds else task
 
 

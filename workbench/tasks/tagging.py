@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,23 +18,11 @@ from workbench.spec.parts import DATA_KEYS, TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.common.baselines import by_word, cached
-from workbench.tasks.common.contract import (
-    FINE_TUNING,
-    OF_TEXTS,
-    Cost,
-    EncoderFacts,
-    HeldOut,
-    Measure,
-    Model,
-    Scores,
-    aside,
-    fingerprint,
-    random_order,
-    warned,
-)
+from workbench.tasks.common.contract import FINE_TUNING, OF_TEXTS, Cost, EncoderFacts, HeldOut, Measure, Model, Scores
 from workbench.tasks.common.cost import SPECIAL, tuning_cost
+from workbench.tasks.common.data_rows import aside, fingerprint, random_order, warned
 from workbench.tasks.common.examples import Tagged, numbered
-from workbench.tasks.common.metrics import gold_and_predicted, hits_of, metric, span_scores
+from workbench.tasks.common.metrics import gold_and_predicted, hits_of, metric, span_scores, unit_scores
 from workbench.tasks.common.table_files import here_or_fetched, is_here
 
 VERSION = 1  # increase it when the computation of a baseline changes
@@ -57,7 +46,6 @@ class Tagging(Measure):
     train: Tagged
     tests: Mapping[str, Tagged]
     notes: tuple[str, ...] = ()
-    fingerprint: str = ""
     epochs: float = 3.0
     suite = "tagging"
     act = FINE_TUNING
@@ -65,6 +53,11 @@ class Tagging(Measure):
     @property
     def metric(self) -> str:  # type: ignore[override]
         return "entity_f1" if self.scheme else "accuracy"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        parts = [[name, part.words, part.targets] for name, part in {"train": self.train, **self.tests}.items()]
+        return fingerprint([self.name, self.labels, self.known, bool(self.scheme)], *parts)
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         return spec.model_dump(mode="json", exclude={*DATA_KEYS, *UNUSED}) | {"epochs": spec.epochs or self.epochs}
@@ -101,12 +94,8 @@ class Tagging(Measure):
         return f"sentences of tagged words read in windows of {length} tokens", {"length": length}
 
 
-def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
-    """Return the task as `spec` measures it, with its fingerprint.
-
-    With `spec.held_out` it is tested on that share of its training sentences. At most `spec.rows` sentences are
-    trained on, the same ones every time.
-    """
+def limited(task: Tagging, spec: TasksSpec) -> Tagging:
+    """Return the task tested on a share `spec.held_out` of its training sentences, if any, with `spec.rows` of them."""
     if spec.held_out:
         kept, tested = aside(random_order("held out", task.name, len(task.train)), spec.held_out)
         tests = {"held-out": task.train.take(sorted(tested))}
@@ -114,8 +103,7 @@ def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
     if spec.rows is not None and spec.rows < len(task.train):
         kept = random_order("rows", task.name, len(task.train))[: spec.rows]
         task = replace(task, train=task.train.take(sorted(kept)))
-    parts = [[name, part.words, part.targets] for name, part in {"train": task.train, **task.tests}.items()]
-    return replace(task, fingerprint=fingerprint([task.name, task.labels, task.known, bool(task.scheme)], *parts))
+    return task
 
 
 # ---- names ----
@@ -157,7 +145,7 @@ def downloads(word: str, options: TasksSpec) -> bool:
 def load(names: Sequence[str], spec: TasksSpec, text: HeldOut | None = None) -> list[Tagging]:
     """Return the tasks of these names, after warnings of what is unusual about their data. Raises InputError."""
     tasks = [_named(name.lower(), spec) if name.lower() in NAMED else _at_path(name) for name in names]
-    return [fingerprinted(replace(task, notes=warned(task.name, task.notes)), spec) for task in tasks]
+    return [limited(replace(task, notes=warned(task.name, task.notes)), spec) for task in tasks]
 
 
 def _at_path(name: str) -> Tagging:
@@ -278,8 +266,9 @@ def by_type(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, dict[str, 
     """Return precision, recall and F1, times 100, of each type of span or each tag, with the numbers behind them."""
     hits = hits_of(*gold_and_predicted(task.labels, rows, predicted), bool(task.scheme))
     return {
-        kind: {**{name: 100 * value for name, value in h.scores().items()}, "gold": h.gold, "predicted": h.predicted}
-        for kind, h in hits.items()
+        kind: {name: 100 * value for name, value in unit_scores(right, guessed, gold).items()}
+        | {"gold": gold, "predicted": guessed}
+        for kind, (right, guessed, gold) in hits.items()
     }
 
 

@@ -40,9 +40,8 @@ def names() -> list[tuple[str, str, str, str]]:
 def load(names: Sequence[str], options: TasksSpec, text: HeldOut | None) -> list[Measure]:
     """Return the measure of each name that was chosen; `options` are the settings `tasks.KEY` of the command.
 
-    To fine-tune on texts with labels, return `workbench.tasks.Task` with your rows as `Examples`, sealed by
-    `workbench.tasks.common.examples.fingerprinted`, and write `trains = True` into the file: fine-tuning, baselines,
-    price and metrics are there already.
+    To fine-tune on texts with labels, return `workbench.tasks.Task` with your rows as `Examples`, and write
+    `trains = True` into the file: fine-tuning, baselines, price and metrics are there already.
     """
     triples = [
         (one[place], one[place - 1], other[place])

@@ -33,7 +33,7 @@ def open(run: TrackedRun) -> Copy:
     run.tags, run.notes       what people wrote about the run
     run.reached               rows up to this step exist already; run.stored() yields them
     run.folder / "mirrors"    a place for files of your own
-    run.say("...")            tells the user something about the copy
+    run.say("...")            warns the user of a problem with the copy
     """
     return Copy(run)
 

@@ -68,7 +68,7 @@ class TrackedRun:
     reached: int = 0
     started: float = field(default_factory=time.time)
     stored: Callable[[], Iterable[Row]] = tuple
-    say: Callable[[str], None] = lambda text: None  # shows the user a sentence about the copy
+    say: Callable[[str], None] = lambda text: None  # warns the user of a problem with the copy
 
     @property
     def store(self) -> Path:
@@ -142,7 +142,7 @@ def load(word: str) -> Tracker:
 def missing(package: str, distribution: str = "") -> str | None:
     """Return None if a package is installed, else a phrase that says how to install it."""
     spec = importlib.util.find_spec(package)
-    if spec is not None and spec.origin:  # a folder of that name, as some tools make, has no origin
+    if spec is not None and spec.origin:  # a mere folder of this name, such as wandb/ with logs, has no origin
         return None
     return f"the package {package} is not installed; pip install {distribution or package}"
 

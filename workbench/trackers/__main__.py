@@ -123,7 +123,7 @@ def study_of(run: RunDir) -> str:
 
 
 def summary(run: RunDir, study: str) -> list[Score]:
-    """Return the scores of a run, at its end and at points of training, and those of its untrained encoder.
+    """Return the scores of a run, at its end and at points of training, and the scores of its untrained encoder.
 
     `score/TASK` is the mean over fine-tuning seeds, with `/seed N` for each of several seeds, and `/low` and `/high`,
     the 95 % interval of the mean; `score/SUITE` and `score` are means over tasks, as in `workbench runs`.

@@ -110,7 +110,7 @@ class Copy:
             self._client.log_batch(self._id, tags=some)
 
     def log(self, rows: Sequence[Row]) -> None:
-        """Add the rows that the copy lacks, in requests of whole rows, each of which has its step last."""
+        """Add the rows that the copy lacks, in requests of whole rows; the step is the last value of each row."""
         self._last = int(rows[-1]["step"])
         waiting: list[Any] = []
         for row in rows:

@@ -47,8 +47,8 @@ def save(
 ) -> None:  # fmt: skip
     """Write a checkpoint of weights, their moments and the place in training; shared weights are written once.
 
-    `tensors` are those of `tensors_of`. `seconds` is the time of training so far, and `saving` the part of it spent on
-    checkpoints. `log_content` is what `Metrics.content` returns for the rows up to this step. In a sharded run the
+    `tensors` are made by `tensors_of`. `seconds` is the time of training so far, and `saving` the part of it spent on
+    checkpoints. `log_content` is the size and hash of the log up to this step. In a sharded run the
     tensors are the first of the `parts` that its processes write.
     """
     state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}
@@ -101,7 +101,7 @@ def load(saved: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) 
             for key in MOMENTS:
                 if f"{name}.{key}" in moments:
                     optimizer.state[parameter][key] = moments[f"{name}.{key}"].to(parameter.device)
-    return saved.step, float(saved.state["seconds"]), float(saved.state.get("saving", 0.0))
+    return saved.step, float(saved.state["seconds"]), float(saved.state["saving"])
 
 
 # The weights of a run that are copied from its parent's, by the first part of their names (see `StartSpec`).
@@ -137,7 +137,7 @@ def inherit(
                         if given is None or given.shape != parameter.shape:
                             raise InputError(f"the parent {parent.run_id} has no weights for {name} of this run")
                         parameter.copy_(given)
-    return 0, float(newest.state["seconds"]), float(newest.state.get("saving", 0.0))
+    return 0, float(newest.state["seconds"]), float(newest.state["saving"])
 
 
 # ----------------------------------------

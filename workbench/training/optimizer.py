@@ -18,7 +18,7 @@ from workbench.spec.parts import OptimSpec, ScheduleSpec
 def lr_factor(step: int, steps: int, warmup: int, schedule: ScheduleSpec) -> float:
     """Return the learning rate at `step` (from 0) of `steps` as a fraction of its peak; `warmup` is in steps.
 
-    If the run ends after a share of its schedule (`until`), `steps` are those of the run.
+    If the run ends after a share of its schedule (`until`), `steps` counts the run's steps, not the schedule's.
 
     `linear` rises during warm-up and then decays linearly to 0; with `overlap` both happen at once, as in the released
     code: (1 - step / steps) * min(1, step / warmup), which starts from 0. `wsd` stays at the peak until the last
@@ -131,7 +131,7 @@ def generator_alone(model: nn.Module) -> set[int]:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> dict[str, float]:
-    """Set the learning rates of `step`, counted from 1, and return them for the log; `rate` is that of the encoder.
+    """Set the learning rates of `step`, counted from 1, and return them for the log; `rate` is the encoder's rate.
 
     Without bias correction (released code) torch's own correction in AdamW is cancelled. With c1 = 1 - beta1^t and
     c2 = 1 - beta2^t, torch's update lr/c1 * m / (sqrt(v/c2) + eps) equals rate * m / (sqrt(v) + eps) if lr is

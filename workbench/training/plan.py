@@ -250,7 +250,7 @@ def outline(spec: RunSpec) -> nn.Module:
 
 
 def spent_by(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
-    """Return the tokens and FLOPs spent up to a step of a run, including those of its parents, and the step itself."""
+    """Return the tokens and FLOPs spent up to a step of a run, including its parents', and the step itself."""
     before: Mapping[str, Any] = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
     own = step - plan.first
     return {

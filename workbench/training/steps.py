@@ -82,7 +82,7 @@ class Steps:
         """
         self.taken += 1
         if self.recordable and self.micro == self.spec.batch.size and self.taken > RECORDED_AFTER:
-            batch = _batch(self.corpus, self.spec, step, 0, self.micro, self.device)
+            batch = self._batch(step, 0, self.micro)
             if self.recorded is None:
                 self.recorded = record(self._whole, batch)
                 self.recordable = self.recorded is not None
@@ -90,10 +90,7 @@ class Steps:
                 return self.recorded(batch)
         while True:
             try:
-                sums = gradients(
-                    self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast, self.ranks,
-                    self.hollow,
-                )  # fmt: skip
+                sums = self.gradients(step)
                 break
             except (RuntimeError, MemoryError) as error:
                 if self.micro == 1 or self.ranks.count > 1 or not is_memory(error):
@@ -110,6 +107,66 @@ class Steps:
         self.ranks.add(numbers[1:])  # numbers[0], the gradient norm, is already of the averaged gradients
         return sums, numbers
 
+    def gradients(self, step: int) -> Sums:
+        """Accumulate the gradients of a step over micro-batches, and return its losses and metrics.
+
+        The losses and metrics are what this process's rows add to the losses and metrics of the step. The gradients are
+        the gradients of all rows, since the processes average them in the backward pass of the last micro-batch. Each
+        loss is multiplied by the number of processes, which turns this average into the sum. Means are over the whole
+        step: their denominators are added up over micro-batches and processes before the first backward pass.
+        """
+        ranks, micro, whole_step = self.ranks, self.micro, self.spec.batch.size
+        sums, rows = Sums(micro), whole_step // ranks.count
+        first = ranks.index * rows
+        denominators, expected, counted = None, None, []
+        if micro < rows:
+            expected = self._denominators(step, first, rows)
+            ranks.add(denominators := expected.clone())
+        for start in range(first, first + rows, micro):
+            batch = self._batch(step, start, micro)
+            with without_gradient_sync(self.forward, ranks) if start + micro < first + rows else nullcontext():
+                with self.autocast:
+                    loss: StepLoss = self.forward(batch)
+                loss.check_names("the objective")
+                if micro < whole_step:
+                    counted.append(loss.denominators(self.device))
+                    if denominators is None:
+                        ranks.add(denominators := counted[0].clone())
+                    values = loss.of_step(denominators)
+                else:
+                    values = loss.values()
+                (values["loss"] * ranks.count).backward()
+            sums.add(values, loss.metrics)
+        # Rounding may turn a few sampled tokens between two passes, so only more than a tenth is an error.
+        if expected is not None and not torch.allclose(torch.stack(counted).sum(0), expected, rtol=0.1, atol=2):
+            raise InputError(
+                "the losses of this objective are means over other tokens when the same rows are computed again, so "
+                "they cannot be added up from micro-batches; draw random numbers with workbench.rng.uniform("
+                "batch.keys, ...), keep nothing between calls of forward, or compute each step in one piece, without "
+                "--micro-batch"
+            )
+        return sums
+
+    def _denominators(self, step: int, first: int, rows: int) -> Tensor:
+        """Return the denominators (n,) of the means of a step over `rows` rows from row `first` on.
+
+        Those that depend on weights, such as the number of tokens that a generator replaced, take a forward pass of
+        each micro-batch, with the random numbers of the pass that follows.
+        """
+        if self.hollow is not None:
+            of_rows = self.hollow.denominators(self._batch(step, first, rows))
+            if of_rows is not None:
+                return of_rows
+        with torch.no_grad(), self.autocast:
+            batches = (self._batch(step, start, self.micro) for start in range(first, first + rows, self.micro))
+            return torch.stack([self.forward(batch).denominators(self.device) for batch in batches]).sum(0)
+
+    def _batch(self, step: int, start: int, rows: int) -> Batch:
+        """Return rows of a step from row `start` on, after seeding dropout for them."""
+        batch = self.corpus.batch((step - 1) * self.spec.batch.size + start, rows, self.device)
+        torch.manual_seed(seed_of(self.spec.seed, "dropout", step, start))
+        return batch
+
     def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
         """Take a step with all of its rows at once."""
         with self.autocast:
@@ -122,8 +179,9 @@ class Steps:
 
     def _update(self) -> Tensor:
         """Change the weights by their gradients, clear these, and return their norm ()."""
-        norm = whole(total_norm(self.parameters))
-        self.optimizer.grad_scale = clipping(norm, self.spec.optim.clip)  # type: ignore[attr-defined]
+        norm, largest = whole(total_norm(self.parameters)), self.spec.optim.clip  # 0 sets no limit
+        scale = ((norm + 1e-6) / largest).clamp(min=1) if largest else torch.ones_like(norm)  # as `clip_grad_norm_`
+        self.optimizer.grad_scale = scale  # type: ignore[attr-defined]  # a step divides gradients by it
         torch.maximum(self.bad, (~torch.isfinite(norm)).float(), out=self.bad)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -144,67 +202,6 @@ def is_recordable(spec: RunSpec, host: Host) -> bool:
     same_each_time = spec.optim.bias_correction and spec.optim.kind == "adamw"
     on_one_gpu = host.resolved_device().startswith("cuda") and host.devices == 1
     return on_one_gpu and not host.plain and same_each_time
-
-
-def gradients(
-    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
-    ranks: Ranks = ALONE, hollow: Hollow | None = None,
-) -> Sums:  # fmt: skip
-    """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics.
-
-    The losses and metrics are what this process's rows add to those of the step; the gradients are those of all rows,
-    since the processes average them in the backward pass of the last micro-batch. Each loss is multiplied by the number
-    of processes, which turns this average into the sum. Means are over the whole step: their denominators are added up
-    over micro-batches and processes before the first backward pass.
-    """
-    sums, rows = Sums(micro), spec.batch.size // ranks.count
-    first = ranks.index * rows
-    denominators, expected, counted = None, None, []
-    if micro < rows:
-        expected = _denominators(forward, corpus, spec, step, micro, device, autocast, ranks, hollow)
-        ranks.add(denominators := expected.clone())
-    for start in range(first, first + rows, micro):
-        batch = _batch(corpus, spec, step, start, micro, device)
-        with without_gradient_sync(forward, ranks) if start + micro < first + rows else nullcontext():
-            with autocast:
-                loss: StepLoss = forward(batch)
-            loss.check_names("the objective")
-            if micro < spec.batch.size:
-                counted.append(loss.denominators(device))
-                if denominators is None:
-                    ranks.add(denominators := counted[0].clone())
-                values = loss.of_step(denominators)
-            else:
-                values = loss.values()
-            (values["loss"] * ranks.count).backward()
-        sums.add(values, loss.metrics)
-    # Rounding may turn a few sampled tokens between two passes, so only more than a tenth is an error.
-    if expected is not None and not torch.allclose(torch.stack(counted).sum(0), expected, rtol=0.1, atol=2):
-        raise InputError(
-            "the losses of this objective are means over other tokens when the same rows are computed again, so they "
-            "cannot be added up from micro-batches; draw random numbers with workbench.rng.uniform(batch.keys, ...), "
-            "keep nothing between calls of forward, or compute each step in one piece, without --micro-batch"
-        )
-    return sums
-
-
-def _denominators(
-    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
-    ranks: Ranks, hollow: Hollow | None,
-) -> Tensor:  # fmt: skip
-    """Return the denominators (n,) of the means of a step over the rows of this process.
-
-    Those that depend on weights, such as the number of tokens that a generator replaced, take a forward pass of each
-    micro-batch, with the random numbers of the pass that follows.
-    """
-    rows = spec.batch.size // ranks.count
-    first = ranks.index * rows
-    of_rows = hollow.denominators(_batch(corpus, spec, step, first, rows, device)) if hollow is not None else None
-    if of_rows is not None:
-        return of_rows
-    with torch.no_grad(), autocast:
-        batches = (_batch(corpus, spec, step, start, micro, device) for start in range(first, first + rows, micro))
-        return torch.stack([forward(batch).denominators(device) for batch in batches]).sum(0)
 
 
 def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None:
@@ -231,24 +228,10 @@ def without_gradient_sync(forward: Any, ranks: Ranks) -> Iterator[None]:
                 forward.set_requires_gradient_sync(True)
 
 
-def _batch(corpus: Corpus, spec: RunSpec, step: int, start: int, micro: int, device: torch.device) -> Batch:
-    """Return `micro` rows of a step from row `start` on, after seeding dropout for them."""
-    batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
-    torch.manual_seed(seed_of(spec.seed, "dropout", step, start))
-    return batch
-
-
 def total_norm(parameters: list[nn.Parameter]) -> Tensor:
     """Return the 2-norm () of all gradients taken as one vector."""
     gradients = [weight.grad for weight in parameters if weight.grad is not None]
     return nn.utils.get_total_norm(gradients, foreach=True)
-
-
-def clipping(norm: Tensor, largest: float) -> Tensor:
-    """Return the divisor () that limits gradients of this norm () to the norm `largest`; 0 sets no limit."""
-    if largest == 0:
-        return torch.ones_like(norm)
-    return ((norm + 1e-6) / largest).clamp(min=1)  # 1e-6 as in torch's `clip_grad_norm_`
 
 
 @dataclass

@@ -272,7 +272,7 @@ def usual_columns(rows: Sequence[Row], axes: Sequence[str], where: Sequence[str]
 
 
 def _differing(rows: Sequence[Row], *more: str) -> list[str]:
-    """Return the settings, but for tasks, and `more` keys, of which rows have several values."""
+    """Return the keys with several values in these rows, among settings without tasks and among `more` keys."""
     first = rows[0] if rows else {}
     keys = dict.fromkeys([*first, *sorted(set().union(*rows))])
     settings = [key for key in keys if _is_setting(key) and not key.startswith("tasks.")]

@@ -13,11 +13,11 @@ from workbench.data import preprocessing, tokenizer
 
 @pytest.fixture(scope="session")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text of 1.2 MB in 4,000 documents, of which some occur twice."""
+    """A text of 0.6 MB in 2,000 documents, of which some occur twice."""
     draw = random.Random(1)
     words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 9))) for _ in range(2000)]
     path = tmp_path_factory.mktemp("text") / "book.txt"
-    path.write_text("\n\n".join(" ".join(draw.choices(words, k=draw.randint(1, 90))) for _ in range(4000)))
+    path.write_text("\n\n".join(" ".join(draw.choices(words, k=draw.randint(1, 90))) for _ in range(2000)))
     return path
 
 

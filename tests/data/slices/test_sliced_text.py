@@ -49,7 +49,7 @@ def facts(prepared: Prepared) -> tuple[object, ...]:
 def test_slices_change_nothing_of_a_text(book: Path, tmp_path: Path, sliced: Small, share: float) -> None:
     spec = spec_of(book, data__held_out=share)
     whole = make(spec, tmp_path / "whole")
-    sliced(100_000)
+    sliced(50_000)
     cut = make(spec, tmp_path / "cut")
     assert len(list((tmp_path / "cut/slices").iterdir())) > 8
     assert facts(cut) == facts(whole) and stream(cut) == stream(whole)
@@ -67,11 +67,11 @@ def test_a_large_text_has_a_fingerprint_that_does_not_depend_on_the_slices(
     words = make(spec_of(book), tmp_path / "first").tokenizer  # one slice: as before
     given = spec_of(book, data__tokenizer=str(words))
     made = []
-    for size in (60_000, 100_000, 500_000):
+    for size in (30_000, 50_000, 250_000):
         sliced(size)
         made.append(make(given, tmp_path / f"cache {size}"))
     assert len({each.fingerprint for each in made}) == 1 and len({tuple(stream(each)) for each in made}) == 1
-    sliced(100_000)
+    sliced(50_000)
     monkeypatch.setattr(prepare, "HUB_SAMPLE", 50_000)
     sampled = make(spec_of(book), tmp_path / "sampled")
     assert sampled.documents == made[0].documents and sampled.bytes == made[0].bytes
@@ -79,24 +79,24 @@ def test_a_large_text_has_a_fingerprint_that_does_not_depend_on_the_slices(
     assert make(spec_of(book), tmp_path / "other").fingerprint != sampled.fingerprint
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_faulty_text_ends_in_one_sentence(book: Path, tmp_path: Path, sliced: Small, workers: int) -> None:
+def test_faulty_text_ends_in_one_sentence(book: Path, tmp_path: Path, sliced: Small) -> None:
+    """Also where a worker process meets it."""
     path = tmp_path / "bad.txt"
     raw = book.read_bytes()
-    path.write_bytes(raw[:600_000] + b"\xff" + raw[600_000:])
+    path.write_bytes(raw[:300_000] + b"\xff" + raw[300_000:])
     words = make(spec_of(book), tmp_path / "words").tokenizer
     sliced(50_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preprocessing, "WHOLE", 1000)  # a text that is not read as a whole before
-        with pytest.raises(InputError, match=r"bad.txt.* is not UTF-8: byte 0xff at offset 600000"):
-            make(spec_of(path, data__tokenizer=str(words)), tmp_path / "cache", workers)
+        with pytest.raises(InputError, match=r"bad.txt.* is not UTF-8: byte 0xff at offset 300000"):
+            make(spec_of(path, data__tokenizer=str(words)), tmp_path / "cache", workers=2)
     assert not list((tmp_path / "cache").glob("data/*")) and not list((tmp_path / "cache/slices").glob(".*"))
 
 
 def test_a_damaged_slice_alone_is_made_again(
     book: Path, tmp_path: Path, sliced: Small, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sliced(100_000)
+    sliced(50_000)
     made = make(spec_of(book), tmp_path)
     assert {path.name for path in made.folder.iterdir()} == {"manifest.json", "seal.json", "tokenizer"}  # no copy
     before = content(tmp_path)
@@ -248,7 +248,7 @@ def test_a_message_says_from_where_lines_are_counted(tmp_path: Path, monkeypatch
 def test_processes_make_the_same_bytes(book: Path, tmp_path: Path, sliced: Small) -> None:
     sliced(50_000)
     make(spec_of(book), tmp_path / "alone")
-    make(spec_of(book), tmp_path / "shared", workers=3)
+    make(spec_of(book), tmp_path / "shared", workers=2)
     assert content(tmp_path / "shared") == content(tmp_path / "alone")
 
 
@@ -256,7 +256,7 @@ COMMAND = """
 import sys
 from workbench.data import tokenizer
 from workbench.data import preprocessing
-tokenizer.SAMPLE, preprocessing.SLICE = 200_000, 20_000
+tokenizer.SAMPLE, preprocessing.SLICE = 200_000, 10_000
 from workbench.cli import main
 sys.argv = ["workbench", "data", "prepare", "--corpus", sys.argv[1], "--workers", "2", "--json",
             "--set", "encoder.vocab=800", "--set", "batch.size=4", *sys.argv[2:]]

@@ -48,6 +48,7 @@ def test_rows_hold_what_the_files_hold(ledger_store: tuple[RunStore, str]) -> No
             assert row[f"score.{task}"] == pytest.approx(plain.fmean(f["value"] for f in files if f["task"] == task))
         assert row["score"] == pytest.approx((row["score.order"] + row["score.next"]) / 2)
         assert row["state"] == run.state
+        assert row["suites"] == "probes"
 
 
 def test_a_run_that_cannot_be_read_has_no_tags() -> None:
@@ -85,6 +86,13 @@ def test_order_puts_what_is_missing_last(ledger_store: tuple[RunStore, str]) -> 
         assert steps[-1] is None and steps[:-1] == sorted(steps[:-1], key=lambda s: sign * s)  # type: ignore[operator]
     names = [row["objective"] for row in runs_table.filtered(found, [], "objective")]
     assert names == sorted(names)
+
+
+def test_the_usual_columns_show_suites_of_own_tasks_and_not_their_tasks() -> None:
+    own = {"run_id": "a", "suites": "pairs, plurals", "score.pairs": 60.0, "score.match": 1.0, "score.plurals": 2.0}
+    rows = [own, {"run_id": "b", "suites": "linear", "score.linear": 5.0}, {"run_id": "c", "state": "damaged"}]
+    shown = runs_table.with_columns(rows, rows, None)[0]
+    assert [key for key in shown if key.startswith("score.")] == ["score.pairs", "score.linear", "score.plurals"]
 
 
 @pytest.mark.parametrize(

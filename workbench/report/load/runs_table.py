@@ -22,7 +22,7 @@ from workbench import __version__
 from workbench.errors import InputError, plural, suggest
 from workbench.report.load.arm_names import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import FINISHED, NO_RECORDS, Records, flatten, number, optional, part, scores_of
-from workbench.spec.scoring import SUITES, mean_score, place_of
+from workbench.spec.scoring import mean_score, place_of
 from workbench.store import tending
 from workbench.store.atomic import read_object, sealed, write_atomic
 from workbench.store.owner import disk_time
@@ -99,13 +99,17 @@ def whole_row(run: RunDir) -> Row:
 
 
 def scores(run: RunDir, records: Records = NO_RECORDS) -> Row:
-    """Return `score.TASK` (mean over fine-tuning seeds), `score.SUITE` (mean over its tasks), and `score` of a run."""
+    """Return `score.TASK` (mean over fine-tuning seeds), `score.SUITE` (mean over its tasks), and `score` of a run.
+
+    `suites` are the names of the suites.
+    """
     values_of: dict[str, dict[str, list[float]]] = {}
     for score, _ in scores_of(run.path, records):
         if score and score["value"] == score["value"]:
             values_of.setdefault(score["suite"], {}).setdefault(score["task"], []).append(score["value"])
-    row: Row = {}
-    for suite in sorted(values_of, key=place_of):
+    suites = sorted(values_of, key=place_of)
+    row: Row = {"suites": ", ".join(suites)}
+    for suite in suites:
         means = {task: plain.fmean(values) for task, values in values_of[suite].items()}
         mean = mean_score(suite, means)[1]
         row |= {f"score.{task}": value for task, value in means.items()} | {f"score.{suite}": mean}
@@ -158,8 +162,8 @@ def with_columns(all_rows: Sequence[Row], selected: Sequence[Row], columns: str 
     if columns == "all":
         names = list(dict.fromkeys(key for row in selected for key in row))
     else:
-        known = {key for row in selected for key in row}
-        of_suites = [f"score.{suite}" for suite in SUITES if f"score.{suite}" in known]
+        suites = {suite for row in selected for suite in row.get("suites", "").split(", ") if suite}
+        of_suites = [f"score.{suite}" for suite in sorted(suites, key=place_of)]
         written = [key for key in ("tags", "notes") if any(row.get(key) for row in selected)]
         usual = [*COLUMNS, *of_suites, *written]
         names = [name.strip() for name in columns.split(",")] if columns else usual
@@ -206,7 +210,7 @@ def _meets(value: Any, sign: str, text: str) -> bool:
 def differences(a: Row, b: Row) -> tuple[list[Row], list[Row]]:
     """Return what differs between two runs by key: in their specs, then in their results with b - a of numbers."""
     prefixes = ("spent.", "flops.", "final.", "score")
-    keys = [key for key in dict.fromkeys((*a, *b)) if key not in ("run_id", "note", "budget")]
+    keys = [key for key in dict.fromkeys((*a, *b)) if key not in ("run_id", "note", "budget", "suites")]
     differing = [key for key in keys if a.get(key) != b.get(key)]
     results = [key for key in differing if key.startswith(prefixes) or key in ("state", "code")]
     spec = [{"key": key, "a": a.get(key), "b": b.get(key)} for key in differing if key not in results]
@@ -245,8 +249,8 @@ def differences_text(a: Row, b: Row, table: Callable[[Sequence[Mapping[str, Any]
 def find_record(store: RunStore, word: str) -> str:
     """Return the name of a record, given that name or the name of its experiment.
 
-    If an experiment has several records, this is the finished one that was updated last, or else the one that was
-    updated last. A warning names the record, and each of the others. Raises InputError if there is none.
+    If an experiment has several records, this is the finished record that was updated last, or else the record that
+    was updated last. A warning names the record, and each of the others. Raises InputError if there is none.
     """
     everything = store.experiments()
     for record in everything:
@@ -310,7 +314,7 @@ def is_untrained(run: RunDir) -> bool:
 # lease are not indexed. Damage that changes neither size nor times is found by the commands that read every file, such
 # as `verify` and `report`.
 
-FORMAT = 5  # increase it when a kept fact is computed in another way
+FORMAT = 6  # increase it when a kept fact is computed in another way
 SETTLED = ("done", "trained", "failed", "diverged", "damaged")
 RECENT = 2.0  # seconds; a file may change twice within the resolution of its times
 

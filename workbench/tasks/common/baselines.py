@@ -33,17 +33,16 @@ def of_task(task: Task, cache: Path | None = None) -> dict[str, float]:
     def compute() -> dict[str, float]:
         import numpy as np
 
-        right = {"all-right": headline(task, lambda part: np.tile([0.0, 1.0], (len(_tested(part)), 1)))}
-        constant = right if task.metric == "f1a_em" else {}
-        return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
+        values = {"majority": majority(task)}
+        if task.metric == "f1a_em":
+            values["all-right"] = headline(task, lambda part: np.tile([0.0, 1.0], (len(_tested(part)), 1)))
+        return values | {"bag-of-words": bag_of_words(task)}
 
     return cached(f"{task.fingerprint}-{VERSION}", compute, cache)
 
 
 def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | None) -> dict[str, float]:
-    """Return the baselines that the cache holds under a name, else compute and keep them; "-..." is never cached."""
-    if name.startswith("-"):
-        return compute()
+    """Return the baselines that the cache holds under a name, else compute and keep them."""
     path = (cache or cache_root()) / "baselines" / f"{name}.json"
     values: dict[str, float] | None = read_entry(path)
     if values is None:

@@ -28,16 +28,7 @@ from workbench.tasks.common.encoder_folders import Classifier, WithHead, is_caus
 from workbench.tasks.common.examples import PART, Examples, Task, of_folds, over_folds
 from workbench.tasks.common.fine_tuning import fit, setting
 from workbench.tasks.common.metrics import judged
-from workbench.tasks.common.token_rows import (
-    Encoded,
-    by_length,
-    check_ids,
-    doubled,
-    encode,
-    encode_marked,
-    encode_rows,
-    shuffled,
-)
+from workbench.tasks.common.token_rows import Encoded, by_length, check_ids, doubled, encode, encode_rows, shuffled
 
 
 def finetune(task: Task, model: Model, host: Host) -> Scores:
@@ -46,24 +37,8 @@ def finetune(task: Task, model: Model, host: Host) -> Scores:
     Everything random is a function of (seed, task). Raises InputError for a folder without an encoder, and Diverged if
     the loss or an output is NaN or infinite.
     """
-    return _over_folds(task, model, host) if task.folds else finetune_and_predict(task, {}, model, host)[0]
-
-
-def finetune_and_predict(
-    task: Task, unlabelled: Mapping[str, Examples], model: Model, host: Host
-) -> tuple[Scores, dict[str, Any]]:
-    """Fine-tune as `finetune` does; return the scores, and the outputs (N, labels) for each part without labels."""
-    outputs, effort = _fitted(task, unlabelled, model, host)
-    values, files = dict[str, dict[str, float]](), dict[str, str]()
-    for part, rows in task.tests.items():
-        values[part] = points(task, outputs[part], rows, model.seed)
-        files |= prediction_files(task, part, rows, outputs[part])
-    first, rows = next(iter(task.tests.items()))
-    scores = _scores(task, effort, outputs[first], task.array(rows), values, files, {})
-    return scores, {part: outputs[part] for part in unlabelled}
-
-
-def _over_folds(task: Task, model: Model, host: Host) -> Scores:
+    if not task.folds:
+        return finetune_and_predict(task, {}, model, host)[0]
     outputs, efforts, parts = list[Any](), list[dict[str, Any]](), list(of_folds(task))
     for number, part in enumerate(parts):
         state, progress = model.unfinished, model.progress
@@ -77,7 +52,6 @@ def _over_folds(task: Task, model: Model, host: Host) -> Scores:
         if state is not None:
             state.delete()
     together, targets = np.concatenate(outputs), [part.array(part.tests[PART]) for part in parts]
-    _check_finite(task, together, model.seed)
     values = {PART: {name: 100 * value for name, value in over_folds(task, outputs, targets).items()}}
     effort = {name: sum(each[name] for each in efforts) for name in ("steps", "seconds")}
     effort["peak_memory_bytes"] = max(each["peak_memory_bytes"] for each in efforts)
@@ -86,16 +60,19 @@ def _over_folds(task: Task, model: Model, host: Host) -> Scores:
     return _scores(task, effort, together, np.concatenate(targets), values, files, {"folds": len(parts)})
 
 
-def points(task: Task, outputs: Any, rows: Examples, seed: int) -> dict[str, float]:
-    """Return the metrics, times 100, of the outputs (N, labels) for these rows. Raises Diverged if one is NaN."""
-    _check_finite(task, outputs, seed)
-    values = judged(task.kind, task.metrics, outputs, task.array(rows), rows.groups)
-    return {name: 100 * value for name, value in values.items()}
-
-
-def _check_finite(task: Task, outputs: Any, seed: int) -> None:
-    if not np.isfinite(outputs).all():
-        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
+def finetune_and_predict(
+    task: Task, unlabelled: Mapping[str, Examples], model: Model, host: Host
+) -> tuple[Scores, dict[str, Any]]:
+    """Fine-tune as `finetune` does; return the scores, and the outputs (N, labels) for each part without labels."""
+    outputs, effort = _fitted(task, unlabelled, model, host)
+    values, files = dict[str, dict[str, float]](), dict[str, str]()
+    for part, rows in task.tests.items():
+        found = judged(task.kind, task.metrics, outputs[part], task.array(rows), rows.groups)
+        values[part] = {name: 100 * value for name, value in found.items()}
+        files |= prediction_files(task, part, rows, outputs[part])
+    first, rows = next(iter(task.tests.items()))
+    scores = _scores(task, effort, outputs[first], task.array(rows), values, files, {})
+    return scores, {part: outputs[part] for part in unlabelled}
 
 
 def _of_all(progress: Progress, number: int, count: int, step: int, steps: int) -> None:
@@ -128,9 +105,9 @@ def _fitted(
         model = model.to(where.device)
         learned = doubled(task) if spec.doubled and task.symmetric else task
         length = row_length(encoder, model.encoder.config, spec.length)
-        parts = (encode if learned.train.spans is None else encode_marked)(encoder, learned, length)
-        parts = parts | {part: encode_rows(encoder, rows, length) for part, rows in unlabelled.items()}
-        check_ids(encoder, parts, model.encoder.get_input_embeddings().num_embeddings)
+        unseen = {part: encode_rows(encoder, rows, length) for part, rows in unlabelled.items()}
+        parts = encode(encoder, learned, length) | unseen
+        check_ids(encoder, parts.values(), model.encoder)
         train, units = parts["train"], learned.units(learned.train)
         steps = step_count(len(units), task.settings(spec)["epochs"], spec)
 
@@ -151,10 +128,12 @@ def _fitted(
 
         lengths = train.lengths
         longest = np.array([lengths[rows].max() for rows in units])
-        order = shuffled(longest, spec.batch, where.order())
+        order = shuffled(longest, spec.batch, where.order)
         earlier = fit(model, loss_of, order, steps, spec, where, trial.progress)
         with where.autocast():
             outputs = {part: predict(model, data, where.device) for part, data in parts.items() if part != "train"}
+        if not all(np.isfinite(each).all() for each in outputs.values()):
+            raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {trial.seed}) are not finite")
         return outputs, where.effort(steps, earlier)
 
 

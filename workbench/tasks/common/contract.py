@@ -6,8 +6,6 @@ score of an encoder, or one for each fine-tuning seed. Everything in which kinds
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,9 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from workbench import __version__
-from workbench.errors import plural
-from workbench.progress import warn_once
-from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.spec.run_spec import RunSpec, digest
@@ -29,7 +24,6 @@ if TYPE_CHECKING:
     from workbench.training.distributed import Ranks
 
 FINE_TUNING = "fine-tuning"
-SHOWN = 3  # rows that a sentence names
 MOST_ITEMS = 10_000  # test items whose results a score keeps; of more, another sample would hardly change an accuracy
 # What the readers of a setting `tasks.NAME` are called; all others are settings of fine-tuning.
 READERS = {
@@ -148,7 +142,7 @@ class Measure(Protocol):
     def shared(self) -> tuple[int, Mapping[str, Any]] | None:
         """Return how many items several processes can share, and the measure as plain data; None if one takes it.
 
-        The other processes rebuild the measure with `minimal_pairs.PairSet.from_json`.
+        The other processes rebuild the measure as `minimal_pairs.PairSet(**data)`.
         """
         return None
 
@@ -297,47 +291,6 @@ def items_of(right: Sequence[float]) -> dict[str, str]:
 def as_signs(right: Sequence[float]) -> str:
     """Return "+" for each item that is right (1), "=" for a half (0.5) and "-" for a wrong one (0)."""
     return "".join("-=+"[round(2 * float(value))] for value in right)
-
-
-def fingerprint(*contents: Any) -> str:
-    """Return 16 hex digits of a hash over the JSON of everything that decides a score: name, labels, texts, targets."""
-    return hashlib.sha256("".join(map(json.dumps, contents)).encode()).hexdigest()[:16]
-
-
-def random_order(what: str, name: str, count: int) -> list[int]:
-    """Return the numbers below `count` in a random order, the same every time for a purpose and a task's name."""
-    import numpy as np
-
-    order: list[int] = np.random.default_rng(seed_of(0, what, name)).permutation(count).tolist()
-    return order
-
-
-def aside(order: list[int], share: float) -> tuple[list[int], list[int]]:
-    """Divide rows in a random order: return all others, and a share of them to test on, both with at least one row."""
-    count = min(max(1, round(share * len(order))), len(order) - 1)
-    return order[count:], order[:count]
-
-
-def odd_rows(places: Sequence[str], tested: str, what: str) -> list[str]:
-    """Return a sentence on the rows at these places, which have something odd, with the first few places; [] for none.
-
-    `tested` says among which rows they are, such as "40 to test on".
-    """
-    have = "has" if len(places) == 1 else "have"
-    return [f"{plural(len(places), 'row')} of the {tested} {have} {what}: {first_of(places)}"] if places else []
-
-
-def first_of(places: Sequence[str], mark: str = "; ") -> str:
-    """Return the first few of some places of rows, and how many more there are, for a sentence about these rows."""
-    return mark.join(places[:SHOWN]) + (f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else "")
-
-
-def warned(name: str, notes: Iterable[str]) -> tuple[str, ...]:
-    """Return the notes on the data of a task, after a warning of each."""
-    kept = tuple(notes)
-    for note in kept:
-        warn_once(f"{name}: {note}")
-    return kept
 
 
 def keep(run: RunDir, name: str, score: Score, facts: Mapping[str, Any]) -> dict[str, Any]:

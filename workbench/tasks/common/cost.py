@@ -160,11 +160,6 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
     return made
 
 
-def schedule_points(series_of_suites: Iterable[Series]) -> list[Point]:
-    """Return every point at which some suite is measured, in the order of training."""
-    return sorted({point for one in series_of_suites for point in one.points}, key=lambda point: point.step)
-
-
 def schedule_rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
     """Return for each suite how many points the runs of an experiment get, and the largest cost of a run.
 

@@ -33,7 +33,10 @@ class WithHead(nn.Module):
     def __init__(self, encoder: Any, dropout: float = 0.0) -> None:
         super().__init__()
         self.encoder = encoder
-        self.segments = has_segments(encoder)
+        # Whether the encoder tells a first and a second text apart; GPT-2's segment ids are words instead.
+        taken = "token_type_ids" in inspect.signature(encoder.forward).parameters
+        default = 2 if encoder.config.model_type == "xlnet" else 0
+        self.segments = taken and getattr(encoder.config, "type_vocab_size", default) > 1
         self.reads_last = reads_last(encoder.config)
         self.dropout = nn.Dropout(dropout)
         self.width = int(encoder.config.hidden_size)
@@ -87,13 +90,6 @@ def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
     real = attention.bool().int()
     places = real.shape[1] - 1 - real.flip(1).argmax(1) if last else real.argmax(1)
     return hidden[torch.arange(len(hidden), device=hidden.device), places]
-
-
-def has_segments(encoder: Any) -> bool:
-    """Return whether an encoder tells a first and a second text apart; GPT-2's segment ids are words instead."""
-    taken = "token_type_ids" in inspect.signature(encoder.forward).parameters
-    default = 2 if encoder.config.model_type == "xlnet" else 0
-    return taken and getattr(encoder.config, "type_vocab_size", default) > 1
 
 
 def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module:
@@ -229,17 +225,13 @@ def is_causal(config: Any) -> bool:
 OFFSET = ("roberta", "camembert", "mpnet", "data2vec-text", "ibert", "esm", "layoutlmv3")
 
 
-def longest(config: Any, length: int) -> int:
-    """Return how many tokens a row may have: `length`, or the number of the encoder's positions if that is less."""
+def row_length(folder: Path, config: Any, length: int) -> int:
+    """Return how many tokens a row may have: at most `length`, the encoder's positions and model_max_length."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     if positions > 0 and any(kind in config.model_type for kind in OFFSET):
         positions = max(1, positions - max(2, (config.pad_token_id or 0) + 1))
-    return min(length, positions) if positions > 0 else length
-
-
-def row_length(folder: Path, config: Any, length: int) -> int:
-    """Return how many tokens a row may have: `longest`, or the tokenizer's model_max_length if that is less."""
-    return min(longest(config, length), hugging_face.longest_text(folder) or length)
+    most = [length, positions, hugging_face.longest_text(folder) or length]
+    return min(each for each in most if each > 0)
 
 
 # ---- sizes and limits of an encoder ----

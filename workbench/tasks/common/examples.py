@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,18 +15,8 @@ from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import DATA_KEYS, TasksSpec
 from workbench.spec.run_spec import RunSpec
-from workbench.tasks.common.contract import (
-    FINE_TUNING,
-    Cost,
-    EncoderFacts,
-    Measure,
-    Model,
-    Scores,
-    aside,
-    fingerprint,
-    random_order,
-    warned,
-)
+from workbench.tasks.common.contract import FINE_TUNING, Cost, EncoderFacts, Measure, Model, Scores
+from workbench.tasks.common.data_rows import aside, fingerprint, random_order, warned
 from workbench.tasks.common.metrics import OF_ORDER, judged
 
 Span = tuple[int, int]
@@ -122,13 +113,22 @@ class Task(Measure):
     tests: Mapping[str, Examples]
     span: tuple[float, float] = (0.0, 1.0)
     symmetric: bool = False
-    fingerprint: str = ""
     multilabel: bool = False
     folds: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
     choice: bool = False
     predictions: Literal["", "csv", "numbers"] = ""
     act = FINE_TUNING
+
+    @functools.cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        settings: list[Any] = [self.name, self.labels, self.metric, self.span, self.symmetric]
+        settings += filter(None, (self.multilabel, self.folds, self.choice))
+        parts = [
+            [name, rows.first, rows.second, rows.targets, *filter(None, (rows.groups, rows.spans))]
+            for name, rows in {"train": self.train, **self.tests}.items()
+        ]
+        return fingerprint(settings, *parts)
 
     @property
     def regression(self) -> bool:
@@ -193,22 +193,12 @@ class Task(Measure):
         return f"texts cut to {length} tokens and read at the {place}", {"length": length, "read_at": place}
 
 
-def fingerprinted(task: Task, rows: int | None = None) -> Task:
-    """Return the task with its fingerprint and at most `rows` training rows, the same ones every time.
-
-    A question with all of its answers counts as one row.
-    """
+def limited(task: Task, rows: int | None) -> Task:
+    """Return the task with at most `rows` training rows, the same ones every time; a question is one row."""
     questions = task.train.questions()
-    if rows is not None and rows < len(questions):
-        kept = random_order("rows", task.name, len(questions))[:rows]
-        task = replace(task, train=_taken(task.train, questions, kept))
-    settings: list[Any] = [task.name, task.labels, task.metric, task.span, task.symmetric]
-    settings += filter(None, (task.multilabel, task.folds, task.choice))
-    parts = [
-        [name, part.first, part.second, part.targets, *(each for each in (part.groups, part.spans) if each is not None)]
-        for name, part in {"train": task.train, **task.tests}.items()
-    ]
-    return replace(task, fingerprint=fingerprint(settings, *parts))
+    if rows is None or rows >= len(questions):
+        return task
+    return replace(task, train=_taken(task.train, questions, random_order("rows", task.name, len(questions))[:rows]))
 
 
 def held_out(task: Task, share: float) -> Task:
@@ -218,7 +208,7 @@ def held_out(task: Task, share: float) -> Task:
     questions = task.train.questions()
     sides = aside(random_order("held out", task.name, len(questions)), share)
     train, test = (_taken(task.train, questions, numbers) for numbers in sides)
-    return fingerprinted(replace(task, train=train, tests={"held-out": test}, folds=()))
+    return replace(task, train=train, tests={"held-out": test}, folds=())
 
 
 def _taken(rows: Examples, questions: list[list[int]], numbers: list[int]) -> Examples:
@@ -272,16 +262,15 @@ def divided(task: Task, count: int) -> Task:
     notes = (*task.notes, *(warned(task.name, [note]) if alone else ()))
     folds = tuple(tuple(sorted(rows)) for rows in dealt)
     tests = {PART: task.train.take([row for rows in folds for row in rows])}
-    return fingerprinted(replace(task, tests=tests, folds=folds, notes=notes))
+    return replace(task, tests=tests, folds=folds, notes=notes)
 
 
 def of_folds(task: Task) -> Iterator[Task]:
     """Yield the task of each fold: tested on its rows, trained on all others."""
-    for number, rows in enumerate(task.folds):
+    for rows in task.folds:
         tested = set(rows)
         others = task.train.take([row for row in range(len(task.train)) if row not in tested])
-        fingerprint = f"{task.fingerprint}-{number}"
-        yield replace(task, train=others, tests={PART: task.train.take(list(rows))}, folds=(), fingerprint=fingerprint)
+        yield replace(task, train=others, tests={PART: task.train.take(rows)}, folds=())
 
 
 def over_folds(task: Task, outputs: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:

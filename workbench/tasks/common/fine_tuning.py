@@ -44,6 +44,7 @@ class Setting:
     device: str
     unfinished: Unfinished | None  # the place of its state if it can be interrupted and go on
     begun: float  # by `time.monotonic`
+    order: int  # seed of the order of the training rows
 
     def autocast(self) -> torch.autocast:
         """Return the context in which outputs are computed, in bfloat16 or in float32."""
@@ -55,10 +56,6 @@ class Setting:
         seconds = earlier + time.monotonic() - self.begun
         return {"steps": steps, "seconds": seconds, "peak_memory_bytes": peak_memory(self.device)}
 
-    def order(self) -> int:
-        """Return the seed of the order of the training rows."""
-        return seed_of(self.seed, "finetune", self.task, "order")
-
 
 @contextmanager
 def setting(task: str, seed: int, host: Host, unfinished: Unfinished | None = None) -> Iterator[Setting]:
@@ -68,7 +65,7 @@ def setting(task: str, seed: int, host: Host, unfinished: Unfinished | None = No
     forget_peak(device)
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed_of(seed, "finetune", task, "head and dropout"))
-        yield Setting(task, seed, host, device, unfinished, time.monotonic())
+        yield Setting(task, seed, host, device, unfinished, time.monotonic(), seed_of(seed, "finetune", task, "order"))
 
 
 def fit(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -40,8 +38,7 @@ def metric(name: str, predicted: Floats, true: Floats) -> float:
     if name == "pearson":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # values that differ by little more than rounding
-            correlation = float(pearsonr(predicted, true).statistic)
-        return 0.0 if math.isnan(correlation) else correlation
+            return float(pearsonr(predicted, true).statistic)
     labels, average = ([1], "macro") if name in ("f1", "f1a") else (None, name.removesuffix("_f1"))
     return float(f1_score(true, predicted, labels=labels, average=average, zero_division=0))
 
@@ -76,14 +73,6 @@ def choice_accuracy(scores: Floats, true: Floats, groups: Floats) -> float:
     return float((right / shared).mean())
 
 
-def exact_match(predicted: Floats, true: Floats, groups: Floats) -> float:
-    """Return the share of questions all of whose answers (N,) are judged rightly."""
-    import numpy as np
-
-    _, places = np.unique(groups, return_inverse=True)
-    return float((np.bincount(places, weights=predicted != true) == 0).mean())
-
-
 def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats, groups: Any = None) -> dict[str, float]:
     """Return each named metric of outputs (N, labels) of a task of this kind (`Task.kind`) against the truth.
 
@@ -107,7 +96,8 @@ def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats, group
     values = {}
     for name in names:
         if name in OF_QUESTIONS:
-            exact = exact_match(predicted, true, groups)
+            _, places = np.unique(groups, return_inverse=True)
+            exact = float((np.bincount(places, weights=predicted != true) == 0).mean())  # all answers judged rightly
             values[name] = exact if name == "exact_match" else (metric("f1", predicted, true) + exact) / 2
         elif name == "average_precision":
             values[name] = average_precision(scores, true)
@@ -123,24 +113,18 @@ def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats, group
 Tags = Sequence[Sequence[str]]  # of the words of each sentence
 
 
-@dataclass(frozen=True)
-class Hits:
-    """How many units were predicted right, predicted at all, and are in the gold standard."""
-
-    right: int
-    predicted: int
-    gold: int
-
-    def scores(self) -> dict[str, float]:
-        """Return F1, precision (of the predicted units) and recall (of the gold units)."""
-        precision = self.right / self.predicted if self.predicted else 0.0
-        recall = self.right / self.gold if self.gold else 0.0
-        total = precision + recall
-        return {"f1": 2 * precision * recall / total if total else 0.0, "precision": precision, "recall": recall}
+def unit_scores(right: int, predicted: int, gold: int) -> dict[str, float]:
+    """Return F1, precision (of the predicted units) and recall (of the gold units)."""
+    precision, recall = right / predicted if predicted else 0.0, right / gold if gold else 0.0
+    total = precision + recall
+    return {"f1": 2 * precision * recall / total if total else 0.0, "precision": precision, "recall": recall}
 
 
-def hits_of(gold: Tags, predicted: Tags, of_spans: bool) -> dict[str, Hits]:
-    """Return the hits of each type of span, right if type and both ends are, or of each tag of single words."""
+def hits_of(gold: Tags, predicted: Tags, of_spans: bool) -> dict[str, tuple[int, int, int]]:
+    """Return for each type of span, or tag of single words, how many are right, were predicted, and are in the gold.
+
+    A span is right if its type and both ends are.
+    """
 
     def units(side: Tags) -> set[Any]:
         if of_spans:
@@ -149,13 +133,13 @@ def hits_of(gold: Tags, predicted: Tags, of_spans: bool) -> dict[str, Hits]:
 
     true, guessed = units(gold), units(predicted)
     counts = [Counter(kind for *_, kind in each) for each in (true & guessed, guessed, true)]
-    return {kind: Hits(*(count[kind] for count in counts)) for kind in sorted(counts[1] | counts[2])}
+    return {kind: (counts[0][kind], counts[1][kind], counts[2][kind]) for kind in sorted(counts[1] | counts[2])}
 
 
 def span_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
     """Return F1, precision and recall of the spans of all types together."""
-    each = [(hits.right, hits.predicted, hits.gold) for hits in hits_of(gold, predicted, True).values()]
-    return Hits(*(map(sum, zip(*each, strict=True)) if each else (0, 0, 0))).scores()
+    each = hits_of(gold, predicted, True).values()
+    return unit_scores(*(map(sum, zip(*each, strict=True)) if each else (0, 0, 0)))
 
 
 def gold_and_predicted(labels: Sequence[str], rows: Any, predicted: Any) -> tuple[list[list[str]], list[list[str]]]:

@@ -56,19 +56,13 @@ class Scoring:
 
 
 def of_folder(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
-    """Return how an encoder in any folder scores: by `load` for a run, else by its own head. Raises InputError."""
-    if (home_of(encoder)[0].path / "spec.json").is_file() or not (encoder / "config.json").is_file():
-        return load(encoder, asked, device)
-    length, hidden, vocabulary, scorers = load_published(encoder, device)
-    return Scoring(str(encoder), length, hidden, vocabulary, *_chosen(asked, scorers, str(encoder)))
+    """Return how an encoder in any folder scores: by the objective of its run, else by its own head.
 
-
-def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
-    """Rebuild the objective of a run from its encoder's folder and the folder `heads` beside it.
-
-    `asked` are names of scorers; the first that the objective has gives the score. Raises InputError if it has
-    none.
+    `asked` are names of scorers; the first that the model has gives the score. Raises InputError if it has none.
     """
+    if not (home_of(encoder)[0].path / "spec.json").is_file() and (encoder / "config.json").is_file():
+        length, hidden, vocabulary, known = load_published(encoder, device)
+        return Scoring(str(encoder), length, hidden, vocabulary, *_chosen(asked, known, str(encoder)))
     spec, model = put_together(encoder, device)
     if not (known := _scorers(model)):
         raise InputError(f"the objective {spec.objective} defines no score(ids, attention), so it scores no sentences")

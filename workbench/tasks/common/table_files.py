@@ -31,8 +31,8 @@ from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.common.contract import first_of, odd_rows, warned
-from workbench.tasks.common.examples import Examples, Task, fingerprinted
+from workbench.tasks.common.data_rows import first_of, odd_rows, warned
+from workbench.tasks.common.examples import Examples, Task, limited
 
 LARGEST = 1 << 30  # bytes
 LONGEST = 1 << 20  # characters of a text; an encoder reads some thousands
@@ -59,7 +59,8 @@ def rows_of(path: Path, named: Sequence[str] = ()) -> Iterator[tuple[str, dict[s
     else:
         text = text_of(path, latin=True)
         mark = _mark(path, text)
-        rows = headed(path, _fields(path, text, mark), named) if mark else _labelled_lines(path, text)
+        fields = delimited_rows(path, io.StringIO(text, newline=""), mark)
+        rows = headed(path, fields, named) if mark else _labelled_lines(path, text)
     for number, row in enumerate(rows, 1):
         if number > formats.MOST_ROWS:
             raise formats.too_many_rows(str(path))
@@ -85,7 +86,7 @@ def without_header(path: Path) -> list[str]:
     text = text_of(path, latin=True) if path.suffix.lower() not in (".parquet", ".jsonl") else ""
     if not (mark := _mark(path, text)):
         return []
-    rows = [fields for _, fields in _fields(path, text, mark) if fields]
+    rows = [fields for _, fields in delimited_rows(path, io.StringIO(text, newline=""), mark) if fields]
     width = len(rows[0]) if rows else 0
     if not 2 <= width <= 1 + MOST_TEXTS or any(len(fields) != width for fields in rows):
         return []
@@ -94,10 +95,6 @@ def without_header(path: Path) -> list[str]:
     if columns[label][0] not in columns[label][1:]:
         return []
     return [str(column + 1) for column in sorted(range(width), key=lambda column: column != label)]
-
-
-def _fields(path: Path, text: str, mark: str) -> Iterator[tuple[str, list[str]]]:
-    return delimited_rows(path, io.StringIO(text, newline=""), mark)
 
 
 def _mark(path: Path, text: str) -> str:
@@ -318,7 +315,7 @@ def task_of_table(name: str, path: Path, kind: str, parts: Mapping[str, Sequence
             f"measured by {', '.join(made.metrics)}"
         )
     notes = warned(name, [*([] if kind == "regression" else _unseen(parts)), *repeated(parts)])
-    return fingerprinted(replace(made, metric=spec.metric or made.metric, notes=notes), spec.rows)
+    return limited(replace(made, metric=spec.metric or made.metric, notes=notes), spec.rows)
 
 
 def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], several: bool) -> Task:
@@ -329,9 +326,10 @@ def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], 
     for part, lines in parts.items():
         tested = {word for line in lines for word in line.words}
         if tested and not tested & seen:
+            here, there = (first_of([repr(word) for word in _ordered(words)], ", ") for words in (tested, seen))
             raise InputError(
-                f"{path}: no row of the part {part!r} can be right: its labels are {_some(tested)}, and the rows to "
-                f"train on have {_some(seen)}; write the same labels in both"
+                f"{path}: no row of the part {part!r} can be right: its labels are {here}, and the rows to train on "
+                f"have {there}; write the same labels in both"
             )
     every = seen | {word for lines in parts.values() for line in lines for word in line.words}
     if len(every) > MOST_LABELS:
@@ -356,10 +354,6 @@ def _task(
 ) -> Task:
     train = parts.pop("train")
     return Task(name, "table", labels, metrics[0], metrics, 3.0, train, parts, predictions="csv", **more)
-
-
-def _some(words: set[str]) -> str:
-    return first_of([repr(word) for word in _ordered(words)], ", ")
 
 
 def _ordered(words: set[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, pairwise
@@ -20,7 +20,7 @@ from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.progress import counted
 from workbench.rng import seed_of
-from workbench.tasks.common.examples import Examples, Span, Spans, Task, fingerprinted
+from workbench.tasks.common.examples import Examples, Span, Spans, Task
 from workbench.tensors import to_device
 
 TOKENS = 8192  # most tokens of a batch that is only read, padding included
@@ -76,13 +76,16 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
     """Return the encoded parts of a task, "train" first, from a cache if they were encoded before.
 
     Rows are truncated to `length` tokens, the longer text of a pair first. Raises InputError for a folder without a
-    usable tokenizer.
+    usable tokenizer, and for rows too short to hold two marked spans.
     """
+    parts = {"train": task.train, **task.tests}
+    if task.train.spans is not None:
+        reader = open_splitter(folder, length, "a task of marked spans")
+        return {part: _marked(reader, rows, task.array(rows)) for part, rows in parts.items()}
     files = hugging_face.check_tokenizer_folder(folder)
     content = b"\0".join(files[name].read_bytes() for name in sorted(files))
     key = (hashlib.sha256(content).hexdigest(), task.fingerprint, length)
-    if not task.fingerprint or key not in _memory:
-        parts = {"train": task.train, **task.tests}
+    if key not in _memory:
         while len(_memory) >= _CACHED:
             _memory.pop(next(iter(_memory)))
         tokenizer = load_published_tokenizer(folder)
@@ -97,10 +100,10 @@ def encode_rows(folder: Path, rows: Examples, length: int) -> Encoded:
     return _encode(load_published_tokenizer(folder), rows, np.zeros(len(rows), dtype=np.int64), length, folder)
 
 
-def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
-    """Raise InputError if a token id, padding included, is not in the encoder's vocabulary of `vocabulary` entries."""
-    for data in parts.values():
-        check_tokens(folder, [*data.ids, [data.pad]], vocabulary)
+def check_ids(folder: Path, parts: Iterable[Encoded], encoder: Any) -> None:
+    """Raise InputError if a token id, padding included, is not in the vocabulary of an encoder of transformers."""
+    for data in parts:
+        check_tokens(folder, [*data.ids, [data.pad]], encoder.get_input_embeddings().num_embeddings)
 
 
 def check_tokens(folder: Path, rows: Iterable[Any], vocabulary: int) -> None:
@@ -169,7 +172,7 @@ def doubled(task: Task) -> Task:
     rows = task.train
     assert rows.second is not None
     both = Examples(rows.first + rows.second, rows.second + rows.first, [*rows.targets, *rows.targets])
-    return fingerprinted(replace(task, train=both))
+    return replace(task, train=both)
 
 
 def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:
@@ -187,14 +190,14 @@ def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:
         yield from (batches[i] for i in random.permutation(len(batches)))
 
 
-def by_length(lengths: Any, tokens: int | None = None) -> Iterator[Any]:
+def by_length(lengths: Any) -> Iterator[Any]:
     """Yield the row numbers of each batch of rows of these lengths (N,), every row once, the longest rows first.
 
-    A batch has at most `tokens` tokens (TOKENS), padding included, or a single row.
+    A batch has at most TOKENS tokens, padding included, or a single row.
     """
     order = np.argsort(lengths, kind="stable")[::-1]
     while len(order):
-        size = max(1, (tokens or TOKENS) // lengths[order[0]])
+        size = max(1, TOKENS // lengths[order[0]])
         yield order[:size]
         order = order[size:]
 
@@ -247,36 +250,22 @@ def text_pieces(splitter: Splitter, texts: Sequence[str]) -> Pieces:
     return [np.array(ids[: splitter.room] or [splitter.unknown], dtype=np.int64) for ids in _ids(splitter, list(texts))]
 
 
-def word_pieces(splitter: Splitter, sentences: Sequence[Sequence[str]]) -> tuple[Pieces, Pieces]:
-    """Return the pieces of each sentence, and the position of each word's first piece.
+def word_pieces(splitter: Splitter, sentences: Sequence[Sequence[str]]) -> tuple[Pieces, Pieces, int]:
+    """Return the pieces of each sentence, the position of each word's first piece, and how many words have no pieces.
 
-    A word without pieces is read as the unknown token.
+    A word has the pieces of its form after a blank. A word without pieces is read as the unknown token.
     """
-    return aligned(pieces_of_words(splitter, sentences), sentences, splitter.unknown)
-
-
-def pieces_of_words(splitter: Splitter, sentences: Iterable[Sequence[str]]) -> dict[str, list[int]]:
-    """Return the pieces of each word of some sentences in the form that it has after a blank; a word may have none."""
     words, lead = sorted({word for sentence in sentences for word in sentence}), _ids(splitter, [LEAD])[0]
     after, alone = _ids(splitter, [f"{LEAD} {word}" for word in words]), _ids(splitter, words)
-    pieces_of = {}
+    known = {}
     for word, ids, bare in zip(words, after, alone, strict=True):
-        pieces = ids[len(lead) :] if ids[: len(lead)] == lead else bare
-        pieces_of[word] = pieces or bare
-    return pieces_of
-
-
-def aligned(known: Mapping[str, list[int]], sentences: Iterable[Sequence[str]], instead: int) -> tuple[Pieces, Pieces]:
-    """Return the pieces of each sentence from its words' pieces, and the position of each word's first piece.
-
-    `instead` is the piece of a word that has none.
-    """
+        known[word] = (ids[len(lead) :] if ids[: len(lead)] == lead else bare) or bare
     rows, firsts = [], []
-    for words in sentences:
-        parts = [known[word] or [instead] for word in words]
+    for sentence in sentences:
+        parts = [known[word] or [splitter.unknown] for word in sentence]
         rows.append(np.array([piece for part in parts for piece in part], dtype=np.int64))
         firsts.append(np.cumsum([0, *map(len, parts)])[:-1])
-    return rows, firsts
+    return rows, firsts, sum(not known[word] for sentence in sentences for word in sentence)
 
 
 def _ids(splitter: Splitter, texts: list[str]) -> list[list[int]]:
@@ -337,21 +326,11 @@ def cuts(pieces: int, room: int) -> list[tuple[int, int, int]]:
 # that is longer than a row, the pieces that are nearest to a span are kept, so that both spans are always read.
 
 
-def encode_marked(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
-    """Return the parts of a task whose rows have spans, "train" first, as rows of at most `length` token ids.
-
-    Raises InputError for a folder without a usable tokenizer, or rows that are too short.
-    """
-    reader = open_splitter(folder, length, "a task of marked spans")
-    parts = {"train": task.train, **task.tests}
-    return {part: _marked(reader, rows, task.array(rows)) for part, rows in parts.items()}
-
-
 def _marked(reader: Splitter, examples: Examples, targets: Any) -> Encoded:
     assert examples.spans is not None
     parts = list(map(parts_of, examples.first, examples.spans))
     words = [[text[start:end] for start, end in row] for text, row in zip(examples.first, parts, strict=True)]
-    pieces, firsts = word_pieces(reader, words)
+    pieces, firsts, _ = word_pieces(reader, words)
     rows, places = [], []
     for ids, first, row, spans in zip(pieces, firsts, parts, examples.spans, strict=True):
         ends = np.append(first, len(ids))
