@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import random
 import shutil
 import statistics
@@ -255,8 +254,7 @@ def test_without_the_items_of_a_run_there_is_no_such_interval(lost: str) -> None
 
 def test_every_score_of_a_point_is_in_the_table_with_its_place(pointed_study: tuple[RunStore, str, Path]) -> None:
     store, _, page = pointed_study
-    with open(page.parent / "points.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = parsed.sheet(page.parent / "points.csv")
     assert len(rows) == 2 * 4 * (len(SHARES) + 1)
     for row in rows:
         raw = validation.Contents(store.root / row["run_id"]).read(row["path"].removeprefix(f"{row['run_id']}/"))
