@@ -8,7 +8,6 @@ import random
 import string
 import tracemalloc
 import unicodedata
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,9 +58,9 @@ from workbench.tasks.common.encoder_folders import configured, load_encoder
 from workbench.tasks.squad import Question, Questions, Squad, read_questions
 
 
-def made(folder: Path, limit: Limits, questions: Questions) -> Windows:
-    config = load_encoder(folder, 0.0).config
-    return windows(folder, config, {"train": questions}, limit)["train"]
+def made(folder: Path, limit: Limits, questions: Questions, **config: Any) -> Windows:
+    usual = {"model_type": "electra"} | config
+    return windows(folder, SimpleNamespace(**usual), {"train": questions}, limit)["train"]
 
 
 @pytest.fixture(scope="module")
@@ -551,8 +550,7 @@ def test_blanks_are_no_part_of_an_answer_and_a_tokenizer_without_special_tokens_
     text = "the  café is old, très old (café)"
     places = [("café", 5), ("très", 18), ("old", 13), ("café", 28)]  # the last two beside punctuation
     rows = [Question(f"q{n}", "what?", 0, (answer,), False, "x") for n, answer in enumerate(places)]
-    parts = {"train": Questions([text], rows)}
-    part = windows(tmp_path, SimpleNamespace(model_type="roberta"), parts, Limits(64, 16, 32))["train"]
+    part = made(tmp_path, Limits(64, 16, 32), Questions([text], rows))
     for window, row in enumerate(rows):
         first, last = part.spans[window]
         assert text[part.offsets[0][first, 0] : part.offsets[0][last, 1]] == row.answers[0][0]
@@ -561,10 +559,8 @@ def test_blanks_are_no_part_of_an_answer_and_a_tokenizer_without_special_tokens_
     assert ids[part.first[0] - 1] == ids[-1] == 2 and "token_type_ids" not in batch.inputs
 
 
-def test_a_causal_encoder_has_no_answer_at_its_last_token(electra: Callable[..., Path], toy: Questions) -> None:
-    folder = electra(is_decoder=True)
-    config = configured(hugging_face.check_encoder_folder(folder))
-    part = windows(folder, config, {"train": toy}, Limits(48, 12, 24))["train"]
+def test_a_causal_encoder_has_no_answer_at_its_last_token(encoder: Path, toy: Questions) -> None:
+    part = made(encoder, Limits(48, 12, 24), toy, is_decoder=True)
     batch = part.batch([0, 1, 2], "cpu")
     assert batch.none.tolist() == (part.lengths[:3] - 1).tolist()
     assert batch.allowed.gather(1, batch.none[:, None]).all() and not batch.allowed[:, 0].any()
@@ -573,18 +569,15 @@ def test_a_causal_encoder_has_no_answer_at_its_last_token(electra: Callable[...,
 def test_a_tokenizer_without_offsets_and_rows_that_are_too_short_are_refused(
     encoder: Path, toy: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configured(hugging_face.check_encoder_folder(encoder))
-    with pytest.raises(
-        InputError, match="rows of 16 tokens hold too little of a paragraph beside a question of up to 10"
-    ):
-        windows(encoder, config, {"train": toy}, Limits(16, 10, 8))
+    with pytest.raises(InputError, match="rows of 16 tokens hold too little of a paragraph beside a question of up to"):
+        made(encoder, Limits(16, 10, 8), toy)
 
     class Slow:
         is_fast = False
 
     monkeypatch.setattr(squad_model, "load_published_tokenizer", lambda folder: Slow())
     with pytest.raises(InputError, match=r"gives no character offsets of its tokens.*tokenizer\.json$"):
-        windows(encoder, config, {"train": toy}, Limits(48, 12, 24))
+        made(encoder, Limits(48, 12, 24), toy)
 
 
 def test_offsets_of_our_own_tokenizer_are_characters_of_the_text(tmp_path: Path, toy: Questions) -> None:

@@ -28,7 +28,7 @@ from workbench.tasks.common import classification as finetuner
 from workbench.tasks.common.classification import SpanPairClassifier, choice_loss
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.encoder_folders import load_encoder
-from workbench.tasks.common.examples import Examples, Task, held_out, limited
+from workbench.tasks.common.examples import Examples, Task
 from workbench.tasks.common.metrics import choice_accuracy, judged
 from workbench.tasks.common.token_rows import encode, nearest, open_splitter, parts_of
 from workbench.tasks.superglue import ABSENT, MOVED, spans_of
@@ -192,16 +192,6 @@ def test_a_batch_holds_whole_questions(encoder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(finetuner, "choice_loss", spy)
     take(task_of_choices(50), Model(encoder, SPEC.model_copy(update={"epochs": 1.0}), 0), CPU)
     assert sorted(seen) == [2] * 25 + [3] * 25
-
-
-def test_rows_and_held_out_parts_keep_questions_whole() -> None:
-    task = task_of_choices()
-    few = limited(task, 20)
-    assert len(few.train.questions()) == 20
-    aside = held_out(task, 0.2)
-    assert [len(rows.questions()) for rows in (aside.train, aside.tests["held-out"])] == [120, 30]
-    for rows in (few.train, aside.train, aside.tests["held-out"]):
-        assert all(sum(rows.targets[row] for row in question) == 1 for question in rows.questions())
 
 
 def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from workbench.tasks.common.encoder_folders import encoder_facts, load_encoder
 from workbench.tasks.common.examples import Task
 from workbench.tasks.common.token_rows import open_splitter
 from workbench.tasks.embeddings import Embedding
-from workbench.tasks.tagging import Tagging
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
@@ -232,23 +231,10 @@ def test_each_tokenizer_gives_the_tokens_that_its_authors_trained_on(name: str, 
     assert tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]) == tokens
 
 
-def test_the_length_of_texts_is_that_of_the_model(tmp_path: Path) -> None:
-    google(tmp_path / "google", max_position_embeddings=600)
-    LAYOUTS["Maltehb/aelaectra-danish-electra-small-cased"](tmp_path / "danish")
-    assert encoder_facts(read(tmp_path / "google")).longest == 512
-    assert encoder_facts(read(tmp_path / "danish")).longest == 64  # fewer positions than model_max_length
-
-
 def test_a_causal_electra_is_read_at_its_last_token(tmp_path: Path) -> None:
     google(tmp_path / "causal", is_decoder=True)
     google(tmp_path / "usual")
     assert encoder_facts(tmp_path / "causal").reads_last and not encoder_facts(tmp_path / "usual").reads_last
-
-
-def test_pickled_weights_are_read_only_when_asked_for(tmp_path: Path) -> None:
-    seznam(tmp_path / "czech")
-    with pytest.raises(InputError, match=r"pytorch_model.bin.*--allow-bin"):
-        load_encoder(tmp_path / "czech", 0.0)
 
 
 def _lacking(folder: Path, part: str) -> None:
@@ -420,20 +406,6 @@ def test_subj_has_no_header(tmp_path: Path) -> None:
     assert task.labels == ("0", "1") and len(task.train) + len(task.tests["test"]) == 60
     assert load(tmp_path / "subj.tsv").fingerprint == task.fingerprint
     assert task.train.first[0].startswith('some "text')
-
-
-def test_wnut_and_ud_are_found_by_folder_or_file(tmp_path: Path) -> None:
-    (tmp_path / "wnut").mkdir()
-    for file in ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"):
-        (tmp_path / "wnut" / file).write_text("@home\tO\nEmpire\tB-location\nState\tI-location\n\nok\tO\n\n" * 6)
-    task = load(f"tag:{tmp_path / 'wnut'}")
-    assert isinstance(task, Tagging) and task.metric == "entity_f1" and set(task.tests) == {"test", "dev"}
-    for part in ("train", "dev", "test"):
-        (tmp_path / f"en_ewt-ud-{part}.conllu").write_text(
-            "# text = go on\n1\tgo\tgo\tVERB\tVB\t_\t0\troot\t_\t_\n2\ton\ton\tADP\tIN\t_\t1\tx\t_\t_\n\n" * 4
-        )
-    pos = load(f"tag:{tmp_path / 'en_ewt-ud-train.conllu'}")
-    assert pos.metric == "accuracy" and set(pos.labels) == {"VERB", "ADP"} and set(pos.tests) == {"test", "dev"}
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_real_sentences(name: str, labels: int, lookup: float, real_data: Path, 
     (task,) = tasks.load(spec, tmp_path).tasks
     assert isinstance(task, Tagging) and task.known == labels
     (whole,) = tasks.load(spec.model_copy(update={"rows": None}), tmp_path).tasks
-    assert whole.baselines()["word-lookup"] == pytest.approx(lookup, abs=0.1)
+    assert whole.baselines(tmp_path)["word-lookup"] == pytest.approx(lookup, abs=0.1)
     few = limited(replace(task, tests={"test": task.tests["test"].take(list(range(30)))}), spec)
     score = take(few, Model(encoder, spec, 0), CPU)
     assert score.test_rows == sum(len(words) for words in few.tests["test"].words)

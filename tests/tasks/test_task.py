@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.metrics
-from glue_files import HEADERS, load, rte, write, write_both
+from glue_files import HEADERS, load, rte, write
 from hypothesis import given
 from hypothesis import strategies as st
 from task_data import read
@@ -332,15 +332,3 @@ def test_killed_in_its_second_fold_it_ends_with_the_score_of_an_undisturbed_one(
     assert replace(score, seconds=0.0) == replace(whole, seconds=0.0)
     assert taken.count(whole.steps // 2 - 1) == 1 and taken.count(1) == 2  # the second fold went on, the first is anew
     assert list((tmp_path / "run" / "unfinished").iterdir()) == []
-
-
-def test_rows_cap_training_only_and_change_the_fingerprint(tmp_path: Path) -> None:
-    lines = [f"{i}\ta {i}\tb {i}\t{'entailment' if i % 2 else 'not_entailment'}" for i in range(50)]
-    write_both(tmp_path, "RTE", HEADERS["RTE"], *lines)
-    (whole,), (few,), (again,) = (load(tmp_path, "RTE", rows=n).tasks for n in (None, 10, 10))
-    assert (len(whole.train), len(few.train), len(few.tests["dev"])) == (50, 10, 50)
-    assert few == again and few.fingerprint != whole.fingerprint
-    assert set(few.train.first) < set(whole.train.first)
-    kept = {text: (b, t) for text, b, t in zip(whole.train.first, whole.train.second or [], whole.train.targets)}  # noqa: B905
-    for text, second, target in zip(few.train.first, few.train.second or [], few.train.targets, strict=True):
-        assert kept[text] == (second, target)

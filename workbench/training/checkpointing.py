@@ -101,7 +101,7 @@ def load(saved: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) 
             for key in MOMENTS:
                 if f"{name}.{key}" in moments:
                     optimizer.state[parameter][key] = moments[f"{name}.{key}"].to(parameter.device)
-    return saved.step, float(saved.state["seconds"]), float(saved.state["saving"])
+    return saved.step, float(saved.state["seconds"]), float(saved.state.get("saving", 0.0))  # a fine-tuning has none
 
 
 # The weights of a run that are copied from its parent's, by the first part of their names (see `StartSpec`).
