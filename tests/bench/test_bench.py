@@ -6,17 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny_runs import CPU, SMALL
 from typer.testing import CliRunner
 
 from workbench import bench, objectives
-from workbench.bench.turns import NAMES
 from workbench.cli import app
 from workbench.errors import InputError
-from workbench.report.page.rendering import write_bench
 from workbench.spec.presets import resolve
 
 
@@ -33,27 +30,6 @@ def test_cells_shrink_to_patience_and_memory(monkeypatch: pytest.MonkeyPatch) ->
     tiny = bench.fitted(spec, CPU, 1e15)
     assert tiny.spec.batch.size == 1
     assert "GiB" in tiny.skipped
-
-
-ROW: dict[str, Any] = {
-    "objective": "<b>mine</b>", "scale": "nano", "precision": "fp32", "device": "cpu", "compile": False, "rows": 32,
-    "batch_size": 32, "length": 32, "parameters": 1000, "tokens_per_second": 40_000.0, "seconds_per_step": 0.0256,
-    "seconds_spread": [0.025, 0.03], "steps": 300, "model_flops_utilisation": 0.4, "ceiling_flops_per_second": 2e11,
-    "peak_memory_bytes": 3 * 2**28, "shares": {name: 1 / len(NAMES) for name in NAMES}, "notes": ["not quiet: <i>"],
-    "skipped": None, "machine": {"cpu": "Some CPU", "cores": 2, "gpu": None}, "versions": {"torch": "2.13"},
-    "workbench": "0", "git": None, "threads": 2, "started": "2026-11-21T08:00:00+00:00",
-}  # fmt: skip
-
-
-def test_the_page_stands_alone_and_escapes_names(tmp_path: Path) -> None:
-    lacking = ROW | {"scale": "large", "skipped": "one row needs about 9.9 GiB"}
-    lacking |= dict.fromkeys(("tokens_per_second", "seconds_per_step", "seconds_spread", "shares"))
-    page = write_bench([ROW, ROW | {"objective": "rtd"}, lacking], tmp_path).read_text(encoding="utf-8")
-    assert "<b>mine" not in page and "&lt;b&gt;mine" in page
-    assert "one row needs about 9.9 GiB" in page and "40,000" in page
-    assert "http://" not in page.replace("http://www.w3.org", "") and "style=" not in page
-    assert page.count("<svg") == 2
-    assert len(json.loads((tmp_path / "bench.json").read_text())) == 3
 
 
 @pytest.mark.slow

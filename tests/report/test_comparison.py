@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import random
 import shutil
 import statistics
@@ -255,8 +254,7 @@ def test_without_the_items_of_a_run_there_is_no_such_interval(lost: str) -> None
 
 def test_every_score_of_a_point_is_in_the_table_with_its_place(pointed_study: tuple[RunStore, str, Path]) -> None:
     store, _, page = pointed_study
-    with open(page.parent / "points.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = parsed.sheet(page.parent / "points.csv")
     assert len(rows) == 2 * 4 * (len(SHARES) + 1)
     for row in rows:
         raw = validation.Contents(store.root / row["run_id"]).read(row["path"].removeprefix(f"{row['run_id']}/"))
@@ -290,14 +288,6 @@ def test_runs_without_points_leave_the_others_theirs(tmp_path: Path) -> None:
     found = board_with_points(store, name).points
     assert {len(place.scores) for place in found if place.arm == "rtd"} == {3, 4}
     assert [place.mark for place in found if place.arm == "bert-mlm"] == ["end"]
-
-
-def test_a_report_without_points_is_as_before(tmp_path: Path) -> None:
-    store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=2)
-    html = write(store, name, tmp_path / "report").read_text()
-    assert "means and intervals" in html.partition("</figure>")[0]
-    with open(tmp_path / "report" / "points.csv", encoding="utf-8") as file:
-        assert len(list(csv.reader(file))) == 1
 
 
 def test_the_score_of_a_run_is_the_mean_over_tasks_of_means_over_fine_tunings() -> None:

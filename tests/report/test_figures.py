@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 import re
@@ -32,16 +31,11 @@ def mini() -> Results:
     return data_files.from_folder(KEPT / "ablation-mini-h100")
 
 
-def rows_of(name: str, file: str) -> list[dict[str, str]]:
-    with (KEPT / name / file).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def test_score_against_compute_has_the_means_of_points_csv(mini: Results) -> None:
     chart = charts.main(mini, mini.by_verdict[0], "main")
     assert chart.kind == "lines" and chart.log and chart.axes[0] == "flops_matmul"
     for one in chart.series:
-        rows = [row for row in rows_of("ablation-mini-h100", "points.csv") if row["arm"] == one.arm]
+        rows = [row for row in parsed.sheet(KEPT / "ablation-mini-h100/points.csv") if row["arm"] == one.arm]
         for place, mark in enumerate(dict.fromkeys(row["mark"] for row in rows)):
             values = [float(row["value"]) for row in rows if row["mark"] == mark]
             spent = [float(row["flops_matmul"]) for row in rows if row["mark"] == mark]
@@ -54,7 +48,7 @@ def test_score_against_compute_has_the_means_of_points_csv(mini: Results) -> Non
 def test_a_training_curve_is_the_mean_over_seeds_between_logged_rows(mini: Results) -> None:
     [chart] = [chart for chart in charts.curves(mini) if chart.name == "curve-generator_loss"]
     [one] = [one for one in chart.series if one.arm == "rtd"]
-    rows = rows_of("ablation-mini-h100", "curves.csv")
+    rows = parsed.sheet(KEPT / "ablation-mini-h100/curves.csv")
     runs = dict.fromkeys(row["run_id"] for row in rows if row["run_id"].startswith("rtd-"))
     ends = []
     for run in runs:
@@ -82,7 +76,9 @@ def test_one_amount_gives_a_forest_in_the_order_of_an_ordered_axis() -> None:
     assert chart.kind == "forest" and [one.title for one in chart.series][:4] == [
         "Generator 1/8", "Generator 1/4", "Generator 1/2", "Generator 3/4",
     ]  # fmt: skip
-    table = {row["arm"]: row for row in rows_of("generator-size-micro", "table.csv") if row["suite"] == "pairs"}
+    table = {
+        row["arm"]: row for row in parsed.sheet(KEPT / "generator-size-micro/table.csv") if row["suite"] == "pairs"
+    }
     for one in chart.series:
         assert one.y[0] == pytest.approx(float(table[one.arm]["score"]))
         assert one.y[0] + (one.half[0] or 0) == pytest.approx(float(table[one.arm]["high"]))

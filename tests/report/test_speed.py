@@ -103,6 +103,8 @@ def test_a_page_has_a_pair_of_figures_for_each_scale_that_was_measured(tmp_path:
     assert "no memory" in page.text and "bf16" in page.text
     ids = [e.attributes["id"] for e in page.everything() if "id" in e.attributes]
     assert len(ids) == len(set(ids))
+    text = (tmp_path / "deep" / "out" / "index.html").read_text(encoding="utf-8")
+    assert "http" not in text.replace("http://www.w3.org", "").replace("http-equiv", "") and "style=" not in text
     assert json.loads((tmp_path / "deep" / "out" / "bench.json").read_text()) == rows
 
 

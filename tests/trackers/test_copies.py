@@ -194,7 +194,7 @@ def test_a_tracker_that_is_not_installed_is_refused_with_the_way_to_install_it(
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("given", ["", "rubbish\n", '{"folder": "/tmp"}\n'])
+@pytest.mark.parametrize("given", ["rubbish\n", '{"folder": "/tmp"}\n'])
 def test_a_process_that_is_started_by_hand(given: str) -> None:
     command = [sys.executable, "-m", "workbench.trackers"]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)

@@ -75,9 +75,9 @@ class Worker:
     @classmethod
     def cell(cls, spec: RunSpec, host: Host, seconds: float, steps: int | None) -> Worker:
         """Return a worker that trains `spec`, in turns of `seconds`, or of exactly `steps`."""
-        files = {
+        files = {  # so that the child loads them
             name: str(path) for name, path in objectives.source_files(spec).items()
-        }  # so that the child loads them
+        }
         return cls({
             "name": f"{spec.objective} at {spec.scale}", "host": asdict(host), "spec": spec.model_dump(mode="json"),
             "files": files, "seconds": seconds, "steps": steps,

@@ -253,8 +253,12 @@ def _leads(verdict: Verdict, compared: Compared, level: bool, rival: bool) -> st
     if level:
         return f"{best} and {second} are level, {gap} apart"
     only = ", its only rival," if rival and len(verdict.rivals) == 1 < len(verdict.names) - 1 else ""
-    corrected = compared.p is not None and compared.p < ALPHA <= (compared.adjusted or 0.0)
-    return f"{best} leads {second}{only} by {gap}{' before correction' * corrected}"
+    why = ""  # it is not decided, although the interval leaves out zero
+    if compared.p is not None and compared.p < ALPHA <= (compared.adjusted or 0.0):
+        why = " before correction"
+    elif compared.p is not None and compared.p < ALPHA <= (compared.flip or 0.0):
+        why = " by the t test alone"
+    return f"{best} leads {second}{only} by {gap}{why}"
 
 
 def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None, level: bool) -> list[str]:

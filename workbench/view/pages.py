@@ -52,7 +52,7 @@ FOLLOWING = ("source", "options.", "data.fingerprint", "data.special.", "data.to
 CONDITIONS = re.compile(r"[\s,]+(?=[\w.-]+ *[!=<>])")  # what separates two conditions on runs
 RESULTS = ("spent.", "flops.", "final.", "score")
 WRITTEN = ("tags", "notes", "archived")  # by people, about a run
-NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", *WRITTEN, *OF_TRAINING}
+NO_SETTINGS = {"run_id", "state", "note", "kind", "code", "budget", "seed", "suites", *WRITTEN, *OF_TRAINING}
 STATES = ("done", "trained", "running", "interrupted", "new", "failed", "diverged", "damaged", "missing", "reading")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import shutil
@@ -166,8 +165,7 @@ def test_the_page_and_its_table_mark_them(with_published: tuple[RunStore, str], 
     [table] = [t for t in parsed.page(page).find("table") if t.attributes.get("data-name") == "published"]
     rows = {row.find("th")[0].text: [cell.text for cell in row.find("td")] for row in table.find("tr")[1:]}
     assert rows["owner/big"] == ["94.0", "3.0×10¹²", "a paper"] and rows["small"] == ["65.0", "–", "not stated"]
-    with (tmp_path / "report" / "published.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = parsed.sheet(tmp_path / "report" / "published.csv")
     assert len(rows) == 12 and rows[0]["model"] == "owner/big" and {row["flops_stated"] for row in rows} >= {""}
     assert [row["fine_tuning_seed"] for row in rows[:3]] == ["0", "2", "10"]
 
