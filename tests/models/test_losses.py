@@ -17,7 +17,7 @@ from workbench.cpu import functions
 from workbench.models import losses
 from workbench.models.losses import (
     binary_loss,
-    binary_loss_and_ratios,
+    binary_ratios,
     copy_mixture_loss,
     cross_entropy,
     guess_by_blocks,
@@ -26,11 +26,6 @@ from workbench.models.losses import (
     weighted_mean,
 )
 from workbench.tensors import sample
-
-
-def binary_ratios(*given: Any) -> dict[str, Any]:
-    return binary_loss_and_ratios("x", *given)[1]
-
 
 SCORES = st.integers(-3, 3)  # few values, so that many scores tie; 0 is a negative prediction
 
@@ -58,7 +53,7 @@ def value(ratio: tuple[Tensor, Tensor]) -> float | None:
 @given(scored(), st.sampled_from([torch.bool, torch.float32]))
 def test_binary_ratios_agree_with_scikit_learn(case: tuple[Tensor, Tensor, Tensor], kind: torch.dtype) -> None:
     scores, labels, weights = case
-    ratios = binary_ratios(scores, labels, weights.to(kind))
+    ratios = binary_ratios("x", scores, labels, weights.to(kind))
     s, y = scores[weights].numpy(), labels[weights].numpy()
     said = s > 0
     assert value(ratios["x_accuracy"]) == (pytest.approx(sk.accuracy_score(y, said)) if len(y) else None)
@@ -74,7 +69,7 @@ def test_auc_of_many_tokens() -> None:
     numbers = np.random.default_rng(0)
     labels = numbers.random((64, 128)) < 0.07
     scores = np.round(numbers.normal(size=labels.shape) + labels, 2).astype(np.float32)
-    found = value(binary_ratios(*map(torch.tensor, (scores, labels, np.ones_like(labels))))["x_auc"])
+    found = value(binary_ratios("x", *map(torch.tensor, (scores, labels, np.ones_like(labels))))["x_auc"])
     assert found == pytest.approx(sk.roc_auc_score(labels.ravel(), scores.ravel()), rel=1e-6)
 
 
@@ -83,8 +78,8 @@ def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
     numbers = torch.Generator().manual_seed(0)
     scores, labels = torch.randn(6, 9, generator=numbers), torch.rand(6, 9, generator=numbers) < 0.3
     counted = torch.rand(6, 9, generator=numbers) < 0.8
-    whole = binary_ratios(scores, labels, counted)
-    halves = [binary_ratios(*(part[i : i + 3] for part in (scores, labels, counted))) for i in (0, 3)]
+    whole = binary_ratios("x", scores, labels, counted)
+    halves = [binary_ratios("x", *(part[i : i + 3] for part in (scores, labels, counted))) for i in (0, 3)]
     for name in ("x_accuracy", "x_precision", "x_recall"):
         for i in (0, 1):
             assert halves[0][name][i] + halves[1][name][i] == whole[name][i]
@@ -295,5 +290,5 @@ def test_a_guess_from_sums_over_blocks_equals_one_from_all_probabilities(
 def test_scores_that_are_not_numbers_have_no_roc_area() -> None:
     labels, weights = torch.tensor([[True, False, True, False]]), torch.ones(1, 4)
     for logits, known in (([0.3, math.nan, 1.0, 0.2], False), ([0.3, 0.1, 1.0, 0.2], True)):
-        wins, pairs = binary_ratios(torch.tensor([logits]), labels, weights)["x_auc"]
+        wins, pairs = binary_ratios("x", torch.tensor([logits]), labels, weights)["x_auc"]
         assert bool(torch.isfinite(wins / pairs)) == known

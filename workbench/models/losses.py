@@ -150,23 +150,28 @@ def share(hits: Tensor, among: Tensor) -> Ratio:
     return (hits.detach().float() * among).sum(), among.sum()
 
 
-def binary_loss_and_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Mean, dict[str, Ratio]]:
-    """Return `binary_loss`, and accuracy, precision, recall, positive rate and ROC area of logits (B, N) under `name`.
+def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Ratio]:
+    """Return accuracy, precision, recall, positive rate and ROC area of logits (B, N) as metrics under `name`.
 
     labels (B, N) are bool; positions of weight 0 do not count. A positive rate of 0 or 1 is a collapse: the same answer
     at every position (docs/electra.md 3, two-stage). Summed over micro-batches, all metrics but the ROC area are
     exactly those of the whole step. The area counts only pairs within a micro-batch: it is exact for a step in one
     piece, and an estimate for a step in several.
     """
-    scores, counted = logits.detach().float(), weights > 0
-    predicted = scores > 0
-    return binary_loss(logits, labels, weights), {
+    logits, counted = logits.detach().float(), weights > 0
+    predicted = logits > 0
+    return {
         f"{name}_accuracy": share(predicted == labels, counted),
         f"{name}_precision": share(labels, predicted & counted),
         f"{name}_recall": share(predicted, labels & counted),
         f"{name}_positive_rate": share(predicted, counted),
-        f"{name}_auc": _auc(scores, labels, counted),
+        f"{name}_auc": _auc(logits, labels, counted),
     }
+
+
+def binary_loss_and_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Mean, dict[str, Ratio]]:
+    """Return `binary_loss` and `binary_ratios` of the same logits, labels and weights (B, N)."""
+    return binary_loss(logits, labels, weights), binary_ratios(name, logits, labels, weights)
 
 
 def _auc(scores: Tensor, labels: Tensor, counted: Tensor) -> Ratio:
