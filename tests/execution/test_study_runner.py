@@ -10,7 +10,7 @@ from written_runs import finish
 
 from workbench.data.prepare import prepare
 from workbench.execution.study import bound_runs, job_of
-from workbench.execution.study_runner import Outcome, trained_already, untrained
+from workbench.execution.study_runner import Outcome, baselines_of, trained_already, untrained
 from workbench.objectives import with_options
 from workbench.spec.experiment import grid
 from workbench.spec.presets import resolve
@@ -46,6 +46,12 @@ def test_runs_whose_encoders_begin_alike_share_a_baseline(others: dict[str, Any]
 )
 def test_runs_whose_encoders_begin_otherwise_have_their_own(others: dict[str, Any]) -> None:
     assert untrained(bound(**others)).run_id != untrained(bound()).run_id
+
+
+def test_runs_of_other_batches_share_one_baseline() -> None:
+    runs = [bound(), bound(**{"batch.size": 8}), bound(seed=1)]
+    assert untrained(runs[0]).run_id != untrained(runs[1]).run_id
+    assert baselines_of(runs) == [untrained(runs[0]), untrained(runs[2])]
 
 
 def test_the_baseline_of_a_causal_objective_is_scored_as_the_objective_is() -> None:

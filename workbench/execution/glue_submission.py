@@ -146,18 +146,18 @@ def _predicted(
                 made.append(repeat(encoder, weights, score, task, spec, parts, host, step))
                 bar.scored(name, score["value"])
             dev = tuple(
-                Dev(score["seed"], score["value"], next(iter(each.values.values()))[score["metric"]])
-                for score, each in zip(scores, made, strict=True)
+                Dev(score["seed"], score["value"], next(iter(values.values()))[score["metric"]])
+                for score, (_, values) in zip(scores, made, strict=True)
             )
             first, what = scores[0], "scores" if ROWS[name].span else "probabilities"
             how = "one fine-tuned classifier" if len(made) == 1 else f"mean of the {what} of {len(made)} classifiers"
             for part, rows in parts.items():
-                outputs = glue.averaged([each.outputs[part] for each in made], ROWS[name])
+                averaged = glue.averaged([outputs[part] for outputs, _ in made], ROWS[name])
                 entry = Entry(
                     PARTS[part].file, name, run.run_id, len(rows), how, chosen, first["metric"], dev, first["data"],
                     glue.fingerprint_of_texts(rows), first["finetune"], first.get("code", ""),
                 )  # fmt: skip
-                yield part, (entry, glue.words_of(outputs, ROWS[name]))
+                yield part, (entry, glue.words_of(averaged, ROWS[name]))
 
 
 def _majority(
@@ -389,12 +389,8 @@ SAME = 1e-4  # points by which a metric of the same predictions may differ in it
 RECORD = "score.json"
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """The outputs (N, labels) of a repeated fine-tuning for each part, and its metrics on dev."""
-
-    outputs: Mapping[str, Any]
-    values: Mapping[str, Mapping[str, float]]
+# The outputs (N, labels) of a repeated fine-tuning for each part, and its metrics on dev.
+Repeated = tuple[Mapping[str, Any], Mapping[str, Mapping[str, float]]]
 
 
 def task_of(score: Mapping[str, Any], place: str | None) -> tuple[Task, TasksSpec]:
@@ -433,9 +429,9 @@ def repeat(
     if not is_whole(folder):
         _compute_alone(folder, encoder, weights, task, spec, score["seed"], parts, host, progress)
     outputs = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in parts}
-    made = Repeated(outputs, loads((folder / RECORD).read_bytes()))
-    _compare(score, made.values)
-    return made
+    values = loads((folder / RECORD).read_bytes())
+    _compare(score, values)
+    return outputs, values
 
 
 @dataclass

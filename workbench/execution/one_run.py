@@ -106,8 +106,12 @@ def carry_out_all(
             except DamagedRun as error:
                 DAMAGE.warning("%s", error)
         if looked and leased == left:
-            if not wanted.scored and not _others_train():
-                return  # other processes carry out the rest; it is waited for before scoring
+            if not wanted.scored:
+                from workbench.training.concurrent_runs import TURNS
+
+                turns = TURNS.get()  # of other threads of this process, of which one may still train
+                if turns is None or not turns.idle(WAIT):
+                    return  # other processes carry out the rest; it is waited for before scoring
             if not waited and wanted.scored:
                 log.warning("waiting for %s that other processes carry out", plural(len(left), "run"))
             waited = True
@@ -129,14 +133,6 @@ def _train_together(
     train = partial(carry_out_all, store, todo, replace(wanted, scored=False), host, since, plans)
     with watching(runs, ()) if progress.terminal() else contextlib.nullcontext(lambda: None) as look:
         in_streams(train, min(host.streams, len(todo)), host.resolved_device(), look)
-
-
-def _others_train() -> bool:
-    """Wait for other threads of this process; return whether one of them still trains."""
-    from workbench.training.concurrent_runs import TURNS
-
-    turns = TURNS.get()
-    return turns is not None and turns.idle(WAIT)
 
 
 def _spread(todo: Sequence[str]) -> Iterator[str]:

@@ -32,7 +32,7 @@ from workbench.execution.workers import Assignment, share
 from workbench.progress import say
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
-from workbench.spec.run_spec import RunSpec, merge, parse
+from workbench.spec.run_spec import RunSpec, digest, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
 from workbench.store.redact import redact_words
@@ -100,6 +100,14 @@ def untrained(run: BoundRun) -> BoundRun:
     settings = merge(run.spec.model_dump(include=INITIAL), dict.fromkeys(("data.pairs", "data.copies")))
     name = "causal-lm" if objectives.is_causal(run.spec) else "bert-mlm"
     return BoundRun(objectives.with_options(parse(settings | {"objective": name, "budget": {"steps": 0}})))
+
+
+def baselines_of(runs: Iterable[BoundRun]) -> list[BoundRun]:
+    """Return the baselines of these runs, one for each set of initial weights; runs of other batches share theirs."""
+    by_weights = dict[str, BoundRun]()
+    for baseline in map(untrained, runs):
+        by_weights.setdefault(digest(baseline.spec.identity() | {"batch": None}), baseline)
+    return list(by_weights.values())
 
 
 @dataclass(frozen=True)
@@ -267,7 +275,7 @@ def planned_tuning(
     suite = tasks.read(chosen)
     named, _ = bound_runs(job, job.specs, prepared)
     runs = distinct_runs(named.values())
-    encoders = [*runs, *distinct_runs(map(untrained, runs))]
+    encoders = [*runs, *baselines_of(runs)]
     return cost.planned_time([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
 
 
@@ -294,7 +302,7 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     named, matches = bound_runs(session.job, specs, session.prepared)
     runs, baselines, untrained_ids = distinct_runs(named.values()), list[BoundRun](), list[str]()
     if session.suite.tasks:
-        baselines = distinct_runs(planned_run(session.job, untrained(run).spec) for run in runs)
+        baselines = [planned_run(session.job, run.spec) for run in baselines_of(runs)]
         untrained_ids = [run.run_id for run in baselines]
     records = session.store.experiments()
     seeds = list[int]()
