@@ -259,7 +259,7 @@ def test_a_gap_that_takes_hundreds_of_seeds_is_no_plan() -> None:
     frames = measured({"linear": {"untrained": 50.0, "bert-mlm": 60.0, "rtd": 61.0}}, seeds=4, sd=2.0)
     (found,) = judged(frames)
     assert found.kind == "undecided" and found.needed_seeds is None
-    assert str(found).endswith(" points, and no practical number of seeds would show such a gap.")
+    assert str(found).endswith(" points, which no practical number of seeds would show.")
 
 
 def test_an_arm_that_beats_others_but_not_its_untrained_encoder_is_not_recommended() -> None:

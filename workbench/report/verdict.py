@@ -272,7 +272,7 @@ def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None, level: b
     if level or (needed is not None and needed <= verdict.seeds):
         return [""]
     if needed is None:
-        return [", and no practical number of seeds would show such a gap", ""]
+        return [", which no practical number of seeds would show", ""]
     time = f", {seconds_text(verdict.more_seconds)} more," if verdict.more_seconds is not None else ""
     return [f"; {_seeds(needed)}{time} would show such a gap", f"; {_seeds(needed)} would show such a gap", ""]
 

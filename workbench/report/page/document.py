@@ -185,7 +185,7 @@ class Page:
             declared = sum(pair.compared.declared for pair in pairs)
             parts.append(f"{decided} of {plural(declared, 'declared comparison')} decided")
         elif len(cells) > 1:
-            parts.append(f"{decided:,} of {len(pairs):,} pairs told apart, none declared beforehand")
+            parts.append(f"{decided:,} of {len(pairs):,} pairs told apart, none declared")
         gap = self.results.verdicts[0].detectable
         if gap is not None:
             parts.append(f"smallest gap it can show: {f'{gap:.1f} points' if gap < 100 else 'none'}")
