@@ -31,9 +31,10 @@ from torch import Tensor, nn
 
 from workbench.errors import InputError
 from workbench.models.corruption import mask_for_generator, replace_tokens
-from workbench.models.encoder import Encoder, build_generator_body, seeded
+from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead, Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.models.losses import gather, share, weighted_mean
+from workbench.models.tying import build_generator_body
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Corruption, Guess, real_tokens
