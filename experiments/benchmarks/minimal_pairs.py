@@ -34,7 +34,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
-from workbench.tasks import _preferences as preferences
+from workbench.tasks import _pair_accuracy as pair_accuracy
 from workbench.tasks import minimal_pairs
 from workbench.tasks.common.contract import Model
 from workbench.tasks.minimal_pairs import PairSet
@@ -117,7 +117,7 @@ def main() -> None:
         torch.set_num_threads(chosen.threads)
     pairs = minimal_pairs.load_named("blimp-filtered", chosen.blimp)
     pairs = taken(pairs, max(1, len(pairs.good) // chosen.pairs))
-    preferences.TRIED = max(8, preferences.TRIED * len(pairs.good) // WHOLE)  # in proportion, as the time is
+    pair_accuracy.TRIED = max(8, pair_accuracy.TRIED * len(pairs.good) // WHOLE)  # in proportion, as the time is
     text = [document for _, document in zip(range(2000), formats.read(chosen.text, "text"), strict=False)]
     result: dict[str, Any] = here("cpu", chosen.threads) | {"pairs": len(pairs.good), "rows": []}
 
@@ -131,7 +131,7 @@ def main() -> None:
             encoder = finished(Path(place, "runs"), objective, words)
             for precision in ("auto", "fp32"):
                 host = Host(device="cpu", threads=chosen.threads, precision=precision)
-                work[f"{name}, {precision}"] = partial(preferences.zero_shot, pairs, Model(encoder, spec), host)
+                work[f"{name}, {precision}"] = partial(pair_accuracy.zero_shot, pairs, Model(encoder, spec), host)
         few = taken(pairs, 10)
         loop = hf_loop(words, tokenizer.size(tokenizer.fast(words)))
         work["hf-loop"] = partial(loop, few)

@@ -35,7 +35,7 @@ from record import here
 from workbench.spec.presets import resolve
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun, ResolvedSpec
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.atomic import sealed
 from workbench.store.environment import environment
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
@@ -168,13 +168,13 @@ def delays(root: Path, repeats: int = 5) -> list[float]:
         run = RunStore.existing(root).runs()[0]
         for number in range(repeats):
             tag = f"changed-{number}-{os.getpid()}"
-            tending.annotate(run, lambda notes, tag=tag: notes.tagged(add=(tag,)))  # type: ignore[misc]
+            manage.annotate(run, lambda notes, tag=tag: notes.tagged(add=(tag,)))  # type: ignore[misc]
             begun = time.perf_counter()
             while f"#{tag}" not in server.get(f"/runs?where=tags%3D{tag}"):
                 time.sleep(0.05)
             found.append(time.perf_counter() - begun)
             time.sleep(1)
-        tending.annotate(run, lambda notes: notes.tagged(remove=notes.tags))
+        manage.annotate(run, lambda notes: notes.tagged(remove=notes.tags))
     return found
 
 

@@ -19,7 +19,7 @@ from workbench.cli import app, terminal
 from workbench.cli.lists import LISTS
 from workbench.cli.terminal import study_text
 from workbench.execution.study import Job, job_of
-from workbench.execution.study_design import Design, Noise
+from workbench.execution.study_power import Design, Noise
 from workbench.spec import experiment, presets
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve

@@ -22,7 +22,7 @@ from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.store.run_store import RunDir
-from workbench.tasks import _preferences as preferences
+from workbench.tasks import _pair_accuracy as pair_accuracy
 from workbench.tasks import held_out_pairs, minimal_pairs
 from workbench.tasks.common.sentence_scorers import of_folder
 from workbench.tasks.minimal_pairs import PairSet
@@ -229,7 +229,7 @@ def test_gpt2_scores_sentences_as_hugging_face_does(finished: Callable[..., RunD
     encoder = finished("causal-lm", **sizes).path / "encoder"
     ours, theirs = of_folder(encoder, ("default",), "cpu"), GPT2LMHeadModel.from_pretrained(encoder).eval()
     read = AutoTokenizer.from_pretrained(encoder)
-    tokenized = preferences.Tokenized(encoder, toy.good, 64)
+    tokenized = pair_accuracy.Tokenized(encoder, toy.good, 64)
     assert ours.name == "causal"
     for numbers, batch in tokenized.batches(np.arange(len(toy.good)), "cpu"):
         for number, score in zip(numbers, ours.scorer(batch).tolist(), strict=True):
@@ -355,7 +355,7 @@ def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
     kinds = np.array(found.groups["kind"])
     assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
     wins = np.where(kinds == "order", 1.0, 0.0)
-    values = preferences.by_group(found, wins)
+    values = pair_accuracy.by_group(found, wins)
     assert values["kind"] == {"exchange": 0.0, "order": 100.0, "replace": 0.0}
     assert values["mean"]["accuracy"] == pytest.approx(100 * (kinds == "order").mean())
 

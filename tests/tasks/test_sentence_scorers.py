@@ -28,9 +28,9 @@ from workbench.models.encoder import Encoder
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
 from workbench.store.run_store import RunDir
-from workbench.tasks import _preferences as preferences
+from workbench.tasks import _pair_accuracy as pair_accuracy
 from workbench.tasks import load as load_tasks
-from workbench.tasks._preferences import Tokenized
+from workbench.tasks._pair_accuracy import Tokenized
 from workbench.tasks.common.contract import Model, take
 from workbench.tasks.common.sentence_scorers import check, of_folder
 from workbench.tasks.minimal_pairs import PairSet
@@ -246,7 +246,7 @@ def test_what_is_put_together_again_scores_as_the_model_did(
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=numbers) * 0.3)
-        texts = preferences.Tokenized(run.path / "encoder", toy.good, 16)
+        texts = pair_accuracy.Tokenized(run.path / "encoder", toy.good, 16)
         for _, given in texts.batches(np.arange(3), "cpu"):
             own = next(iter(model.scorers().values()))(given)
             assert again.scorer(given).tolist() == pytest.approx(own.tolist(), rel=1e-5)
@@ -366,7 +366,7 @@ def test_text_without_blanks_is_refused_unless_the_tokenizer_finds_words(splitte
 
 def test_a_tie_counts_half_and_is_counted() -> None:
     good, bad = np.array([1.0, 0.0, -50.0, -50.0, 0.0]), np.array([0.0, 1.0, -50.00001, -50.001, 0.0])
-    assert preferences.won(good, bad).tolist() == [1.0, 0.0, 0.5, 1.0, 0.5]
+    assert pair_accuracy.won(good, bad).tolist() == [1.0, 0.0, 0.5, 1.0, 0.5]
 
 
 def test_a_scorer_that_knows_nothing_is_at_chance(finished: Callable[..., RunDir], toy: PairSet) -> None:
@@ -388,7 +388,7 @@ def test_bf16_decides_only_what_fp32_would_decide_alike(
 ) -> None:
     run = finished("bert-mlm")
     exact = scored(run, toy)
-    monkeypatch.setattr(preferences, "TRIED", 8)
+    monkeypatch.setattr(pair_accuracy, "TRIED", 8)
     half = take(toy, Model(run.path / "encoder", TasksSpec(), 0), replace(CPU, precision="bf16"))
     assert half.values == exact.values and half.details["ties"] == exact.details["ties"]
 
@@ -397,7 +397,7 @@ def test_nan_names_the_run_and_the_pair(finished: Callable[..., RunDir], toy: Pa
     run = finished("bert-mlm")
     found = of_folder(run.path / "encoder", ("default",), "cpu")
     broken = replace(found, scorer=lambda given: torch.where(given.ids[:, 1] == given.ids[0, 1], torch.nan, 0.0))
-    monkeypatch.setattr(preferences, "of_folder", lambda *_: broken)
+    monkeypatch.setattr(pair_accuracy, "of_folder", lambda *_: broken)
     with pytest.raises(Diverged, match=rf"{run.run_id}: the score \(pll\) of a sentence of pair \d+ of toy is nan"):
         scored(run, toy)
 
@@ -409,7 +409,7 @@ def test_one_number_for_a_whole_batch_is_no_score(
     run = finished("bert-mlm")
     found = of_folder(run.path / "encoder", ("default",), "cpu")
     broken = replace(found, scorer=lambda given: total(found.scorer(given)))
-    monkeypatch.setattr(preferences, "of_folder", lambda *_: broken)
+    monkeypatch.setattr(pair_accuracy, "of_folder", lambda *_: broken)
     with pytest.raises(InputError, match=rf"{run.run_id}: the score \(pll\) of \d+ sentences has the shape \(1?,?\), "):
         scored(run, toy)
 
@@ -435,17 +435,17 @@ class Side(Ranks):
 def test_several_processes_score_each_sentence_once_and_have_the_score_of_one(
     count: int, precision: Any, finished: Callable[..., RunDir], toy: PairSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preferences, "TOKENS", 20)  # few sentences a batch
+    monkeypatch.setattr(pair_accuracy, "TOKENS", 20)  # few sentences a batch
     run, host, scored_by = finished("bert-mlm"), replace(CPU, precision=precision), dict[int, int]()
     alone = take(toy, Model(run.path / "encoder", TasksSpec(), 0), host)
-    batches = preferences.Tokenized.batches
+    batches = pair_accuracy.Tokenized.batches
 
     def counted(texts: Any, chosen: Any, device: str, ranks: Ranks) -> Iterator[Any]:
         for part, sentences in batches(texts, chosen, device, ranks):
             scored_by[ranks.index] = scored_by.get(ranks.index, 0) + len(part)
             yield part, sentences
 
-    monkeypatch.setattr(preferences.Tokenized, "batches", counted)
+    monkeypatch.setattr(pair_accuracy.Tokenized, "batches", counted)
     met, given = threading.Barrier(count), [None] * count
     with ThreadPoolExecutor(count) as pool:
         sides = [Side(index, count, met, given) for index in range(count)]

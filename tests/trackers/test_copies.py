@@ -23,7 +23,7 @@ from workbench.cli import main
 from workbench.errors import InputError
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.validation import weights_digest
@@ -44,7 +44,7 @@ def store(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> RunSto
     store.extend_experiment(
         ExperimentRecord("sizes-1", "sizes", "?", runs=[run.run_id for run in runs], untrained=[untrained.run_id])
     )
-    tending.annotate(runs[0], lambda notes: notes.tagged(("good", "x" * 64)).noted('best "so far" – grüße\nline 2'))
+    manage.annotate(runs[0], lambda notes: notes.tagged(("good", "x" * 64)).noted('best "so far" – grüße\nline 2'))
     return store
 
 
@@ -226,9 +226,9 @@ def test_what_was_copied_twice_is_one_run_with_every_row_score_tag_and_key(
     """The second time with more rows, and with another note, another tag and one tag less."""
     run = begun(store, 5)
     store.extend_experiment(ExperimentRecord("sizes-1", "sizes", "?", runs=[run.run_id]))
-    tending.annotate(run, lambda notes: notes.tagged(("early", "both")))
+    manage.annotate(run, lambda notes: notes.tagged(("early", "both")))
     assert problems(copies(name, [run, run], "sizes-1")) == []
-    tending.annotate(run, lambda notes: notes.tagged(("late",), ("early",)).noted("goes on"))
+    manage.annotate(run, lambda notes: notes.tagged(("late",), ("early",)).noted("goes on"))
     log = Metrics(run.path / "metrics.jsonl")
     log.rewind(3)  # a row that a resumed run computes again takes another time
     log.append([{"step": n, "seconds": 7.25 * n, "loss": 1 / (3 * n), "flops": {"matmul": 10**19 + n}, "off": None}

@@ -15,7 +15,7 @@ import pytest
 from reading import Kept, read_wandb, stored_rows, wandb_server
 from test_mirror import wait_for
 
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.checkpoint import Metrics
 from workbench.store.run_store import RunDir
 from workbench.trackers import Mirror, copies
@@ -105,7 +105,7 @@ def sent(kept: Kept, run: RunDir) -> dict[int, dict[str, float]]:
 def test_synced_copies_are_the_whole_run_in_any_order(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a copy was killed twice, and its run was resumed each time; folders are synced when they are there."""
     monkeypatch.setenv("WANDB_MODE", "offline")
-    tending.annotate(run, lambda notes: notes.tagged(("good",)).noted("a note"))
+    manage.annotate(run, lambda notes: notes.tagged(("good",)).noted("a note"))
     log = Metrics(run.path / "metrics.jsonl")
     with wandb_server() as kept:
         for first, last in ((1, 300), (201, 500), (401, 700)):

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 from view.conftest import HOST, TOKEN, client_of, looked
 
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.run_store import RunStore
 from workbench.view import watched as watching
 from workbench.view.server import Guard
@@ -38,8 +38,8 @@ class Editor:
         sent = {key: value for key, value in (self.headers | headers).items() if value}
         return self.client.post("/edit", data={"act": act, "run": run, "text": text}, headers=sent)
 
-    def notes(self, run_id: str) -> tending.Notes:
-        return tending.notes_of(self.store.get(run_id))
+    def notes(self, run_id: str) -> manage.Notes:
+        return manage.notes_of(self.store.get(run_id))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_pages_only_read_unless_changes_are_allowed(root: Path) -> None:
     for path in ("/", "/runs", f"/run/{ONE}", STUDY):
         page = reader.client.get(path).text
         assert "data-key" not in page and "<form data-edit" not in page
-    assert reader.notes(ONE) == tending.Notes()
+    assert reader.notes(ONE) == manage.Notes()
     assert "data-key" in Editor(root).client.get("/runs").text
 
 
@@ -69,7 +69,7 @@ def test_a_change_needs_this_servers_origin_key_and_cookie(headers: dict[str, st
     if "cookie" in headers:
         editor.client.cookies.clear()
     answer = editor.post("tag", ONE, "mine", **headers)
-    assert answer.status_code == 403 and editor.notes(ONE) == tending.Notes()
+    assert answer.status_code == 403 and editor.notes(ONE) == manage.Notes()
     assert editor.client.get("/edit").status_code in (403, 404, 405)
 
 
@@ -100,7 +100,7 @@ def test_runs_are_tagged_noted_and_archived_and_every_page_shows_it_at_once(root
 def test_a_note_made_elsewhere_shows_at_the_next_look(root: Path) -> None:
     editor = Editor(root)
     for text in ("first", "second"):  # the second one changes no time of the run's own folder
-        tending.annotate(editor.store.get(ONE), lambda notes, text=text: notes.noted(text))  # type: ignore[misc]
+        manage.annotate(editor.store.get(ONE), lambda notes, text=text: notes.noted(text))  # type: ignore[misc]
         editor.watched.look()
         assert text in editor.client.get("/runs").text
 

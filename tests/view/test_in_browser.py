@@ -19,7 +19,7 @@ import made
 import pytest
 from browser import MISSING, barriers, chromium
 
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def test_chosen_runs_are_tagged_archived_and_put_back(browser: Browser, address:
     expect(page.locator(".notes")).to_contain_text("the learning rate")
     page.get_by_role("button", name="restore").click()
     expect(page.get_by_role("button", name="archive")).to_be_visible()
-    written = tending.notes_of(RunStore.existing(root).get(bad))
+    written = manage.notes_of(RunStore.existing(root).get(bad))
     assert written.tags == ("too-fast",) and written.text == "the learning rate" and not written.archived
     opened.close()
 

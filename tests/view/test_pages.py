@@ -27,7 +27,7 @@ from workbench.errors import InputError
 from workbench.execution import workers
 from workbench.report import data_files
 from workbench.report.load import runs_table
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.run_store import RunStore
 from workbench.view import pages, server
 from workbench.view.watched import Watched
@@ -192,7 +192,7 @@ def test_ctrl_c_while_pages_are_made_prints_no_traceback(finished: Path) -> None
 def test_a_run_in_the_trash_and_the_trash_itself_are_no_runs(finished: Path, tmp_path: Path) -> None:
     store = RunStore(shutil.copytree(finished, tmp_path / "runs"))
     gone = run_id("rtd", 0)
-    tending.remove(store, store.get(gone))
+    manage.remove(store, store.get(gone))
     watched = looked(store.root)
     assert set(watched.rows) == {run.run_id for run in store.runs()} and gone not in watched.rows
 

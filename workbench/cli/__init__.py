@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench import __version__, errors
-from workbench.cli import ask, read, tend, train
+from workbench.cli import edit, read, tools, train
 from workbench.cli.command import as_command, help_of, only_printed
 from workbench.errors import DAMAGE, DamagedRun, InputError, Interrupted, RankLost, is_memory, message_of, one_line
 from workbench.process import interrupting
@@ -42,10 +42,10 @@ data_app = typer.Typer(
     help="Prepare a corpus, and print what is prepared.", no_args_is_help=True, rich_markup_mode=None
 )
 LISTED: tuple[Callable[..., None], ...] = (  # in the order of the help
-    train.run, train.sweep_, read.report, read.view, read.status, read.runs_, read.verify, read.diff, tend.note,
-    tend.tag, tend.archive, tend.track, tend.rm, tend.restore, tend.prune, tend.du, tend.gc, tend.cp, tend.mv,
-    tend.import_, read.export, read.push, train.submit, ask.plan_study, ask.flops, ask.bench, ask.doctor, ask.list_,
-    ask.new, ask.check, train.evaluate,
+    train.run, train.sweep_, read.report, read.view, read.status, read.runs_, read.verify, read.diff, edit.note,
+    edit.tag, edit.archive, edit.track, edit.rm, edit.restore, edit.prune, edit.du, edit.gc, edit.cp,
+    edit.mv, edit.import_, read.export, read.push, train.submit, tools.plan_study, tools.flops, tools.bench,
+    tools.doctor, tools.list_, tools.new, tools.check, train.evaluate,
 )  # fmt: skip
 COMMANDS = {function.__name__.rstrip("_").replace("_", "-"): function for function in LISTED}
 

@@ -18,7 +18,7 @@ from workbench.training.plan import Plan, memory, with_parents
 
 if TYPE_CHECKING:
     from workbench.execution.study import Job, Match, Priced
-    from workbench.execution.study_design import Design, Known, Noise
+    from workbench.execution.study_power import Design, Known, Noise
 
 
 Row = Mapping[str, Any]
@@ -263,7 +263,7 @@ def study_text(
     job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]], kept: Sequence[Known] = ()
 ) -> str:
     """Return a table for each measure, with an explanation of its columns, and a table of what kept studies say."""
-    from workbench.execution.study_design import arms_and_family
+    from workbench.execution.study_power import arms_and_family
 
     arms, _ = arms_and_family(job)
     contrasts = "; ".join(str(declared.contrast) for declared in job.declared)

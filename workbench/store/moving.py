@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.errors import InputError, LeaseHeld, LeaseLost
-from workbench.store import atomic, checkpoint, manifest, tending, validation
+from workbench.store import atomic, checkpoint, manage, manifest, validation
 from workbench.store.atomic import write_parts
 from workbench.store.lease import Lease, acquire
 from workbench.store.owner import alive, read
@@ -62,8 +62,8 @@ def runs_of(store: RunStore, records: Sequence[ExperimentRecord]) -> list[RunDir
         names |= dict.fromkeys([*record.run_ids, *trials, *arms])
     present = {run.run_id: run for run in store.runs()}
     for name in list(names):
-        names |= dict.fromkeys(tending.ancestors(present[name]) if name in present else ())
-    return tending.parents_first([present[name] for name in names if name in present])
+        names |= dict.fromkeys(manage.ancestors(present[name]) if name in present else ())
+    return manage.parents_first([present[name] for name in names if name in present])
 
 
 def check_apart(source: Path, target: Path) -> None:
@@ -94,7 +94,7 @@ def _step(run: RunDir, there: RunDir | None) -> Step:
             (each.trained, max(checkpoint.steps(each.path / "checkpoints"), default=0)) for each in (run, there)
         )
         act = "replace" if ours > theirs else "keep"
-    return Step(run, act, "", tending.sizes(run.path)["bytes"] if act in ("copy", "replace") else 0)
+    return Step(run, act, "", manage.sizes(run.path)["bytes"] if act in ("copy", "replace") else 0)
 
 
 # ---- carrying out ----
@@ -128,22 +128,22 @@ def move(source: RunStore, target: RunStore, records: Sequence[ExperimentRecord]
     moved = {record.name for record in records}
     staying = {run.run_id for run in runs_of(source, [r for r in source.experiments() if r.name not in moved])}
     runs = {step.run.run_id: step for step in plan if step.run.run_id not in staying}
-    kept = tending.refusals(source, [step.run for step in runs.values()])
-    for run in tending.parents_first([step.run for step in runs.values()])[::-1]:
+    kept = manage.refusals(source, [step.run for step in runs.values()])
+    for run in manage.parents_first([step.run for step in runs.values()])[::-1]:
         if run.run_id in kept:
             continue
         try:
             there = target.get(run.run_id)
-            _join_notes(tending.notes_of(run), there)  # of notes that were written while the study was copied
+            _join_notes(manage.notes_of(run), there)  # of notes that were written while the study was copied
             if _has_all(there, run):
-                tending.delete_moved(source, run, target.root)
+                manage.delete_moved(source, run, target.root)
             else:
-                tending.remove(source, run)
+                manage.remove(source, run)
         except (InputError, LeaseHeld, LeaseLost) as error:
             failed.append(Step(run, "refuse", str(error), 0))
     if not failed:
         folder = source.root / EXPERIMENTS
-        with acquire(folder, patience=tending.PATIENCE) as lease:
+        with acquire(folder, patience=manage.PATIENCE) as lease:
             for record in records:
                 atomic.discard(folder / f"{record.name}.json", lease.stage)
         atomic.sync_folder(folder)
@@ -161,9 +161,9 @@ def _carry_out(step: Step, target: RunStore) -> None:
                 raise
         if step.act in ("copy", "replace"):
             copied = _copied(step.run, target)
-            before = tending.notes_of(there)
+            before = manage.notes_of(there)
             if step.act == "replace":
-                tending.remove(target, there)
+                manage.remove(target, there)
             with copied.lease() as lease:
                 if os.path.lexists(there.path):
                     raise InputError(f"{there.path} was made by another command; give the same command again")
@@ -175,12 +175,12 @@ def _carry_out(step: Step, target: RunStore) -> None:
         else:
             if step.act == "join":
                 _add_scores(step.run, there)
-            _join_notes(tending.notes_of(step.run), there)
+            _join_notes(manage.notes_of(step.run), there)
 
 
-def _join_notes(other: tending.Notes, there: RunDir) -> None:
+def _join_notes(other: manage.Notes, there: RunDir) -> None:
     if other.notes or other.tags:
-        tending.annotate(there, lambda notes: notes.merged(other))
+        manage.annotate(there, lambda notes: notes.merged(other))
 
 
 def _content(folder: Path) -> tuple[list[str], list[str]]:

@@ -3,7 +3,7 @@
 ROOT/store.json                 the format of this store
 ROOT/<run id>/                  a run, see `run_directory`
 ROOT/experiments/<name>.json    the record of an experiment, which lists its runs
-ROOT/trash/                     removed runs, and a file for each with the time of the removal, see `tending`
+ROOT/trash/                     removed runs, and a file for each with the time of the removal, see `manage`
 ROOT/jobs/<name>/               the jobs of a cluster that commands submitted: their script, assignment and logs
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, plural
-from workbench.store import cache, checkpoint, manifest, tending, validation
+from workbench.store import cache, checkpoint, manage, manifest, validation
 from workbench.store.atomic import STAGE, TRASH
 from workbench.store.manifest import Difference
 from workbench.store.run_directory import RunDir
@@ -138,8 +138,8 @@ def _sealed_late(run: RunDir, name: str) -> bool:
 
 
 def _beside(run: RunDir) -> Iterator[Difference]:
-    """Yield damage to the files that `workbench.store.tending` writes, which no manifest lists."""
-    if damage := tending.notes_of(run).damage:
+    """Yield damage to the files that `workbench.store.manage` writes, which no manifest lists."""
+    if damage := manage.notes_of(run).damage:
         yield Difference("notes/notes.json", "changed", damage)
     if os.path.lexists(run.path / manifest.PRUNED) and not manifest.pruned(run.path):
         yield Difference(manifest.PRUNED, "changed", f"{manifest.PRUNED} has changed since it was written")

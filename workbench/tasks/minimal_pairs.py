@@ -73,7 +73,7 @@ class PairSet(Measure):
 
     def measure(self, model: Model, host: Host) -> Scores:
         """Score all sentences, by the objective of a run, or by a published model's own head."""
-        from workbench.tasks._preferences import zero_shot
+        from workbench.tasks._pair_accuracy import zero_shot
 
         return zero_shot(self, model, host)
 

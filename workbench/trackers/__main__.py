@@ -30,7 +30,7 @@ from workbench.report.load import runs_table
 from workbench.report.load.arm_names import kind_of, start_of
 from workbench.report.load.run_files import flatten, number, optional, part, points_of, scores_of
 from workbench.report.statistics.intervals import t_interval
-from workbench.store import tending, validation
+from workbench.store import manage, validation
 from workbench.store.atomic import LONGEST_LINE, open_regular, own_folder
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import ExperimentRecord, RunStore
@@ -106,7 +106,7 @@ def describe(run: RunDir, study: str | None = None) -> TrackedRun:
 def renew(tracked: TrackedRun) -> None:
     """Read state, tags and notes of a run again."""
     run = RunDir(tracked.folder)
-    written = tending.notes_of(run)
+    written = manage.notes_of(run)
     tracked.tags = written.tags
     tracked.notes = "\n".join(f"{note['at'][:16]} {note['text']}" for note in written.notes)
     error = None if run.trained else run.error()

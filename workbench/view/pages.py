@@ -33,7 +33,7 @@ from workbench.report.load.run_files import flatten, optional
 from workbench.report.page import document, rendering
 from workbench.report.results import Results
 from workbench.report.statistics.intervals import t_interval
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.atomic import LONGEST_LINE, lines_of
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import ExperimentRecord
@@ -230,7 +230,7 @@ class Pages:
             plan=[(key, value) for key, value in flatten(records["plan"]).items() if key not in ("run_id", "format")],
             environment=[(k, v) for k, v in flatten(records["env"]).items() if k not in ("run_id", "command")],
             command=typed(records["env"].get("command")), scores=scores, last=last, log_rows=rows,
-            trace=_text(run, "error.log"), written=tending.notes_of(run), health=health,
+            trace=_text(run, "error.log"), written=manage.notes_of(run), health=health,
             failure=str(records["error"].get("message") or ""),
             warnings=[str(each) for each in records["done"].get("warnings") or ()], files=_files(run), studies=studies,
             siblings=sorted(siblings), error_step=records["error"].get("step"),

@@ -37,10 +37,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workbench.errors import InputError, Interrupted, one_line, plural
 from workbench.process import share_memory
-from workbench.store import tending
+from workbench.store import manage
+from workbench.store.manage import Notes
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
-from workbench.store.tending import Notes
 from workbench.view.pages import Pages, link
 from workbench.view.watched import Watched, each_once
 
@@ -246,7 +246,7 @@ def carry_out(watched: Watched, form: Mapping[str, Sequence[str]]) -> str:
     known = [run for run in folders if run.path.is_dir()]
     failed = dict.fromkeys(set(run_ids) - {run.run_id for run in known}, "there is no such run any more")
     try:
-        failed |= tending.each_run(lambda run: tending.annotate(run, change), known)
+        failed |= manage.each_run(lambda run: manage.annotate(run, change), known)
     finally:
         watched.look_at(run.run_id for run in known)
     if failed:
@@ -269,7 +269,7 @@ def _change(act: str, text: str) -> tuple[Callable[[Notes], Notes], str]:
             "changed"
         )
     if act in ("tag", "untag"):
-        tags = tending.checked_tags(text)
+        tags = manage.checked_tags(text)
         return (lambda notes: notes.tagged(**{"add" if act == "tag" else "remove": tags})), f"{act}ged"
     raise InputError(f"there is no change {act[:40]!r}")
 

@@ -23,7 +23,7 @@ from workbench.errors import InputError, plural, suggest
 from workbench.report.load.arm_names import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import FINISHED, NO_RECORDS, Records, flatten, number, optional, part, scores_of
 from workbench.spec.scoring import mean_score, place_of
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.atomic import read_object, sealed, write_atomic
 from workbench.store.owner import disk_time
 from workbench.store.run_directory import RunDir, damaged
@@ -52,7 +52,7 @@ def states(store: RunStore) -> list[tuple[RunDir, Row]]:
 
     def status(run: RunDir) -> Row:
         state, note, records = run.examine()
-        written, spec = tending.notes_of(run), part(optional(run.path / "spec.json", records), "spec")
+        written, spec = manage.notes_of(run), part(optional(run.path / "spec.json", records), "spec")
         return {
             "run_id": run.run_id, "state": state, "note": note, "path": str(run.path),
             "kind": kind_of(spec) if spec else None, "tags": list(written.tags), "archived": written.archived,
@@ -68,7 +68,7 @@ def states(store: RunStore) -> list[tuple[RunDir, Row]]:
 def row_of(run: RunDir) -> Row:
     """Return the row of one run. Files that cannot be read are left out; `state` and `note` give the reason."""
     state, note, records = run.examine()
-    written = tending.notes_of(run)
+    written = manage.notes_of(run)
     row: Row = {
         "run_id": run.run_id, "state": state, "note": note, "tags": ", ".join(written.tags), "notes": written.text,
         "archived": written.archived,

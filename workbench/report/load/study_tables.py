@@ -23,7 +23,7 @@ from workbench.report.load.run_files import FINISHED, Packed, RunFiles, number
 from workbench.spec.parts import CONVENTIONS, COUNTS
 from workbench.spec.run_spec import PLACES
 from workbench.spec.scoring import EMBEDDINGS, FROM_PATHS, PATH_PREFIXES, place_of
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.environment import SWITCH, kinds_of_arithmetic
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
@@ -222,7 +222,7 @@ def warn_of_damaged_run(path: Path, reason: str, command: str) -> None:
 
 def _add_run(read: _Read, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
     folder = store.root / run_id
-    written = tending.notes_of(RunDir(folder))
+    written = manage.notes_of(RunDir(folder))
     row: dict[str, Any] = {
         "run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown",
         "tags": ", ".join(written.tags), "notes": written.text,

@@ -1,4 +1,4 @@
-"""Tending of a store: notes and tags of runs, their removal and restoring, pruned checkpoints, and sizes.
+"""What is done with the runs of a store: notes and tags, removal and restoring, pruned checkpoints, and sizes.
 
 ROOT/RUN/notes/notes.json   notes, tags and whether a run is archived; no part of its identity or its manifest
 ROOT/RUN/pruned.json        the files that `prune` deleted, which a manifest still lists with their hashes

@@ -62,16 +62,16 @@ def plan_study(
     host, workers = host_of(options), options.workers
     from workbench import progress
     from workbench.cli import terminal
-    from workbench.execution import study_design
+    from workbench.execution import study_power
     from workbench.store.run_store import RunStore
 
     job, _ = experiment_job(options, options.experiment, {}, (), own_process=True)
-    kept = study_design.known(job)
+    kept = study_power.known(job)
     if sd is not None:
-        noise = [study_design.Noise("any measure", sd, "as assumed")]
+        noise = [study_power.Noise("any measure", sd, "as assumed")]
     else:
         try:
-            noise = study_design.measured(RunStore.existing(options.runs), noise_of or job.experiment.name)
+            noise = study_power.measured(RunStore.existing(options.runs), noise_of or job.experiment.name)
         except InputError as error:
             if noise_of is not None:
                 raise
@@ -81,10 +81,10 @@ def plan_study(
             progress.say(f"noise is that of kept studies: {error}")
     if not kept:
         progress.say(
-            f"no kept study is within a factor of {study_design.NEAR:g} of this budget, and what it can show is unknown"
+            f"no kept study is within a factor of {study_power.NEAR:g} of this budget, and what it can show is unknown"
         )
-    rows = [study_design.designs(job, one.sd, host, workers) for one in noise]
-    shown = study_design.as_json if as_json else terminal.study_text
+    rows = [study_power.designs(job, one.sd, host, workers) for one in noise]
+    shown = study_power.as_json if as_json else terminal.study_text
     emit(shown(job, noise, rows, kept), as_json)
 
 

@@ -20,7 +20,7 @@ from written_runs import SPEC, begun, finished
 from workbench.errors import InputError, LeaseHeld
 from workbench.report.load import runs_table, study_tables
 from workbench.spec.stages import BoundRun, ResolvedSpec
-from workbench.store import atomic, cache, checkpoint, manifest, moving, tending
+from workbench.store import atomic, cache, checkpoint, manage, manifest, moving
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.verify import verify
 
@@ -34,7 +34,7 @@ def whole(four_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = RunStore(shutil.copytree(four_runs, tmp_path_factory.mktemp("whole") / "runs"))
     runs = [run_of(store, seed).run_id for seed in range(4)]
     store.extend_experiment(ExperimentRecord(RECORD, experiment="ablation", runs=runs))
-    tending.annotate(run_of(store, 0), lambda notes: notes.noted("first").tagged(["best"]))
+    manage.annotate(run_of(store, 0), lambda notes: notes.noted("first").tagged(["best"]))
     return store.root
 
 
@@ -136,8 +136,8 @@ def test_a_kill_while_a_run_is_removed_or_restored_loses_nothing(whole: Path, tm
 
     def work(store: RunStore) -> None:
         if run_of(store, 0).path.exists():
-            tending.remove(store, run_of(store, 0))
-        tending.restore(store, tending.removed(store)[-1])
+            manage.remove(store, run_of(store, 0))
+        manage.restore(store, manage.removed(store)[-1])
 
     def check(store: RunStore) -> None:
         run = run_of(store, 0)
@@ -153,16 +153,16 @@ def test_a_kill_while_a_run_is_removed_or_restored_loses_nothing(whole: Path, tm
 def test_a_kill_while_the_trash_is_emptied_deletes_nothing_else(whole: Path, tmp_path: Path) -> None:
     filled = shutil.copytree(whole, tmp_path / "filled")
     for seed in (0, 1):
-        tending.remove(RunStore(filled), run_of(RunStore(filled), seed))
+        manage.remove(RunStore(filled), run_of(RunStore(filled), seed))
     first, second = (run_of(RunStore(filled), seed).run_id for seed in (0, 1))
     before = content(filled / "trash" / second)
 
     def work(store: RunStore) -> None:
-        tending.empty(store, [each for each in tending.removed(store) if each.run_id == first])
+        manage.empty(store, [each for each in manage.removed(store) if each.run_id == first])
 
     def check(store: RunStore) -> None:
         assert content(store.root / "trash" / second) == before
-        whole_first = [each for each in tending.removed(store) if each.run_id == first]
+        whole_first = [each for each in manage.removed(store) if each.run_id == first]
         assert not whole_first or content(whole_first[0].path) == content(filled / "trash" / first)
         assert store.removal(first).startswith("removed on ")
 
@@ -184,17 +184,17 @@ def test_a_kill_while_a_run_is_pruned_leaves_a_finished_run(whole: Path, tmp_pat
         assert {name for name in before if now.get(name) != before[name]} <= gone
         assert set(now) - set(before) <= {"pruned.json"}
 
-    drill(whole, tmp_path, lambda store: tending.prune(run_of(store, 0), checkpoints), check, 5, every=2)
+    drill(whole, tmp_path, lambda store: manage.prune(run_of(store, 0), checkpoints), check, 5, every=2)
 
 
 @pytest.mark.usefixtures("no_flush")
 def test_a_kill_while_notes_are_written_leaves_the_former_or_the_new_ones(whole: Path, tmp_path: Path) -> None:
     def check(store: RunStore) -> None:
-        notes = tending.notes_of(run_of(store, 0))
+        notes = manage.notes_of(run_of(store, 0))
         assert not notes.damage and notes.text == "first" and notes.tags in [("best",), ("best", "slow")]
 
     def work(store: RunStore) -> None:
-        tending.annotate(run_of(store, 0), lambda notes: notes.tagged(["slow"]))
+        manage.annotate(run_of(store, 0), lambda notes: notes.tagged(["slow"]))
 
     drill(whole, tmp_path, work, check, 3)
 
@@ -240,9 +240,9 @@ def test_notes_are_no_part_of_a_run(store: RunStore) -> None:
     with run.lease(), pytest.raises(LeaseHeld), RunDir(run.path).lease(patience=0):
         pass
     with run.lease():
-        tending.annotate(RunDir(run.path), lambda notes: notes.noted("  seen while it ran\n").tagged(["a", "b", "a"]))
-    tending.annotate(run, lambda notes: notes.tagged(remove=["a"]))
-    assert tending.notes_of(run).text == "seen while it ran" and tending.notes_of(run).tags == ("b",)
+        manage.annotate(RunDir(run.path), lambda notes: notes.noted("  seen while it ran\n").tagged(["a", "b", "a"]))
+    manage.annotate(run, lambda notes: notes.tagged(remove=["a"]))
+    assert manage.notes_of(run).text == "seen while it ran" and manage.notes_of(run).tags == ("b",)
     after = content(run.path)
     assert {name for name in after if after[name] != before.get(name)} == {"notes/notes.json"}
     is_sound(store)
@@ -251,7 +251,7 @@ def test_notes_are_no_part_of_a_run(store: RunStore) -> None:
 def test_notes_of_commands_at_the_same_time_are_all_kept(store: RunStore) -> None:
     run, context = run_of(store, 1), multiprocessing.get_context("fork")
     children = [
-        context.Process(target=tending.annotate, args=(run, lambda notes, n=n: notes.noted(f"note {n}")))
+        context.Process(target=manage.annotate, args=(run, lambda notes, n=n: notes.noted(f"note {n}")))
         for n in range(6)
     ]
     for child in children:
@@ -259,7 +259,7 @@ def test_notes_of_commands_at_the_same_time_are_all_kept(store: RunStore) -> Non
     for child in children:
         child.join()
         assert child.exitcode == 0
-    assert sorted(note["text"] for note in tending.notes_of(run).notes) == [f"note {n}" for n in range(6)]
+    assert sorted(note["text"] for note in manage.notes_of(run).notes) == [f"note {n}" for n in range(6)]
 
 
 def test_changed_notes_are_named_and_not_overwritten(store: RunStore) -> None:
@@ -268,13 +268,13 @@ def test_changed_notes_are_named_and_not_overwritten(store: RunStore) -> None:
     path.write_bytes(changed := path.read_bytes().replace(b"first", b"f1rst"))
     assert run.state == "done" and [each.file for _, each in verify(store).differences] == ["notes/notes.json"]
     with pytest.raises(InputError, match=r"notes.json has changed since it was written.*; move that file away"):
-        tending.annotate(run, lambda notes: notes.noted("x"))
+        manage.annotate(run, lambda notes: notes.noted("x"))
     assert path.read_bytes() == changed
 
 
 def test_lists_and_conditions_have_tags(store: RunStore) -> None:
-    tending.annotate(run_of(store, 1), lambda notes: notes.tagged(["best-of-all", "slow"]))
-    tending.annotate(run_of(store, 2), lambda notes: notes.tagged(["slow", "best"]))
+    manage.annotate(run_of(store, 1), lambda notes: notes.tagged(["best-of-all", "slow"]))
+    manage.annotate(run_of(store, 2), lambda notes: notes.tagged(["slow", "best"]))
     rows = runs_table.rows(store)
     for condition, seeds in {"tags=best": [0, 2], "tags=slow": [1, 2], "tags!=best": [1, 3], "tags=": [3]}.items():
         assert [row["seed"] for row in runs_table.filtered(rows, [condition], "seed")] == seeds, condition
@@ -293,20 +293,20 @@ def test_a_removed_run_is_said_to_be_removed_until_it_is_back(
 ) -> None:
     run = run_of(store, 1)
     before = content(run.path)
-    tending.remove(store, run)
+    manage.remove(store, run)
     assert verify(store).exit_code == 0 and f"{run.run_id} (removed on 20" in verify(store).text()
     row = study_tables.read_and_warn(store, RECORD).by_id()[run.run_id]
     assert row["state"] == "missing" and row["reason"].startswith("removed on 20")
     assert f"{run.run_id} is missing and is left out: it was removed on 20" in caplog.text
     shutil.copytree(store.root / "trash" / run.run_id, run.path)  # as if it were trained again
     assert not store.removal(run.run_id)
-    tending.annotate(run, lambda notes: notes.noted("the second"))
-    tending.remove(store, run)
-    assert [each.run_id for each in tending.removed(store)] == [run.run_id] * 2
-    first, second = tending.removed(store)
-    assert tending.notes_of(tending.restore(store, second)).text == "the second"
+    manage.annotate(run, lambda notes: notes.noted("the second"))
+    manage.remove(store, run)
+    assert [each.run_id for each in manage.removed(store)] == [run.run_id] * 2
+    first, second = manage.removed(store)
+    assert manage.notes_of(manage.restore(store, second)).text == "the second"
     with pytest.raises(InputError, match=r"exists, so .* stays in the trash; remove that run first"):
-        tending.restore(store, first)
+        manage.restore(store, first)
     assert (
         content(first.path) == before and study_tables.read_study(store, RECORD).by_id()[run.run_id]["state"] == "done"
     )
@@ -319,22 +319,22 @@ def test_a_run_that_is_used_or_needed_is_refused(store: RunStore) -> None:
     child, parent = store.open(bound), store.open(of_parent)
     used = run_of(store, 0)
     with used.lease():
-        refused = tending.refusals(store, [used, parent, run_of(store, 1)])
+        refused = manage.refusals(store, [used, parent, run_of(store, 1)])
         with pytest.raises(LeaseHeld):
-            tending.remove(store, RunDir(used.path))
-    assert set(refused) == {used.run_id, parent.run_id} and used.path.is_dir() and not tending.removed(store)
+            manage.remove(store, RunDir(used.path))
+    assert set(refused) == {used.run_id, parent.run_id} and used.path.is_dir() and not manage.removed(store)
     assert "in use by process" in refused[used.run_id] and child.run_id in refused[parent.run_id]
-    assert tending.refusals(store, [parent, child]) == {}
+    assert manage.refusals(store, [parent, child]) == {}
     with child.lease():
-        refused = tending.refusals(store, [parent, child])
+        refused = manage.refusals(store, [parent, child])
     assert set(refused) == {parent.run_id, child.run_id}, "a run that stays keeps its parent"
-    assert [run.run_id for run in tending.parents_first([child, parent])] == [parent.run_id, child.run_id]
+    assert [run.run_id for run in manage.parents_first([child, parent])] == [parent.run_id, child.run_id]
 
 
 def test_each_run_that_cannot_be_removed_is_named_and_the_others_are(store: RunStore) -> None:
     gone, run = run_of(store, 0), run_of(store, 1)
     shutil.rmtree(gone.path)
-    failed = tending.each_run(lambda each: tending.remove(store, each), [gone, run])
+    failed = manage.each_run(lambda each: manage.remove(store, each), [gone, run])
     assert list(failed) == [gone.run_id] and "is not there any more" in failed[gone.run_id]
     assert not run.path.exists()
 
@@ -345,8 +345,8 @@ def test_each_run_that_cannot_be_removed_is_named_and_the_others_are(store: RunS
 def test_a_pruned_run_is_whole_but_for_what_was_pruned(store: RunStore) -> None:
     run = run_of(store, 0)
     freed = sum(path.stat().st_size for path in run.path.rglob("optimizer.safetensors"))
-    assert tending.prune(run, False) == freed == tending.sizes(run_of(store, 1).path)["optimizer"] > 0
-    assert verify(store).exit_code == 0 and tending.sizes(run.path)["optimizer"] == 0
+    assert manage.prune(run, False) == freed == manage.sizes(run_of(store, 1).path)["optimizer"] > 0
+    assert verify(store).exit_code == 0 and manage.sizes(run.path)["optimizer"] == 0
     newest = checkpoint.newest(run.path / "checkpoints")
     assert newest is not None and not newest.warnings and list(newest.tensors("model")) == ["w"]
     with pytest.raises(InputError, match="has no tensors called 'optimizer': they were pruned"):
@@ -354,13 +354,13 @@ def test_a_pruned_run_is_whole_but_for_what_was_pruned(store: RunStore) -> None:
     (newest.path / "model.safetensors").unlink()
     assert run.summary(full=True)["state"] == "damaged", "only what was pruned may be missing"
     with pytest.raises(InputError, match="is not finished"):
-        tending.prune(run_of(store, 3), True)
-    assert set(tending.keeps_checkpoints(store, store.runs())) == {run.run_id, run_of(store, 3).run_id}
+        manage.prune(run_of(store, 3), True)
+    assert set(manage.keeps_checkpoints(store, store.runs())) == {run.run_id, run_of(store, 3).run_id}
 
 
 def test_a_list_of_pruned_files_that_was_changed_hides_nothing(store: RunStore) -> None:
     run = run_of(store, 0)
-    tending.prune(run, False)
+    manage.prune(run, False)
     path = run.path / manifest.PRUNED
     path.write_bytes(path.read_bytes().replace(b"optimizer", b"model", 1))
     assert run.summary(full=True)["state"] == "damaged" and verify(store).exit_code == 1
@@ -368,7 +368,7 @@ def test_a_list_of_pruned_files_that_was_changed_hides_nothing(store: RunStore) 
 
 def test_sizes_are_those_of_the_files(store: RunStore) -> None:
     for run in store.runs():
-        sizes = tending.sizes(run.path)
+        sizes = manage.sizes(run.path)
         told = subprocess.run(["du", "-sb", "--apparent-size", run.path], capture_output=True, text=True, check=True)
         folders = sum(path.stat().st_size for path in (run.path, *run.path.rglob("*")) if path.is_dir())
         assert sizes.pop("bytes") == int(told.stdout.split()[0]) - folders == sum(sizes.values())
@@ -424,7 +424,7 @@ def test_the_same_run_in_two_stores_is_one(store: RunStore, tmp_path: Path) -> N
     target = RunStore(shutil.copytree(store.root, tmp_path / "other"))
     scores = run_of(store, 0).scores()
     run_of(target, 0).remove(f"scores/{(lost := next(iter(scores)))}")
-    tending.annotate(run_of(target, 0), lambda notes: notes.noted("elsewhere").tagged(["theirs"]))
+    manage.annotate(run_of(target, 0), lambda notes: notes.noted("elsewhere").tagged(["theirs"]))
     shutil.rmtree(run_of(target, 1).path)
     begun(target, 1)
     shutil.rmtree(run_of(store, 2).path)
@@ -436,10 +436,10 @@ def test_the_same_run_in_two_stores_is_one(store: RunStore, tmp_path: Path) -> N
     assert [acts[run_of(store, seed).run_id] for seed in range(4)] == ["join", "replace", "keep", "keep"]
     assert copied(store, target) == []
     assert run_of(target, 0).scores() == scores and lost in run_of(target, 0).scores()
-    notes = tending.notes_of(run_of(target, 0))
+    notes = manage.notes_of(run_of(target, 0))
     assert {note["text"] for note in notes.notes} == {"first", "elsewhere"} and set(notes.tags) == {"best", "theirs"}
     assert content(run_of(target, 1).path) == content(run_of(store, 1).path)
-    assert [each.run_id for each in tending.removed(target)] == [run_of(target, 1).run_id], "what was replaced"
+    assert [each.run_id for each in manage.removed(target)] == [run_of(target, 1).run_id], "what was replaced"
     assert {seed: content(run_of(target, seed).path) for seed in (2, 3)} == theirs
     is_sound(target)
 
@@ -527,8 +527,8 @@ def test_a_read_only_store_is_copied_and_not_changed(read_only: RunStore, tmp_pa
     target, run = RunStore(tmp_path / "other"), run_of(read_only, 0)
     assert copied(read_only, target) == [] and len(target.runs()) == 4
     acts: list[Callable[[], object]] = [
-        lambda: tending.remove(read_only, run), lambda: tending.prune(run, True),
-        lambda: tending.annotate(run, lambda notes: notes.noted("x")),
+        lambda: manage.remove(read_only, run), lambda: manage.prune(run, True),
+        lambda: manage.annotate(run, lambda notes: notes.noted("x")),
     ]  # fmt: skip
     for act in acts:
         with pytest.raises(OSError, match="Read-only file system"):

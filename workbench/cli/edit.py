@@ -1,4 +1,4 @@
-"""Commands that tend the runs of a store: note, tag, archive, track, rm, restore, prune, du, gc, cp, mv, import."""
+"""Commands that change the runs of a store: note, tag, archive, track, rm, restore, prune, du, gc, cp, mv, import."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.errors import InputError, plural, suggest
 from workbench.execution.study_options import names_of
 from workbench.options import Chosen
 from workbench.progress import say
-from workbench.store import cache, moving, tending
+from workbench.store import cache, manage, moving
 from workbench.store.atomic import cache_path
 from workbench.store.run_store import REMOVED, RunDir, RunStore, of_each
 
@@ -53,10 +53,10 @@ def note(
         raise InputError("the note is empty; write some words")
     found = runs_table.find_run(RunStore.existing(options.runs), run)
     if clear:
-        written = tending.annotate(found, lambda notes: replace(notes, notes=()))
+        written = manage.annotate(found, lambda notes: replace(notes, notes=()))
     elif text is not None:
-        written = tending.annotate(found, lambda notes: notes.noted(text))
-    elif (written := tending.notes_of(found)).damage:
+        written = manage.annotate(found, lambda notes: notes.noted(text))
+    elif (written := manage.notes_of(found)).damage:
         raise InputError(f"{found.path / 'notes' / 'notes.json'}: {written.damage}; move that file away")
     lines = [f"{each['at'][:16]}  {each['text']}" for each in written.notes]
     lines += [f"tags: {', '.join(written.tags)}"] if written.tags else []
@@ -71,7 +71,7 @@ def tag(
     as_json: AsJson = False,
 ) -> None:
     """Tag runs, by name or condition; `workbench runs --where tags=TAG` lists them."""
-    named = tending.checked_tags(tags)
+    named = manage.checked_tags(tags)
     change = {"remove" if remove else "add": named}
     _annotate(options, lambda notes: notes.tagged(**change), as_json)
 
@@ -162,16 +162,16 @@ def rm(options: Some, yes: Yes = False, dry_run: DryRun = False, as_json: AsJson
     """
     store = RunStore.existing(options.runs)
     chosen = _chosen(store, options)
-    refused = tending.refusals(store, chosen)
-    removed = tending.parents_first([run for run in chosen if run.run_id not in refused])[::-1]
+    refused = manage.refusals(store, chosen)
+    removed = manage.parents_first([run for run in chosen if run.run_id not in refused])[::-1]
     records = store.experiments()
     rows = []
     for run in removed:
         studies = [record.name for record in records if run.run_id in record.run_ids]
         rows.append(_row(run) | {"listed in": ", ".join(studies)})
-    size = tending.amount(sum(row["bytes"] for row in rows))
+    size = manage.amount(sum(row["bytes"] for row in rows))
     if _agreed(rows, f"move {plural(len(rows), 'run')} ({size}) to the trash", yes, dry_run, as_json):
-        refused |= tending.each_run(lambda run: tending.remove(store, run), removed)
+        refused |= manage.each_run(lambda run: manage.remove(store, run), removed)
     _end(refused, "not removed")
 
 
@@ -188,22 +188,22 @@ def restore(
     if all_ and (names or empty):
         raise InputError("--all puts every run back; leave it out where runs are named, or with --empty")
     store = RunStore.existing(options.runs)
-    chosen = tending.chosen_removed(store, names or ())
+    chosen = manage.chosen_removed(store, names or ())
     rows: list[dict[str, Any]] = [
-        {"run_id": each.run_id, "removed": each.at, "bytes": tending.sizes(each.path)["bytes"]} for each in chosen
+        {"run_id": each.run_id, "removed": each.at, "bytes": manage.sizes(each.path)["bytes"]} for each in chosen
     ]
     if not (names or all_ or empty):
         emit(rows if as_json else _table(rows), as_json)
         return
     failed: dict[str, str] = {}
-    size = tending.amount(sum(row["bytes"] for row in rows))
+    size = manage.amount(sum(row["bytes"] for row in rows))
     if empty:
         if _agreed(rows, f"delete {plural(len(rows), 'run')} ({size}) for good", yes, dry_run, as_json):
-            tending.empty(store, chosen)
+            manage.empty(store, chosen)
     elif _agreed(rows, f"put {plural(len(rows), 'run')} back", True, dry_run, as_json):
         for each in reversed(chosen):  # of several with one name, the one that was removed last
             try:
-                tending.restore(store, each)
+                manage.restore(store, each)
             except InputError as error:
                 failed[each.path.name] = str(error)
     _end(failed, "not restored")
@@ -226,17 +226,17 @@ def prune(
     """
     store = RunStore.existing(options.runs)
     chosen = _chosen(store, options, or_all=True)
-    refused = tending.keeps_checkpoints(store, chosen)
-    pruned = [run for run in chosen if run.run_id not in refused and tending.prunable(run, checkpoints)]
+    refused = manage.keeps_checkpoints(store, chosen)
+    pruned = [run for run in chosen if run.run_id not in refused and manage.prunable(run, checkpoints)]
     rows = []
     for run in pruned:
-        sizes = tending.sizes(run.path)
+        sizes = manage.sizes(run.path)
         rows.append(_row(run) | {"freed": sizes["optimizer"] + (sizes["checkpoints"] if checkpoints else 0)})
     what = "checkpoints" if checkpoints else "optimizer states"
-    size = tending.amount(sum(row["freed"] for row in rows))
+    size = manage.amount(sum(row["freed"] for row in rows))
     failed: dict[str, str] = {}
     if _agreed(rows, f"delete the {what} of {plural(len(rows), 'run')} ({size}) for good", yes, dry_run, as_json):
-        failed = tending.each_run(lambda run: tending.prune(run, checkpoints), pruned)
+        failed = manage.each_run(lambda run: manage.prune(run, checkpoints), pruned)
     named = {run_id: why for run_id, why in refused.items() if options.names}  # others were not asked for by name
     _end(named | failed, "not pruned")
 
@@ -245,18 +245,21 @@ def du(options: Some, as_json: AsJson = False) -> None:
     """Print what takes room, in bytes: each run by part, the largest first, and the trash and the cache."""
     store = RunStore.existing(options.runs)
     chosen = _chosen(store, options, or_all=True)
-    measured: list[dict[str, Any]] = of_each(lambda run: {"run_id": run.run_id, **tending.sizes(run.path)}, chosen)
+    measured: list[dict[str, Any]] = of_each(lambda run: {"run_id": run.run_id, **manage.sizes(run.path)}, chosen)
     rows = sorted(measured, key=lambda row: -row["bytes"])
     whole = {key: sum(row[key] for row in rows) for key in rows[0] if key != "run_id"} if rows else {"bytes": 0}
-    others = {"trash": tending.sizes(store.root / REMOVED)["bytes"], "cache": tending.sizes(cache_path())["bytes"]}
+    others = {
+        "trash": manage.sizes(store.root / REMOVED)["bytes"],
+        "cache": manage.sizes(cache_path())["bytes"],
+    }
     if as_json:
         emit({"runs": rows, "total": whole, **others}, True)
         return
     lines = [_table([*rows, {"run_id": "all", **whole}]) if rows else "no runs"]
-    lines.append(f"\ntrash {tending.amount(others['trash'])} (workbench restore --empty)")
-    lines.append(f"cache {tending.amount(others['cache'])} in {cache_path()} (workbench gc)")
+    lines.append(f"\ntrash {manage.amount(others['trash'])} (workbench restore --empty)")
+    lines.append(f"cache {manage.amount(others['cache'])} in {cache_path()} (workbench gc)")
     if spare := whole.get("optimizer"):
-        lines.append(f"optimizer states {tending.amount(spare)} (workbench prune, of finished runs)")
+        lines.append(f"optimizer states {manage.amount(spare)} (workbench prune, of finished runs)")
     emit("\n".join(lines), False)
 
 
@@ -276,7 +279,7 @@ def gc(
     rows = [
         {"entry": str(each.entry.relative_to(cache_path())), "why": each.why, "bytes": each.bytes} for each in found
     ]
-    size = tending.amount(sum(each.bytes for each in found))
+    size = manage.amount(sum(each.bytes for each in found))
     deed = f"delete {size} in {len(rows)} entries of the cache {cache_path()}"
     if _agreed(rows, deed, yes, dry_run, as_json):
         for each in found:
@@ -327,11 +330,11 @@ def _transfer(
     records = [one.experiment(name) for name in names] if studies else [r for r in one.experiments() if not r.damage]
     runs = moving.runs_of(one, records)
     if not studies:
-        runs = tending.parents_first(one.runs())
+        runs = manage.parents_first(one.runs())
     moving.check_apart(one.root, target)
     RunStore.check(target)
     steps = moving.steps(RunStore(target) if os.path.lexists(target / "store.json") else None, runs)
-    size = tending.amount(sum(step.bytes for step in steps))
+    size = manage.amount(sum(step.bytes for step in steps))
     deed = f"{'move' if move else 'copy'} {plural(len(runs), 'run')} ({size}) to {target}"
     rows = [{"run_id": s.run.run_id, "what": moving.SAID[s.act], "bytes": s.bytes, "why": s.why} for s in steps]
     if not _agreed(rows, deed, yes, dry_run, as_json):
@@ -371,16 +374,16 @@ def _annotate(options: Chosen, change: Any, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
 
     def work(run: RunDir) -> None:
-        written = tending.annotate(run, change)
+        written = manage.annotate(run, change)
         rows.append({"run_id": run.run_id, "tags": ", ".join(written.tags), "archived": written.archived})
 
-    failed = tending.each_run(work, _chosen(RunStore.existing(options.runs), options))
+    failed = manage.each_run(work, _chosen(RunStore.existing(options.runs), options))
     emit(rows if as_json else _table(rows), as_json, kept=True)
     _end(failed, "not changed")
 
 
 def _row(run: RunDir) -> dict[str, Any]:
-    return {"run_id": run.run_id, "state": run.state, "bytes": tending.sizes(run.path)["bytes"]}
+    return {"run_id": run.run_id, "state": run.state, "bytes": manage.sizes(run.path)["bytes"]}
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,7 +12,7 @@ import made
 import pytest
 
 from workbench.errors import InputError
-from workbench.execution import study_design
+from workbench.execution import study_power
 from workbench.execution.study import job_of
 from workbench.report.comparison import leaderboards
 from workbench.report.load import study_tables
@@ -28,14 +28,14 @@ BASE = resolve("nano", {"budget.flops": 1e11})
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_design, "training_seconds", lambda runs, host: [10.0 for _ in runs])
+    monkeypatch.setattr(study_power, "training_seconds", lambda runs, host: [10.0 for _ in runs])
 
 
 def test_each_row_says_what_the_rule_shows_and_what_all_runs_cost(quick: None) -> None:
     job = job_of(experiment.load("ablation"), BASE, 1, ["rtd", "bert-mlm", "electra-15"])
-    rows = study_design.designs(job, 2.0, Host(), 1, (2, 4, 8))
+    rows = study_power.designs(job, 2.0, Host(), 1, (2, 4, 8))
     flops = sum(plan.flops["matmul"] for _, plan in job.priced[0])
-    arms, family = study_design.arms_and_family(job)
+    arms, family = study_power.arms_and_family(job)
     assert arms == 3 and family == ((0, 1), (2, 1), (0, 2))
     for row in rows:
         assert row.gap == smallest_gap(2.0, 3, row.seeds, family)
@@ -48,7 +48,7 @@ def test_each_row_says_what_the_rule_shows_and_what_all_runs_cost(quick: None) -
     assert last.gap < last.added_gap < 1.3 * last.gap and 4 < last.mean_seeds < 8
     assert last.mean_seconds == pytest.approx(30 * last.mean_seeds)
     assert needed_seeds(last.gap, 2.0, 3, family) == 8
-    assert study_design.designs(job, 2.0, Host(), 2, (4,))[0].seconds == 60.0
+    assert study_power.designs(job, 2.0, Host(), 2, (4,))[0].seconds == 60.0
 
 
 def test_contrasts_of_several_budgets_are_planned_for_the_largest(quick: None, tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_contrasts_of_several_budgets_are_planned_for_the_largest(quick: None, t
         'CONTRASTS = {"objective": [("rtd", "bert-mlm")]}\n'
     )
     job = job_of(experiment.load(str(path)), BASE, 1, [])
-    assert len(job.declared) == 2 and study_design.arms_and_family(job) == (2, ((0, 1),))
+    assert len(job.declared) == 2 and study_power.arms_and_family(job) == (2, ((0, 1),))
 
 
 def test_the_noise_is_that_of_the_report(tmp_path: Path) -> None:
     store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=5, tunings=1)
-    [found] = study_design.measured(store, "ablation")
+    [found] = study_power.measured(store, "ablation")
     [board] = leaderboards(study_tables.read_study(store, name, verify=False))
     noise = board.noise[board.budget][0]
     assert (found.sd, found.df, found.measure) == (noise.paired, 4, "probe score")
@@ -74,16 +74,16 @@ def test_the_noise_is_that_of_the_report(tmp_path: Path) -> None:
 def test_a_store_without_noise_is_refused(tmp_path: Path) -> None:
     store, _ = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=1, tunings=1)
     with pytest.raises(InputError, match="has no two arms with two seeds in common and different scores; give --sd"):
-        study_design.measured(store, "ablation")
+        study_power.measured(store, "ablation")
     with pytest.raises(InputError, match="holds no experiment 'weight-tying'"):
-        study_design.measured(RunStore(tmp_path / "runs"), "weight-tying")
+        study_power.measured(RunStore(tmp_path / "runs"), "weight-tying")
 
 
 def test_a_damaged_run_gives_no_noise_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, _ = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=4, tunings=1)
     run = next(run for run in store.runs() if run.run_id.startswith("rtd"))
     (run.path / "env.json").write_text("{")
-    [found] = study_design.measured(store, "ablation")
+    [found] = study_power.measured(store, "ablation")
     assert found.df == 2 and f"{run.path} is damaged and is left out: env.json cannot be read" in caplog.text
 
 
@@ -92,10 +92,10 @@ ROOT = Path(__file__).parents[2]
 
 def test_kept_studies_say_what_a_measure_could_tell(quick: None) -> None:
     job = job_of(experiment.load("ablation"), resolve("micro", {"budget.flops": 6e13}), 1, [])
-    kept = {one.measure: one for one in study_design.known(job)}
-    with study_design.KNOWN.open(newline="") as file:
+    kept = {one.measure: one for one in study_power.known(job)}
+    with study_power.KNOWN.open(newline="") as file:
         rows = {(row["study"], row["task"]): row for row in csv.DictReader(file)}
-    family = study_design.arms_and_family(job)[1]
+    family = study_power.arms_and_family(job)[1]
     for name, one in kept.items():
         # 1.4e12 is further than a factor of ten away, and 2e14 further than 4e13; entities were tagged at 2e13 alone.
         assert one.flops == (2e13 if name == "tag:da_ddt-ud" else 4e13)
@@ -111,11 +111,11 @@ def test_kept_studies_say_what_a_measure_could_tell(quick: None) -> None:
     )  # all are above a bag of words, one above untrained encoders
     assert kept["pairs:replace"].tells == "5 of 5 objectives"
     longer = job_of(experiment.load("ablation"), resolve("micro", {"budget.flops": 3e14}), 1, [])
-    kept = {one.measure: one for one in study_design.known(longer)}
+    kept = {one.measure: one for one in study_power.known(longer)}
     assert {one.study for one in kept.values()} >= {"bert-and-rtd-micro", "ablation-micro-finetuned"}
     assert kept["linear:next"].tells == "2 of 2 objectives"  # of the two that this study has
     least = job_of(experiment.load("ablation"), resolve("nano", {"budget.flops": 1e11}), 1, [])
-    assert study_design.known(least) == []
+    assert study_power.known(least) == []
 
 
 @pytest.mark.skipif(not (ROOT / "reports" / "kept").is_dir(), reason="there are no kept reports here")
@@ -123,4 +123,4 @@ def test_the_table_of_kept_studies_is_the_one_of_the_kept_reports(tmp_path: Path
     script = ROOT / "experiments" / "benchmarks" / "known_studies.py"
     command = [sys.executable, str(script), str(ROOT / "reports" / "kept"), str(tmp_path / "made.csv")]
     subprocess.run(command, check=True)
-    assert (tmp_path / "made.csv").read_bytes() == study_design.KNOWN.read_bytes()
+    assert (tmp_path / "made.csv").read_bytes() == study_power.KNOWN.read_bytes()

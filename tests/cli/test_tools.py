@@ -12,9 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from workbench import cli
-from workbench.cli.ask import doctor, flops, list_
+from workbench.cli.tools import doctor, flops, list_
 from workbench.errors import InputError
-from workbench.execution import study_design
+from workbench.execution import study_power
 from workbench.options import RunOptions, StudyOptions
 from workbench.spec.presets import resolve
 from workbench.training.plan import plan
@@ -27,7 +27,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_design, "training_seconds", lambda runs, host: [10.0 for _ in runs])
+    monkeypatch.setattr(study_power, "training_seconds", lambda runs, host: [10.0 for _ in runs])
 
 
 @pytest.mark.parametrize("points", ["1e308", "1e10", "0", "nan", "inf"])
@@ -51,9 +51,9 @@ def test_the_exit_code_tells_of_problems(capsys: pytest.CaptureFixture[str], mon
 def test_the_command_prints_a_table_or_one_document(
     quick: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.cli.ask import plan_study
+    from workbench.cli.tools import plan_study
 
-    monkeypatch.setattr(study_design.designs, "__defaults__", ((3, 4),))
+    monkeypatch.setattr(study_power.designs, "__defaults__", ((3, 4),))
     options = RunOptions("ablation", objective=("rtd", "bert-mlm", "electra-15"), budget="flops=1e11")
     plan_study(options, sd=0.5)
     text, said = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_the_command_prints_a_table_or_one_document(
 def test_without_runs_kept_studies_give_the_noise_or_the_command_is_refused(
     quick: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from workbench.cli.ask import plan_study
+    from workbench.cli.tools import plan_study
 
     options = RunOptions("ablation", scale="micro", budget="flops=4e13", runs=tmp_path / "none")
     plan_study(options)

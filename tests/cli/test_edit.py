@@ -1,4 +1,4 @@
-"""The commands that tend a store: what they print, ask, refuse and leave alone."""
+"""The commands that manage a store: what they print, ask, refuse and leave alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from written_runs import begun, finished
 
-from workbench.store import tending
+from workbench.store import manage
 from workbench.store.run_store import ExperimentRecord, RunStore
 
 RECORD = "ablation-nano-1"
@@ -83,7 +83,7 @@ def test_what_deletes_is_shown_and_asked_for(command: Command, words: tuple[str,
     """Nothing changes with --dry-run, and without --yes where nobody can answer; with --yes it does."""
     first = RunStore("runs").runs()[0]
     shutil.copytree(first.path, "again")
-    tending.remove(RunStore("runs"), first)
+    manage.remove(RunStore("runs"), first)
     shutil.move("again", first.path)
     if "--all" in words:
         shutil.rmtree(first.path)
