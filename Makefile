@@ -6,12 +6,13 @@
 # GPU_ARGS   what the scripts of `make gpu-check` and `make gpu-job` are given; GPU_ARGS="--device cpu --tiny" rehearses them
 #            without a GPU
 # NAME       the study of `make gpu-job`: small-pair, small-rtd, generator-width, five-objectives or streams
-# TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: three processes)
+# TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: three processes;
+#            each takes neighbouring tests, which share what they trained or prepared)
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
 PYTHON ?= python3
 DEMO_ARGS ?= --seeds 4 --workers 2
-TEST_ARGS ?= -n 3
+TEST_ARGS ?= -n 3 --dist worksteal
 GPU_ARGS ?=
 MUTANTS ?= --sample 200
 VENV := .venv
