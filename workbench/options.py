@@ -61,7 +61,7 @@ class What:
     TITLE: ClassVar[str] = "What is compared"
 
     objective: Names = option(
-        (), "An objective's name, or a file ./my_idea.py; repeatable.", "NAME|FILE",
+        (), "Objective: a name or ./my_idea.py; repeatable.", "NAME|FILE",
         names="objectives", repeated=True, common=True,
     )  # fmt: skip
     set: Settings | None = option(
@@ -69,7 +69,7 @@ class What:
         names="keys", repeated=True, common=True,
     )  # fmt: skip
     scale: str | None = option(
-        None, "Size of the encoder: nano (default), micro, mini, small, base, large or a published one "
+        None, "Size: nano (default), micro, mini, small, base, large or a published one "
         "(workbench list scales).", "NAME", names="scales", common=True,
     )  # fmt: skip
     corpus: Names = option(
@@ -93,8 +93,8 @@ class Amount:
         "none, each run gets the --budget as given, and the report is not at equal compute.", "UNIT|none",
     )  # fmt: skip
     seeds: int | Literal["auto"] | None = option(
-        None, "Number of pre-training seeds (default 1), or auto: add seeds until every comparison in CONTRASTS is "
-        "decided, or cannot be decided within the limits.", "N|auto", least=1, most=1000, common=True,
+        None, "Pre-training seeds (default 1), or auto: until all of CONTRASTS are decided, or cannot be.",
+        "N|auto", least=1, most=1000, common=True,
     )  # fmt: skip
     most_seeds: int | None = option(None, "For --seeds auto: the largest number (default 12).", "N", least=2, most=1000)
     most_compute: str | Mapping[str, float] | None = option(
@@ -112,9 +112,8 @@ class Measures:
     TITLE: ClassVar[str] = "What is measured"
 
     tasks: Names | None = option(
-        None, "Tasks, separated by commas (default pairs:replace,linear:next): pairs, linear, probes, blimp, glue, "
-        "superglue, squad1, none, names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, a "
-        "folder of pairs, or a file ./my_task.py (workbench list tasks).", "NAMES",
+        None, "Tasks (default pairs:replace,linear:next), such as glue, CoLA,RTE, blimp, squad1, tag:FILE, my.csv, "
+        "./my_task.py or none (workbench list tasks).", "NAMES",
         names="tasks", separated=True, common=True,
     )  # fmt: skip
     evaluate_at: str | None = option(
@@ -129,7 +128,7 @@ class Computation:
 
     TITLE: ClassVar[str] = "How it is computed"
 
-    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps.", "DEVICE", common=True)
+    device: str = option("auto", "auto, cpu, cuda, cuda:N or mps.", "DEVICE", common=True)
     devices: int | None = option(
         None, "Number of devices that compute each run: GPUs, or processes on a CPU (default: 1, or as many as "
         "torchrun started).", "N", least=1, most=1024,
@@ -167,7 +166,7 @@ class Machine(Computation):
     TITLE: ClassVar[str] = Computation.TITLE
 
     workers: int = option(
-        1, "Number of runs at a time: processes that share the CPU or the GPUs.", "N", least=1, most=1024, common=True
+        1, "Runs at a time: processes that share the CPU or the GPUs.", "N", least=1, most=1024, common=True
     )
     launcher: Literal["local", "slurm"] = option(
         "local", "Where it is computed: local, or slurm for jobs of a cluster, as many at a time as --workers says; "
@@ -238,8 +237,7 @@ class Trials:
     TITLE: ClassVar[str] = "How it is searched"
 
     trials: int | None = option(
-        None, "Number of trials with which --over is searched, for each cell. No trial is pruned: a run that is "
-        "stopped early has less compute than the others, which biases the comparison.", "N", least=1, most=100_000,
+        None, "Trials by which --over is searched, for each cell; all run to their end.", "N", least=1, most=100_000,
         common=True,
     )  # fmt: skip
     sampler: Literal["tpe", "random", "qmc"] = option("tpe", "For a search: tpe, random or qmc (quasi-random).", "NAME")
@@ -272,9 +270,8 @@ class EvaluateOptions:
         positional=True, repeated=True,
     )  # fmt: skip
     tasks: Names | None = like(
-        Measures, "tasks", help="Tasks, separated by commas: probes (default), linear, pairs, blimp, glue, superglue, "
-        "squad1, none, names (CoLA,RTE), my.csv, tag:FILE, choice:FILE, similarity:STS-B, retrieval:DIR, a folder of "
-        "pairs, or a file ./my_task.py (workbench list tasks).",
+        Measures, "tasks", help="Tasks (default probes), such as glue, CoLA,RTE, blimp, squad1, tag:FILE, my.csv or "
+        "./my_task.py (workbench list tasks).",
     )  # fmt: skip
     scale: str | None = like(
         What, "scale", help="Scale whose settings of fine-tuning are used (default: its run's, or nearest in size).",

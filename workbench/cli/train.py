@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Pre-train, fine-tune and report every run of an experiment; the same command again resumes it.
 
-    All runs get the same FLOPs: a --budget in steps or tokens (such as the default of scale small) is the budget of
-    the first objective, and every other objective gets the same FLOPs, in its own number of steps.
+    All runs get the same FLOPs, each in its own number of steps: a --budget in steps or tokens is the budget of the
+    first objective.
     """
     if both := _prepared(options, dry_run, as_json):
         study, told = both
@@ -44,8 +44,8 @@ def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = Fal
 
     A --budget in another unit than --match is the budget of the first cell; all others get the same amount of --match.
 
-    tune searches in the same way for the settings of every --objective (its learning rate, and --over), by scores on
-    held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
+    tune searches alike for settings of every --objective (its learning rate, and --over) on held-out training rows,
+    and reports the best ones on other seeds and the test rows.
     """
     if both := _prepared(options, dry_run, as_json):
         study, told = both
