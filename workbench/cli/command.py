@@ -198,17 +198,17 @@ class Command(TyperCommand):
         """Write arguments and options to the formatter."""
         params = self.get_params(ctx)
         rows = {param.opts[0]: param.get_help_record(ctx) for param in params}
-        if "--help-all" not in rows:
-            super().format_options(ctx, formatter)
-            return
         arguments = [param.opts[0] for param in params if param.param_type_name == "argument"]
+        for name in arguments:  # typer adds the Python type, as in `EXPERIMENT <str>`
+            if row := rows[name]:
+                rows[name] = row[0].partition(" <")[0], row[1]
         if ctx.meta.get("all"):
             listed = {name for names in self.sections.values() for name in names}
             others = [name for name in rows if name not in listed and name not in arguments]
             sections = {"Arguments": arguments, **self.sections, "Other options": others}
         else:
-            common = [name for name in rows if name in self.common or name in ("--help", "--help-all")]
-            sections = {"Arguments": arguments, "Options": common}
+            few = {*self.common, "--help", "--help-all"} if "--help-all" in rows else {*rows} - {*arguments}
+            sections = {"Arguments": arguments, "Options": [name for name in rows if name in few]}
         for title, names in sections.items():
             if present := [rows[name] for name in names if rows.get(name)]:
                 with formatter.section(title):
