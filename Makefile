@@ -6,13 +6,13 @@
 # GPU_ARGS   what the scripts of `make gpu-check` and `make gpu-job` are given; GPU_ARGS="--device cpu --tiny" rehearses them
 #            without a GPU
 # NAME       the study of `make gpu-job`: small-pair, small-rtd, generator-width, five-objectives or streams
-# TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: three processes;
-#            each takes neighbouring tests, which share what they trained or prepared)
+# TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: three processes,
+#            each of which takes whole files, or of the slow tests neighbouring ones, which share what they trained)
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
 PYTHON ?= python3
 DEMO_ARGS ?= --seeds 4 --workers 2
-TEST_ARGS ?= -n 3 --dist worksteal
+TEST_ARGS ?=
 GPU_ARGS ?=
 MUTANTS ?= --sample 200
 VENV := .venv
@@ -50,13 +50,13 @@ demo: $(READY)
 setup: $(DEV_READY)
 
 test: $(DEV_READY)
-	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest $(TEST_ARGS)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest $(or $(TEST_ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
 test-slow: $(DEV_READY)
-	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m "slow and not gpu" $(TEST_ARGS)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m "slow and not gpu" $(or $(TEST_ARGS),-n 3 --dist worksteal)
 
 gpu-check: $(DEV_READY)
-	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m gpu $(TEST_ARGS)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m gpu $(or $(TEST_ARGS),-n 3)
 	mkdir -p build
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/gpu.py build/gpu.json $(GPU_ARGS)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/scaling.py build/scaling.json $(GPU_ARGS)
