@@ -25,7 +25,7 @@ from workbench.models.losses import (
     token_log_likelihood,
     weighted_mean,
 )
-from workbench.tensors import sample
+from workbench.tensors import StepLoss, sample
 
 SCORES = st.integers(-3, 3)  # few values, so that many scores tie; 0 is a negative prediction
 
@@ -88,7 +88,9 @@ def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
 @pytest.mark.parametrize("weight", [1e-3, 0.5, 4.0])
 def test_a_weighted_mean_does_not_depend_on_the_scale_of_the_weights(weight: float) -> None:
     values, weights = torch.tensor([1.0, 4.0]), torch.tensor([weight, 2 * weight])
-    assert losses.weighted_mean(values, weights).item() == pytest.approx(3.0)
+    mean = losses.weighted_mean(values, weights)
+    assert mean.item() == pytest.approx(3.0)
+    assert StepLoss(mean, {}).denominators(values.device).tolist() == pytest.approx([3 * weight])
 
 
 def test_a_mean_without_weight_is_0_with_a_finite_gradient() -> None:
