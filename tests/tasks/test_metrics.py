@@ -50,6 +50,11 @@ def test_no_skill_is_zero_and_never_nan() -> None:
     assert metric("f1", np.zeros(5, dtype=int), np.zeros(5, dtype=int)) == 0.0
 
 
+def test_a_correlation_of_numbers_whose_sum_is_infinite_is_0() -> None:
+    huge = np.array([1.7e308, 1.7e308, 1.7e308, 1.6e308])
+    assert metric("pearson", huge, np.arange(4.0)) == metric("pearson", np.arange(4.0), huge) == 0
+
+
 def test_perfect_and_reversed() -> None:
     true = np.array([0, 1, 1, 0])
     for name in ("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"):

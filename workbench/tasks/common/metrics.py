@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,7 +39,8 @@ def metric(name: str, predicted: Floats, true: Floats) -> float:
     if name == "pearson":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # values that differ by little more than rounding
-            return float(pearsonr(predicted, true).statistic)
+            correlation = float(pearsonr(predicted, true).statistic)
+        return 0.0 if math.isnan(correlation) else correlation  # a sum of huge values is infinite
     labels, average = ([1], "macro") if name in ("f1", "f1a") else (None, name.removesuffix("_f1"))
     return float(f1_score(true, predicted, labels=labels, average=average, zero_division=0))
 
