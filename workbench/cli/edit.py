@@ -248,10 +248,7 @@ def du(options: Some, as_json: AsJson = False) -> None:
     measured: list[dict[str, Any]] = of_each(lambda run: {"run_id": run.run_id, **manage.sizes(run.path)}, chosen)
     rows = sorted(measured, key=lambda row: -row["bytes"])
     whole = {key: sum(row[key] for row in rows) for key in rows[0] if key != "run_id"} if rows else {"bytes": 0}
-    others = {
-        "trash": manage.sizes(store.root / REMOVED)["bytes"],
-        "cache": manage.sizes(cache_path())["bytes"],
-    }
+    others = {"trash": manage.sizes(store.root / REMOVED)["bytes"], "cache": manage.sizes(cache_path())["bytes"]}
     if as_json:
         emit({"runs": rows, "total": whole, **others}, True)
         return

@@ -157,9 +157,14 @@ def _no_difference(experiment: Experiment, cells: Sequence[Cell], objective: str
     keys = [key for key in dict.fromkeys(itertools.chain(*cells)) if len({repr(cell.get(key)) for cell in cells}) > 1]
     texts = [_text(experiment, {key: cell[key] for key in keys if key in cell}) for cell in cells]
     runs = " and ".join(texts) if len(cells) == 2 else f"all {len(cells)} runs ({'; '.join(texts[:SHOWN])} ...)"
+    return one_model(experiment.name, keys, objective, runs, advice)
+
+
+def one_model(where: str, keys: Sequence[str], objective: str, runs: str, advice: str) -> InputError:
+    """Return the error for `runs` that differ only in `keys`, which have no effect on the objective."""
     return InputError(
-        f"{experiment.name}: {listed(keys)} {'makes' if len(keys) == 1 else 'make'} no difference to {objective} at "
-        f"these settings, so {runs} would train one model; {advice}"
+        f"{where}: {listed(keys)} {'makes' if len(keys) == 1 else 'make'} no difference to {objective} at these "
+        f"settings, so {runs} would train one model; {advice}"
     )
 
 

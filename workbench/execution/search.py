@@ -27,9 +27,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench import objectives
 from workbench.data.prepare import bind
-from workbench.errors import InputError, LeaseHeld, listed, message_of
+from workbench.errors import InputError, LeaseHeld, message_of
 from workbench.execution import study_runner
-from workbench.execution.equal_models import model_of
+from workbench.execution.equal_models import model_of, one_model
 from workbench.execution.study import Job, Match, bound_runs, job_of, known_options
 from workbench.execution.study_runner import Outcome, Session
 from workbench.rng import seed_of
@@ -173,11 +173,8 @@ def _check_effect(space: Space, arm: ResolvedSpec) -> None:
         point = {key: values[min(number, len(values) - 1)] for key, values in ends.items()}
         models.add(model_of(tried(arm, point, [arm.seed])[0]))
     if len(models) == 1 < most:
-        raise InputError(
-            f"--over: {listed(list(space))} {'makes' if len(space) == 1 else 'make'} no difference to {arm.objective} "
-            f"at these settings, so all trials would train one model; leave {arm.objective} out, or search another "
-            f"setting"
-        )
+        advice = f"leave {arm.objective} out, or search another setting"
+        raise one_model("--over", list(space), arm.objective, "all trials", advice)
 
 
 class Rounds:

@@ -260,7 +260,7 @@ class PairHead(nn.Module):
     def loss(self, hidden: Tensor, broken: Tensor, name: str) -> tuple[Mean, dict[str, Ratio]]:
         """Return the mean cross-entropy of broken (B,) bool given the states of [CLS], hidden (B, D), and metrics.
 
-        The metrics have names that begin with `name`: those of `binary_loss_and_ratios`, and the share of broken pairs.
+        The metrics have names that begin with `name`: the metrics of `binary_ratios`, and the share of broken pairs.
         """
         logits = self(hidden).float()
         margin, counted = logits[:, 1:] - logits[:, :1], torch.ones_like(broken)[:, None]  # (B, 1) each
