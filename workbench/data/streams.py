@@ -98,9 +98,12 @@ class _Requests(io.RawIOBase):
 def listed(name: str) -> list[tuple[RemotePath, str]]:
     """Return the sorted files of a URL (file, folder or glob), each with its version. Raises InputError."""
     refuse_secrets(name, "corpus")
-    scheme, _, place = name.partition("://")
-    if scheme.lower() in ("file", "local"):
-        raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {place}")
+    try:
+        parts = urlsplit(name)
+    except ValueError as error:
+        raise InputError(f"corpus {name!r} is no URL: {error}") from None
+    if parts.scheme in ("file", "local"):
+        raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {parts.path or '/'}")
     system, path = _system(name)
 
     def request() -> list[dict[str, Any]]:
