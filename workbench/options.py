@@ -237,7 +237,7 @@ class Trials:
     TITLE: ClassVar[str] = "How it is searched"
 
     trials: int | None = option(
-        None, "Trials by which --over is searched, for each cell; all run to their end.", "N", least=1, most=100_000,
+        None, "Trials of the search over --over, for each cell; each runs to its end.", "N", least=1, most=100_000,
         common=True,
     )  # fmt: skip
     sampler: Literal["tpe", "random", "qmc"] = option("tpe", "For a search: tpe, random or qmc (quasi-random).", "NAME")

@@ -27,7 +27,7 @@ Rows = list[dict[str, Any]]
 
 
 def plug_rows(package: str) -> Rows:
-    """Return a row for each plug-in of a kind, whose package has `PLUGS`."""
+    """Return a row for each plug-in in the `PLUGS` of a package."""
     return [asdict(each) for each in import_module(package).PLUGS.listing()]
 
 

@@ -103,7 +103,7 @@ def untrained(run: BoundRun) -> BoundRun:
 
 
 def baselines_of(runs: Iterable[BoundRun]) -> list[BoundRun]:
-    """Return the baselines of these runs, one for each set of initial weights; runs of other batches share theirs."""
+    """Return the untrained encoders of these runs; runs that differ in their batch alone share one."""
     by_weights = dict[str, BoundRun]()
     for baseline in map(untrained, runs):
         by_weights.setdefault(digest(baseline.spec.identity() | {"batch": None}), baseline)

@@ -31,7 +31,7 @@ STAGE, TRASH = ".tmp-", ".trash-"
 _TEMPORARY = re.compile(rf"({re.escape(STAGE)}|{re.escape(TRASH)})[0-9a-f]{{32}}")
 ABANDONED = 3600.0  # seconds after which a temporary file that is not written any more counts as left behind
 LONGEST_LINE = 1 << 20  # bytes of a row of a log; real ones are a thousand times smaller
-EDGE = 1 << 13  # bytes in which a line end is searched for at first
+EDGE = 1 << 13  # bytes that are read at first to find a line end
 LARGEST = 64 << 20  # bytes of a JSON file; real ones are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Errors of disks that fail, are damaged, taken away or not reached, by name: some systems lack some of them.

@@ -79,7 +79,7 @@ class Contents:
         return raw
 
     def named(self, inner: str) -> list[str]:
-        """Return the names of the records in the folder `inner`; records of the end of training come before points."""
+        """Return the names of the records in the folder `inner`: first those after training, then those during it."""
         return [name for name in self.records if f"/{inner}/" in f"/{name}"]
 
 

@@ -11,7 +11,7 @@ from workbench.errors import plural
 from workbench.progress import warn_once
 from workbench.rng import seed_of
 
-SHOWN = 3  # rows that a sentence names
+SHOWN = 3  # rows that are named in a sentence; the others are counted
 
 
 def fingerprint(*contents: Any) -> str:
