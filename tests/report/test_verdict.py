@@ -192,12 +192,13 @@ def test_a_gap_that_the_permutation_test_leaves_open_is_that_of_the_t_test_alone
     )
 
 
-def test_a_line_has_the_code_names_of_the_arms_that_its_sentence_names() -> None:
+def test_a_line_has_the_code_names_that_the_names_of_its_arms_hide() -> None:
     names = {"1.0": "Generator 1", "1.0, generator.depth=0.5": "Generator 1, depth 1/2", "0.25": "Generator 1/4",
-             "rtd": "RTD", "adversarial": "Adversarial RTD", "mine": "mine"}  # fmt: skip
+             "rtd": "RTD", "electra-15": "ELECTRA 15%", "adversarial": "Adversarial RTD", "mine": "mine"}  # fmt: skip
     for sentence, codes in (
         ("Generator 1/4 leads Generator 1, depth 1/2 by 1.", ("0.25", "1.0, generator.depth=0.5")),
-        ("Take Adversarial RTD: it is ahead of mine and RTDs.", ("adversarial",)), ("Nothing to compare.", ()),
+        ("Take Adversarial RTD: it is ahead of mine, RTD and ELECTRA 15%.", ("adversarial",)),
+        ("Take RTDs: nothing to compare.", ()),
     ):  # fmt: skip
         known = ", ".join(f"{names[code]} is {code}" for code in codes)
         assert verdict_line({"sentence": sentence, "names": names}) == (f"{sentence} ({known})" if known else sentence)

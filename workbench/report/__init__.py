@@ -52,14 +52,15 @@ def verdict_beside(page: Path) -> dict[str, Any]:
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:
-    """Return a verdict (`results.Verdict`, as plain data) as a line, with the code names of its arms."""
+    """Return a verdict (`results.Verdict`, as plain data) as a line, with the code names that its arms' names hide."""
     from workbench.report.formatting import short
 
     sentence, names = str(verdict.get("sentence") or ""), verdict.get("names")
     codes = {short(name): code for code, name in names.items()} if isinstance(names, dict) else {}
     any_name = "|".join(map(re.escape, sorted(codes, key=len, reverse=True)))  # "Adversarial RTD" before "RTD"
     found = dict.fromkeys(re.findall(rf"(?<!\w)(?:{any_name})(?!\w)", sentence))
-    known = [f"{name} is {codes[name]}" for name in found if codes.get(name, name) != name]
+    hidden = [name for name in found if "-".join(re.findall(r"\w+", name.lower())) != codes.get(name, name).lower()]
+    known = [f"{name} is {codes[name]}" for name in hidden]
     return f"{sentence} ({', '.join(known)})" if known else sentence
 
 
