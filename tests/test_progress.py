@@ -71,3 +71,14 @@ def test_on_a_terminal_a_bar_takes_all_updates(
         update("[bold] text", 10, 20)
         update("[bold] text", 20, 20)
     assert capsys.readouterr().out == ""  # progress is no part of the results
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (42.4, "42 s"), (59.6, "1 min 0 s"), (7800, "2 h 10 min"), (172_799, "47 h 59 min"), (273_600, "3 d 4 h"),
+        (505_801_000, "5,854 d"),
+    ],
+)  # fmt: skip
+def test_a_duration_is_given_in_units_that_are_easy_to_grasp(seconds: float, text: str) -> None:
+    assert progress.clock(seconds) == text

@@ -165,13 +165,16 @@ def measuring(name: str, total: int) -> Iterator[Measuring]:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration in seconds as text: 42 s, 3 min 5 s, 2 h 10 min."""
+    """Return a duration in seconds as text: 42 s, 3 min 5 s, 2 h 10 min, 3 d 4 h, 1,200 d."""
     total = max(0, round(seconds))
     if total < 60:
         return f"{total} s"
     if total < 3600:
         return f"{total // 60} min {total % 60} s"
-    return f"{total // 3600} h {total % 3600 // 60} min"
+    if total < 48 * 3600:
+        return f"{total // 3600} h {total % 3600 // 60} min"
+    hours = round(total / 3600)
+    return f"{hours // 24} d {hours % 24} h" if hours < 2400 else f"{round(hours / 24):,} d"
 
 
 # ----------------------------------------
