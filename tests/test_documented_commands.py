@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import lzma
 import os
 import re
@@ -38,8 +39,13 @@ NEED_WORDS = (
     *("note", "tag", "archive", "track", "rm", "restore", "prune", "cp", "mv", "import"),
 )
 PREFIX = r"(?:\$ |nohup |exec |python -m |\.venv/bin/)?"  # what may stand before `workbench`
-# The texts of kept studies, and the folder of each in the real data. A study takes hours, so only its plan is made.
-STUDIED = {"wiki-en-2015-1of4.txt": "corpus", "danish_adl.txt": "text_danish_adl"}
+# Texts of the pages: the file of the real data, and how many of its lines are taken.
+TEXTS = {
+    "my_text.txt": ("text_danish_adl/danish_adl.txt.xz", None),
+    "wiki-en-2015-1of4.txt": ("corpus/wiki-en-2015-1of4.txt.xz", 2000),
+    "danish_adl.txt": ("text_danish_adl/danish_adl.txt.xz", 2000),
+}
+STUDIED = {"wiki-en-2015-1of4.txt", "danish_adl.txt"}  # of kept studies, which take hours: only the plan is made
 PLANNED = ROOT / "docs/explanation/paper-results.md"  # the paper's own scales: of each run only the plan is made
 # Commands of minutes whose kind another page or test carries out in full: of these, too, only the plan is made.
 REPEATED = (
@@ -144,6 +150,16 @@ def write_babylm(folder: Path, real_data: Path) -> None:
         head(f"glue_babylm/wsc.{part}.jsonl", f"babylm/wsc.{part}.jsonl", 40)
 
 
+def write_squad(folder: Path, real_data: Path) -> None:
+    """Write a tenth of the paragraphs of SQuAD's dev files, whose questions are answered in seconds."""
+    for path in (real_data / "squad").glob("dev-*.json.xz"):
+        raw = json.loads(lzma.decompress(path.read_bytes()))
+        for article in raw["data"]:
+            article["paragraphs"] = article["paragraphs"][::10]
+        (folder / "squad").mkdir(exist_ok=True)
+        (folder / "squad" / path.stem).write_text(json.dumps(raw), encoding="utf-8")
+
+
 def printed_by_snippets(page: Path) -> list[str]:
     """The output that a page shows below its Python."""
     blocks = re.findall(r"```python\n.*?```\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -198,13 +214,13 @@ def filled_in(words: tuple[str, ...], folder: Path, real_data: Path) -> list[str
     meant = MEANT | {
         "A": runs[0], "B": runs[1], "RUN": runs[0], "STORE": "runs", "DIR": f"runs/{runs[0]}/encoder",
         "tasks.glue=DIR": f"tasks.glue={real_data / 'glue'}", "tasks.blimp=DIR": "tasks.blimp=blimp",
-        "tasks.babylm=DIR": "tasks.babylm=babylm", "tasks.squad=DIR": f"tasks.squad={real_data / 'squad'}",
+        "tasks.babylm=DIR": "tasks.babylm=babylm", "tasks.squad=DIR": "tasks.squad=squad",
     }  # fmt: skip
     return [meant.get(word, word) for word in words]
 
 
 def needs_real_data(words: tuple[str, ...]) -> bool:
-    paths = ("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "tasks.squad=", "my_text.txt", *STUDIED)
+    paths = ("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "tasks.squad=", *TEXTS)
     return any(word.startswith(paths) for word in words)
 
 
@@ -227,19 +243,18 @@ def test_a_documented_command_works_as_typed(
     real_data = request.getfixturevalue("real_data") if needs_real_data(given.words) else Path("unused")
     if "tasks.babylm=DIR" in given.words:
         write_babylm(folder, real_data)
-    if "my_text.txt" in given.words:  # the text of which the tutorial gives numbers
-        text = lzma.decompress((real_data / "text_danish_adl/danish_adl.txt.xz").read_bytes())
-        (folder / "my_text.txt").write_bytes(text)
-    studied = [word for word in given.words if word in STUDIED]
-    for name in studied:
-        with lzma.open(real_data / STUDIED[name] / f"{name}.xz") as file:
-            (folder / name).write_bytes(b"".join(itertools.islice(file, 2000)))
-    if "danish_adl.txt" in studied:
+    if "tasks.squad=DIR" in given.words:
+        write_squad(folder, real_data)
+    for name, (source, count) in TEXTS.items():
+        if name in given.words:
+            with lzma.open(real_data / source) as file:
+                (folder / name).write_bytes(b"".join(itertools.islice(file, count)))
+    if "danish_adl.txt" in given.words:
         for part in ("ud_danish_ddt/da_ddt-ud-dev.conllu", "uner_danish_ddt/da_ddt-ud-train.iob2"):
             shutil.copy(real_data / part, folder)
     cluster = request.getfixturevalue("cluster") if "slurm" in given.words else {}
     is_repeated = any(set(kind) <= set(given.words) for kind in REPEATED)
-    is_planned = bool(studied) or is_repeated or given.page == PLANNED
+    is_planned = not STUDIED.isdisjoint(given.words) or is_repeated or given.page == PLANNED
     words = filled_in(given.words, folder, real_data) + ["--dry-run"] * is_planned
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
