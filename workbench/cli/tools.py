@@ -78,7 +78,7 @@ def plan_study(
             if not kept:
                 raise InputError(f"{error}; or assume the noise, as in --sd 2") from None
             noise = []
-            progress.say(f"noise is that of kept studies: {error}")
+            progress.say(f"the noise is taken from kept studies: {error}")
     if not kept:
         progress.say(
             f"no kept study is within a factor of {study_power.NEAR:g} of this budget, and what it can show is unknown"
