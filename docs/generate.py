@@ -29,7 +29,7 @@ TYPES = {"integer": "whole number", "number": "number", "string": "text", "boole
 
 def commands() -> Iterator[str]:
     """Each command with its --help, in the order of `workbench --help`."""
-    yield "# Commands\n\nWhat `workbench COMMAND --help-all` says; `--help` shows the options that people use.\n"
+    yield "# Commands\n\nWhat `workbench COMMAND --help-all` says; `--help` shows the common ones.\n"
     for words in [[name] for name in COMMANDS] + [["data", "prepare"]]:
         shown = [
             CliRunner().invoke(app, [*words, flag], env={"COLUMNS": "100"}, prog_name="workbench")

@@ -65,7 +65,7 @@ class What:
         names="objectives", repeated=True, common=True,
     )  # fmt: skip
     set: Settings | None = option(
-        None, "Set a field of the spec, as in optim.lr=5e-4; repeatable (workbench list keys).", "KEY=VALUE",
+        None, "A setting, as in optim.lr=5e-4; repeatable (workbench list keys).", "KEY=VALUE",
         names="keys", repeated=True, common=True,
     )  # fmt: skip
     scale: str | None = option(
@@ -93,7 +93,8 @@ class Amount:
         "none, each run gets the --budget as given, and the report is not at equal compute.", "UNIT|none",
     )  # fmt: skip
     seeds: int | Literal["auto"] | None = option(
-        None, "Pre-training seeds (default 1), or auto: until all of CONTRASTS are decided, or cannot be.",
+        None, "Pre-training seeds (default 1); auto adds seeds until every declared comparison is decided, or "
+        "cannot be.",
         "N|auto", least=1, most=1000, common=True,
     )  # fmt: skip
     most_seeds: int | None = option(None, "For --seeds auto: the largest number (default 12).", "N", least=2, most=1000)
@@ -194,7 +195,9 @@ class Chosen(Output):
     where: Names = option(
         (), "Only runs that meet this condition, as state=failed; repeatable.", "CONDITION", repeated=True
     )
-    study: str | None = option(None, "Only runs of this study, a record or its experiment.", "NAME", names="records")
+    study: str | None = option(
+        None, "Only runs of this study, by its name or its experiment's.", "NAME", names="records"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +240,7 @@ class Trials:
     TITLE: ClassVar[str] = "How it is searched"
 
     trials: int | None = option(
-        None, "Trials of the search over --over, for each cell; each runs to its end.", "N", least=1, most=100_000,
+        None, "Trials of the search over --over, for each arm; each runs to its end.", "N", least=1, most=100_000,
         common=True,
     )  # fmt: skip
     sampler: Literal["tpe", "random", "qmc"] = option("tpe", "For a search: tpe, random or qmc (quasi-random).", "NAME")
@@ -274,13 +277,14 @@ class EvaluateOptions:
         "./my_task.py (workbench list tasks).",
     )  # fmt: skip
     scale: str | None = like(
-        What, "scale", help="Scale whose settings of fine-tuning are used (default: its run's, or nearest in size).",
+        What, "scale", help="Scale whose settings of fine-tuning are used (default: the run's own, or the one nearest "
+        "in size).",
     )  # fmt: skip
     _: KW_ONLY
     set: Settings | None = like(What, "set")
     runs: Path | str = like(Output, "runs")
     flops: float | None = option(
-        None, "Training FLOPs that are stated of the model (paper convention).", "NUMBER", least=1, most=1e30
+        None, "Training FLOPs of the model, as others state them (paper convention).", "NUMBER", least=1, most=1e30
     )
     allow_bin: bool = option(False, "Read pytorch_model.bin, by a reader that runs no code of the file.")
     device: str = like(Computation, "device")

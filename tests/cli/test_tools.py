@@ -75,7 +75,7 @@ def test_without_runs_kept_studies_give_the_noise_or_the_command_is_refused(
     options = RunOptions("ablation", scale="micro", budget="flops=4e13", runs=tmp_path / "none")
     plan_study(options)
     printed = capsys.readouterr()
-    assert "noise is that of kept studies: there are no runs in" in printed.err
+    assert "the noise is taken from kept studies: there are no runs in" in printed.err
     row = next(line for line in printed.out.splitlines() if line.startswith("STS-B"))
     assert "no objective is above a bag of words" in row and "ablation-micro-finetuned" in row
     plan_study(options, as_json=True)

@@ -39,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 data_app = typer.Typer(
-    help="Prepare a corpus, and print what is prepared.", no_args_is_help=True, rich_markup_mode=None
+    help="Prepare text before any run, and print its size.", no_args_is_help=True, rich_markup_mode=None
 )
 LISTED: tuple[Callable[..., None], ...] = (  # in the order of the help
     train.run, train.sweep_, read.report, read.view, read.status, read.runs_, read.verify, read.diff, edit.note,

@@ -88,9 +88,7 @@ def archive(
 def track(
     words: Annotated[
         list[str],
-        name_argument(
-            "STUDY|RUN", "Studies (records, or experiments) and names of runs, or parts of names.", "records"
-        ),
+        name_argument("STUDY|RUN", "Studies, by name or experiment, and runs, by name or a part of it.", "records"),
     ],
     options: Runs,
     to: Annotated[
@@ -220,9 +218,9 @@ def prune(
 ) -> None:
     """Delete optimizer states of finished runs, or all their checkpoints; encoders, scores and logs stay.
 
-    Reports and `workbench verify` go on without them. A run that is to go on from the end of a pruned one, or with
-    --checkpoints to start from its weights, then needs it to be trained again. Without names, conditions and study, all
-    finished runs are pruned.
+    Reports and `workbench verify` go on without them. If another run is to go on from the end of a pruned one, or
+    with --checkpoints to start from its weights, the pruned one must be trained again. Without names, conditions and
+    study, all finished runs are pruned.
     """
     store = RunStore.existing(options.runs)
     chosen = _chosen(store, options, or_all=True)
@@ -284,13 +282,13 @@ def gc(
 
 
 To = Annotated[Path, path_option("The other store; it is made if need be.", "FOLDER", "--to")]
-Studies = Annotated[list[str], name_argument("STUDY", "Records, or experiments.", "records")]
+Studies = Annotated[list[str], name_argument("STUDY", "Studies, by name or experiment.", "records")]
 
 
 def cp(studies: Studies, to: To, options: Runs, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Copy studies with their runs into another store; every file is compared with its hash.
 
-    Runs that are there already are joined. A command that was stopped goes on where it was. A run that is in use is
+    A run that is in both stores becomes one. A command that was stopped goes on where it was. A run that is in use is
     refused, and the exit code is then 1.
     """
     _transfer(Path(options.runs), to, studies, False, True, dry_run, as_json)

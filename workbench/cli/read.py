@@ -45,7 +45,7 @@ RUN = name_argument("RUN", "Name of a run, or a part of it that no other run has
 
 def report(
     options: Output,
-    experiment: Annotated[str | None, name_argument("EXPERIMENT", "An experiment or record.", "records")] = None,
+    experiment: Annotated[str | None, name_argument("EXPERIMENT", "An experiment or study.", "records")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FOLDER", help="Draw this report again from its data files.")
     ] = None,
@@ -98,7 +98,7 @@ def status(
 ) -> None:
     """Print each study of a store with its progress, time left and verdict, then the runs that train or need a look.
 
-    These are runs that failed, diverged, were interrupted, are damaged, or have a warning or the lease of a process
+    A run needs a look if it failed, diverged, was interrupted, is damaged, or has a warning or the lease of a process
     that has ended; --all lists the others too. The exit code is 1 if a run is damaged. Files that have not changed
     since the run ended are compared by their size alone; `workbench verify` reads all of them.
     """
@@ -134,10 +134,13 @@ def status(
 
 def view(
     options: Runs,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than 127.0.0.1 are reached from outside.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port (default 8642, or any free one).")] = None,
+    host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; others than 127.0.0.1 are reached from outside."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="N", help="Port (default 8642, or any free one).")
+    ] = None,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the pages in the browser.")] = True,
     allow_edit: Annotated[
         bool, typer.Option("--allow-edit", help="Let the pages change notes and tags, and archive and restore runs.")
@@ -229,7 +232,7 @@ def diff(
 
 def export(
     experiment: Annotated[
-        str, name_argument("EXPERIMENT", "An experiment or record; with --checkpoint, a run.", "records")
+        str, name_argument("EXPERIMENT", "An experiment or study; with --checkpoint, a run.", "records")
     ],
     options: Runs,
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv, parquet or latex.")] = "csv",

@@ -271,7 +271,7 @@ def study_text(
         f"{arms} arms; "
         + (f"declared: {contrasts}" if contrasts else "no comparison is declared, so every two arms are compared"),
         "gap is the true difference, in points, that a design shows with a probability of 0.8 if all arms have the "
-        "same noise; FLOPs and time are those of pre-training, without fine-tuning",
+        "same noise; FLOPs and time are for pre-training, without fine-tuning",
     ]
     for one, rows in zip(noise, designs, strict=True):
         lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows]), *_moved(rows)]

@@ -48,7 +48,7 @@ def plan_study(
         number_option(1e-9, 1e9, "Assumed standard deviation of paired differences, in points; no store is read."),
     ] = None,
     noise_of: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Experiment or record with the noise (default: EXPERIMENT).")
+        str | None, typer.Option(metavar="NAME", help="Experiment or study whose noise is taken (default: EXPERIMENT).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -78,7 +78,7 @@ def plan_study(
             if not kept:
                 raise InputError(f"{error}; or assume the noise, as in --sd 2") from None
             noise = []
-            progress.say(f"noise is that of kept studies: {error}")
+            progress.say(f"the noise is taken from kept studies: {error}")
     if not kept:
         progress.say(
             f"no kept study is within a factor of {study_power.NEAR:g} of this budget, and what it can show is unknown"
@@ -179,7 +179,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the contract of a plug-in on a file, and say what is wrong with it; the exit code is 1 if anything is.
+    """Check the file of a plug-in, and say what is wrong with it; the exit code is 1 if anything is.
 
     At a small size on made-up text, in less than a minute: shapes, gradients, FLOPs against torch's counter,
     determinism, stopping and resuming, export. Of tasks: names, settings, price, baselines and a measurement. Of

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Pre-train, fine-tune and report every run of an experiment; the same command again resumes it.
 
-    All runs get the same FLOPs, each in its own number of steps: a --budget in steps or tokens is the budget of the
-    first objective.
+    All runs get the same FLOPs. A --budget in steps or tokens is the budget of the first objective, and the others get
+    the FLOPs that it spends.
     """
     if both := _prepared(options, dry_run, as_json):
         study, told = both
@@ -42,10 +42,10 @@ def run(options: RunOptions, dry_run: DryRun = False, as_json: AsJson = False) -
 def sweep_(options: SweepOptions, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Compare settings at equal compute: of an experiment, of --over, or of both; the same command resumes it.
 
-    A --budget in another unit than --match is the budget of the first cell; all others get the same amount of --match.
+    A --budget in another unit than --match is the budget of the first arm; all others get the same amount of --match.
 
-    tune searches alike for settings of every --objective (its learning rate, and --over) on held-out training rows,
-    and reports the best ones on other seeds and the test rows.
+    With tune, every --objective gets the same search for its settings (learning rate, and --over) on held-out training
+    rows. The report has the best settings of each, on other seeds and the test rows.
     """
     if both := _prepared(options, dry_run, as_json):
         study, told = both
@@ -112,12 +112,12 @@ def _print_plan(job: Job, options: StudyOptions, host: Host, as_json: bool, limi
 
 
 def evaluate(options: EvaluateOptions, as_json: AsJson = False) -> None:
-    """Measure models that others trained on tasks; print their scores and keep them in the run store.
+    """Measure published models, or folders of encoders, by tasks; print their scores and keep them in the run store.
 
-    There each is a run of the kind "published", which reports show beside those that were trained here. The same
-    command again takes only what is missing. The folder of a run's encoder is measured too, and nothing is kept of it.
-    Without --scale, the settings are those of the encoder's run, or for a model that others trained those of the scale
-    nearest in size, and are printed.
+    In the store each model is a run of the kind "published", which reports show beside those that were trained here.
+    The same command again takes only what is missing. The folder of a run's encoder is measured too, and nothing is
+    kept of it. Without --scale, the settings of fine-tuning are those of the encoder's run, or for a model that others
+    trained those of the scale nearest in size; they are printed.
     """
     from workbench.cli import terminal
 

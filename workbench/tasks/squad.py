@@ -314,8 +314,8 @@ trains = True
 SUMMARIES = {
     "squad1": "which words of a paragraph answer the question (SQuAD 1.1)",
     "squad2": "the same, where half of the questions have no answer (SQuAD 2.0)",
-    "squad1" + SPLIT: "SQuAD 1.1's dev file alone, cut by article; no score of SQuAD",
-    "squad2" + SPLIT: "SQuAD 2.0's dev file alone, cut by article; no score of SQuAD",
+    "squad1" + SPLIT: "SQuAD 1.1's dev file alone, cut by article; not comparable with SQuAD",
+    "squad2" + SPLIT: "SQuAD 2.0's dev file alone, cut by article; not comparable with SQuAD",
 }
 TEST_SHARE = 4  # of a devsplit, one article in four is tested on
 HUB = {False: "rajpurkar/squad", True: "rajpurkar/squad_v2"}
