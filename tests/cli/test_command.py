@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,6 +70,22 @@ def test_a_value_out_of_range_is_refused_before_anything_is_done(
     printed = capsys.readouterr()
     assert printed.out == "" and f"--{option}" in printed.err and printed.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_word_in_place_of_a_whole_number_is_refused_in_a_sentence(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended("run", "ablation", "--workers", "many") == 2
+    assert capsys.readouterr().err == "workbench: Invalid value for '--workers': give a whole number\n"
+
+
+def test_help_has_each_command_in_one_section() -> None:
+    names = " ".join(cli.SECTIONS.values()).split()
+    assert sorted(names) == sorted([*cli.COMMANDS, "data"])
+    shown = CliRunner().invoke(cli.app, ["-h"]).stdout
+    assert [re.search(rf"^  {name} ", shown, re.MULTILINE) for name in names].count(None) == 0
+    places = [shown.index(f"\n{title}:\n") for title in cli.SECTIONS]
+    assert places == sorted(places) and "Commands:" not in shown
 
 
 @pytest.mark.parametrize("words", ["nan", "inf", "-inf", "1e400", "-1", "0", "ten"])

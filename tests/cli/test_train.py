@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from jobs import OBJECTIVES, rates
 
+from workbench.bench import estimate
 from workbench.cli import command, train
 from workbench.errors import RankLost
 from workbench.execution import devices
@@ -60,6 +62,30 @@ def test_a_rehearsed_plan_has_a_row_for_each_run_and_makes_nothing(
     ]
     assert document["equal_compute"] and document["runs"][0]["steps"] == 700
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "search", "said"),
+    [
+        (SweepOptions("tune", trials=6, tuning_seeds=3, seeds=4), (6, 3, 4, 22),
+         "6 trials of 3 seeds, then 4 seeds of the best settings"),
+        (SweepOptions(over={"optim.lr": "1e-3..4e-3"}, trials=5, seeds=2), (5, 2, 0, 10), "5 trials of 2 seeds"),
+    ],
+)  # fmt: skip
+def test_the_plan_of_a_search_has_the_price_of_all_its_runs(
+    options: SweepOptions, search: tuple[int, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimate, "training_seconds", lambda runs, host: [60.0 for _ in runs])
+    options = replace(options, objective=("rtd", "bert-mlm"), budget="steps=700", workers=2)
+    train.sweep_(options, dry_run=True, as_json=True)
+    assert tuple(json.loads(capsys.readouterr().out)["search"].values()) == search
+    train.sweep_(options, dry_run=True)
+    printed, runs = capsys.readouterr().out.splitlines(), 2 * search[-1]
+    assert f"in place of each run of the table: {said}" in printed
+    (price,) = (line for line in printed if line.startswith("pre-training time for "))
+    assert price.startswith(f"pre-training time for all {runs} runs: about {runs // 2} min 0 s here")
 
 
 @pytest.mark.parametrize(

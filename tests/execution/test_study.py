@@ -13,6 +13,7 @@ from jobs import OBJECTIVES, rates, run_job
 from workbench import objectives, progress
 from workbench.errors import InputError
 from workbench.execution import sequential_seeds, study
+from workbench.execution.search import Search, tune_jobs
 from workbench.execution.sequential_seeds import Limit
 from workbench.execution.study import Job, check_epochs, equal, flops_ratio, is_equal, job_of
 from workbench.spec import experiment, presets
@@ -146,6 +147,11 @@ def test_a_plan_says_where_an_amount_comes_from_unless_it_was_given() -> None:
 
     assert sentence({"flops": 1e12}) == "every run gets 1e+12 FLOPs (paper convention)"
     assert sentence({"steps": 100}).endswith("which objective=bert-mlm spends in steps=100")
+
+    search = Search({"options.weight": ("1", "2")}, 2)
+    searching, _ = tune_jobs(NANO.replace(budget={"steps": 100}), search, ["bert-mlm", "rtd"], "flops")
+    told = searching.priced[1][0].sentence()
+    assert told.endswith("which objective=bert-mlm spends in steps=100"), "BERT MLM has no weight"
 
 
 def test_no_steps_stay_no_steps() -> None:

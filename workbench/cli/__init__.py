@@ -25,7 +25,7 @@ import typer
 
 from workbench import __version__, errors
 from workbench.cli import edit, read, tools, train
-from workbench.cli.command import as_command, help_of, only_printed
+from workbench.cli.command import as_command, help_of, in_sections, only_printed
 from workbench.errors import DAMAGE, DamagedRun, InputError, Interrupted, RankLost, is_memory, message_of, one_line
 from workbench.process import interrupting
 from workbench.progress import log, say, visible
@@ -33,15 +33,21 @@ from workbench.spec.run_spec import other_name
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
 from workbench.store.redact import redact_addresses
 
+SECTIONS = {  # of the help
+    "Train and measure": "run sweep evaluate submit",
+    "Plan and prepare": "data plan-study flops bench doctor list new check",
+    "Read results": "report view status runs diff export push",
+    "Look after runs": "note tag archive track rm restore prune du gc cp mv import verify",
+}
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
-    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    cls=in_sections(SECTIONS), no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 data_app = typer.Typer(
     help="Prepare text before any run, and print its size.", no_args_is_help=True, rich_markup_mode=None
 )
-LISTED: tuple[Callable[..., None], ...] = (  # in the order of the help
+LISTED: tuple[Callable[..., None], ...] = (
     train.run, train.sweep_, read.report, read.view, read.status, read.runs_, read.verify, read.diff, edit.note,
     edit.tag, edit.archive, edit.track, edit.rm, edit.restore, edit.prune, edit.du, edit.gc, edit.cp,
     edit.mv, edit.import_, read.export, read.push, train.submit, tools.plan_study, tools.flops, tools.bench,
@@ -169,6 +175,8 @@ def _wrong_words(error: Any) -> int:
         sys.stderr.write(f"{error.format_message()}\n")
         return int(error.exit_code)
     sentence = error.format_message().replace("\n", " ")
+    if "unable to parse string as an integer" in sentence:
+        sentence = f"{sentence.partition(': Input')[0]}: give a whole number"
     missing = getattr(error, "param", None) if "Missing" in sentence else None
     if missing is not None and error.ctx.info_name in ("run", "plan-study"):
         from workbench.cli.lists import experiment_rows

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from workbench.errors import InputError
 from workbench.options import Option, checked, flag, kinds_of, options_of
@@ -196,9 +196,9 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options to the formatter."""
-        params = self.get_params(ctx)
-        rows = {param.opts[0]: param.get_help_record(ctx) for param in params}
-        arguments = [param.opts[0] for param in params if param.param_type_name == "argument"]
+        params = {max(param.opts, key=len): param for param in self.get_params(ctx)}  # `--help` of `-h, --help`
+        rows = {name: param.get_help_record(ctx) for name, param in params.items()}
+        arguments = [name for name, param in params.items() if param.param_type_name == "argument"]
         for name in arguments:  # typer adds the Python type, as in `EXPERIMENT <str>`
             if row := rows[name]:
                 rows[name] = row[0].partition(" <")[0], row[1]
@@ -213,6 +213,19 @@ class Command(TyperCommand):
             if present := [rows[name] for name in names if rows.get(name)]:
                 with formatter.section(title):
                     formatter.write_dl(present)
+
+
+def in_sections(sections: Mapping[str, str]) -> type[TyperGroup]:
+    """Return the class of a group of commands, whose help has their names in these sections."""
+
+    class Group(TyperGroup):
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            """Write the names of commands with their summaries to the formatter."""
+            for title, names in sections.items():
+                with formatter.section(title):
+                    formatter.write_dl([(name, self.commands[name].get_short_help_str(1000)) for name in names.split()])
+
+    return Group
 
 
 def help_of(function: Callable[..., None]) -> type[Command]:

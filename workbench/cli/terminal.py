@@ -52,7 +52,7 @@ def plan_json(
         "experiment": job.experiment.name, "question": question_text(job.experiment.question, is_equal(ratio)),
         "base": job.base.model_dump(mode="json"), "match": [asdict(match) for match in matches],
         "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
-        "text": dict(text or {}),
+        "text": dict(text or {}), "search": job.searched and {**job.searched._asdict(), "runs": job.searched.runs},
         "runs": [
             row | {"cell": _cell_of(job, spec), "trained": spec.name in trained}
             for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)
@@ -117,10 +117,11 @@ def plan_table(
             **_memory_of(spec, plan, host),
             "time": clock(seconds[spec.name]),
         })  # fmt: skip
-    total = sum(seconds.values()) / min(workers, len(everything))
+    times = job.searched.runs if job.searched else 1
+    total = sum(seconds.values()) * times / min(workers, len(everything) * times)
     left = with_parents([(spec, plan) for spec, plan in plans if spec.name not in trained])
     rest = sum(seconds[spec.name] for spec, _ in left) / min(workers, max(1, len(left)))
-    count = "the run" if len(plans) == 1 else f"all {len(plans)} runs"
+    count = "the run" if len(plans) * times == 1 else f"all {len(plans) * times:,} runs"
     count += f" and {len(everything) - len(plans)} that they start from" if parents else ""
     base, shape = job.base, f"recipe {job.base.recipe}, corpus {', '.join(job.base.data.corpus)}"
     if job.experiment.scales:
@@ -134,6 +135,8 @@ def plan_table(
     if text:
         lines.append(f"text: {text['words']:,} words in {text['tokens']:,} tokens; {by_source(text['sources'])}")
     lines += [match.sentence() for match in matches]
+    if job.searched:
+        lines.append(_search_sentence(*job.searched))
     if ratio is not None and is_equal(ratio):
         least = 100 * (ratio - 1) + 0.05
         lines.append(f"equal compute: the arms' FLOPs ({stated}) differ by less than {least:.1f} %")
@@ -154,6 +157,12 @@ def plan_table(
         ending = f", and the others take about {clock(rest)}" if left else ""
         lines.append(f"{len(trained)} of them {'is' if len(trained) == 1 else 'are'} trained already{ending}")
     return "\n".join(lines)
+
+
+def _search_sentence(trials: int, seeds: int, reported: int) -> str:
+    """Return what a search trains in place of each run of the table."""
+    best = f", then {plural(reported, 'seed')} of the best settings" if reported else ""
+    return f"in place of each run of the table: {plural(trials, 'trial')} of {plural(seeds, 'seed')}{best}"
 
 
 def _rates(specs: Sequence[RunSpec]) -> str:

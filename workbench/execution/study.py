@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench import objectives, tasks
 from workbench.data import sources
@@ -32,11 +32,25 @@ NEXT = "linear:next"  # the task of the default ones that every objective can do
 MOST_EPOCHS = 10  # allowed in the BabyLM challenge
 
 
+class Searched(NamedTuple):
+    """How many runs a search trains for each arm, of which its plan shows one."""
+
+    trials: int
+    seeds: int  # of each trial
+    reported: int  # seeds of the best settings, which are trained afterwards; 0 if the trials are what is reported
+
+    @property
+    def runs(self) -> int:
+        """The runs of an arm, trials and reported ones."""
+        return self.trials * self.seeds + self.reported
+
+
 @dataclass(frozen=True)
 class Job:
     """The work of a command before any data is read: `specs` are the runs, `base` has the settings of all of them.
 
-    `declared` are the contrasts whose two arms are both among these runs, `left_out` are the other contrasts.
+    `declared` are the contrasts whose two arms are both among these runs, `left_out` are the other contrasts. A search
+    trains several runs in place of each of `specs`.
     """
 
     experiment: Experiment
@@ -44,6 +58,7 @@ class Job:
     specs: tuple[ResolvedSpec, ...]
     declared: tuple[Declared, ...] = ()
     left_out: tuple[str, ...] = ()
+    searched: Searched | None = None
     planned: dict[str, BoundRun] = field(default_factory=dict, compare=False, repr=False)  # by the names of their specs
 
     @property
@@ -337,6 +352,8 @@ def _match(experiment: Experiment, spec: ResolvedSpec, unit: str) -> Match:
     given, reference, amount = spec.budget, [], spec.budget.amount
     for key in experiment.axis.split(","):
         value = value_at(spec, key)
+        if value is None and key.startswith("options."):  # which this objective lacks
+            continue
         reference.append(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}")
     if unit != given.unit:
         if "seconds" in (unit, given.unit):

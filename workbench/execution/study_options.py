@@ -145,7 +145,7 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
     given = {*settings, *(() if options.tasks is None else ("tasks.names",))}
     always = options.most_epochs is not None
     from workbench.execution.search import Search, default_space, search_job, tune_jobs
-    from workbench.execution.study import check_epochs
+    from workbench.execution.study import Searched, check_epochs
 
     if axis == TUNE:
         search = Search(default_space(base, space), number, options.sampler, options.tuning_seeds, options.storage)
@@ -164,7 +164,8 @@ def search_jobs(options: SweepOptions, own_process: bool = False) -> tuple[tuple
             )
         jobs = (search_job(experiment, with_words(base, experiment, always=always), search, words, given),)
     check_epochs(jobs[-1], options.most_epochs)
-    return jobs, search, count
+    searched = Searched(search.trials, search.seeds, count if len(jobs) == 2 else 0)
+    return (replace(jobs[0], searched=searched), *jobs[1:]), search, count
 
 
 def prepared(

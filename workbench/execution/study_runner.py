@@ -276,6 +276,8 @@ def planned_tuning(
     named, _ = bound_runs(job, job.specs, prepared)
     runs = distinct_runs(named.values())
     encoders = [*runs, *baselines_of(runs)]
+    if job.searched:
+        encoders = runs * job.searched.runs + baselines_of(runs) * (job.searched.seeds + job.searched.reported)
     return cost.planned_time([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
 
 
