@@ -41,8 +41,8 @@ SECTIONS = {  # of the help
 }
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
-    cls=in_sections(SECTIONS), no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=in_sections(SECTIONS), no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
+    rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 data_app = typer.Typer(
     help="Prepare text before any run, and print its size.", no_args_is_help=True, rich_markup_mode=None
