@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -238,8 +238,8 @@ class Page:
         """Return the warnings, the gravest first, with measures and arms as people call them."""
         names = {f"{measure.board.label}: ": f"{measure.name}: " for measure in self.measures}
         names |= {f"{arm} ": f"{self.title(arm)} " for arm in self.results.arms}
-        listed = cautions(self.frames, self.boards, self.results.missing)
-        return [replace(caution, short=_renamed(caution.short, names)) for caution in listed]
+        listed = cautions(self.frames, self.boards, self.results.missing, self.title)
+        return [Caution(_renamed(caution.short, names), _renamed(caution.reason, names)) for caution in listed]
 
     @cached_property
     def curves(self) -> tuple[list[Figure], list[Figure]]:

@@ -279,7 +279,7 @@ def _unbroken(text: str) -> Markup:
 
 
 def _exponents(text: str) -> str:
-    number = r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?\d+)\b"
+    number = r"(?<![\w.-])(\d+(?:\.\d+)?)e\+?(-?\d+)\b"
     return re.sub(number, lambda match: f"{match[1]}{formatting.TIMES}{formatting.ten_to(int(match[2]))}", text)
 
 
