@@ -302,6 +302,7 @@ def test_no_sentence_has_more_than_thirty_words(arms: list[str], suite: str, see
         ("generator.width,generator.depth", "1.0, generator.depth=0.5", "Generator 1, depth 1/2"),
         ("optim.lr", "0.0005, generator.depth=0.5", "Learning rate 0.0005, generator depth 1/2"),
         ("generator.width", "unigram", "Unigram generator"),
+        ("generator.width,generator.kind", "unigram, unigram", "Unigram generator"),
         ("optim.lr", "0.0005", "Learning rate 0.0005"),
         ("tying", "embeddings", "Tying embeddings"),
         ("objective,optim.lr", "all-tokens-mlm, 0.001", "All-Tokens MLM, learning rate 0.001"),

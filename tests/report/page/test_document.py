@@ -63,6 +63,18 @@ def store_of(root: Path, seed: int) -> tuple[RunStore, str]:
     return store, made.recorded(store, [spec])
 
 
+def test_cells_that_are_the_same_model_as_an_arm_are_named_with_it(tmp_path: Path) -> None:
+    """From the record in a store; a cell whose run is not among the runs of the report is left out."""
+    store, name = made.study(tmp_path / "runs", lambda *_: 50.0, ("rtd", "bert-mlm"), 2, tasks=("order",), tunings=1)
+    run = next(one for one in store.experiment(name).runs if one.startswith("rtd"))
+    cells = [{"objective": "rtd", "generator.depth": 0.5}, {"generator.depth": 0.25}, {"generator.depth": 1.0}]
+    rows = [{"cell": cell, "run": "gone" if cell is cells[2] else run} for cell in cells]
+    made.edit(store.root / "experiments" / f"{name}.json", merged=rows)
+    written = parsed.page(report.write(RunStore(store.root), name, tmp_path / "out"))
+    [note, *_] = [each.text for each in written.by_id("answer").find("p") if "same model" in each.text]
+    assert note == "RTD, generator depth 1/2 and Generator depth 1/4 are the same model as RTD."
+
+
 def write(study: tuple[RunStore, str], out: Path) -> Path:
     return report.write(*study, out)
 

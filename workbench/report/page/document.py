@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import plural
 from workbench.report import charts, data_files, drawing, recommendation
 from workbench.report.charts import Chart
-from workbench.report.formatting import capital, clean, seeds, short
-from workbench.report.load.arm_names import UNTRAINED, arm_name
+from workbench.report.formatting import capital, clean, listing, seeds, short
+from workbench.report.load.arm_names import UNTRAINED, arm_name, person_name
 from workbench.report.load.run_files import FINISHED, flatten
 from workbench.report.page import rendering
 from workbench.report.page.warnings import Caution, cautions
@@ -151,6 +151,20 @@ class Page:
         """Return the CSS classes of an arm."""
         look = self.looks.get(arm)
         return look.classes if look else "q"
+
+    @property
+    def merged(self) -> list[str]:
+        """Return a sentence on each arm that stands for further cells of a sweep, which are the same model."""
+        arms = {run["run_id"]: run["arm"] for run in self.runs}
+        cells: dict[str, list[str]] = {}
+        for row in self.frames.record.get("merged") or []:
+            if row["run"] in arms:
+                settings = ", ".join(f"{key}={value}" for key, value in row["cell"].items())
+                cells.setdefault(arms[row["run"]], []).append(person_name(self.frames.axis, settings))
+        return [
+            f"{listing(names)} {'is' if len(names) == 1 else 'are'} the same model as {self.title(arm)}."
+            for arm, names in cells.items()
+        ]
 
     def bar(self, estimate: Estimate, limits: tuple[float, float], arm: str, zero: bool = False) -> str:
         """Return the small drawing of a mean with its interval, with a line at zero for a difference."""
