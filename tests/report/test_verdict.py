@@ -163,7 +163,7 @@ def test_what_would_decide_is_said_with_what_it_costs() -> None:
     assert str(found) == (
         f"Not decided by linear probes: RTD leads BERT MLM by {found.difference:.1f} ± "
         f"{found.high - found.difference:.1f} points; {found.needed_seeds} seeds, "
-        f"{seconds_text(found.more_seconds or 0)} more, would likely show such a gap."
+        f"{seconds_text(found.more_seconds or 0)} more, should show such a gap."
     )
 
 
@@ -174,7 +174,7 @@ PLAN: dict[str, Any] = {"contrasts": declare([("e", "d")], 6), "design": {"seeds
 @pytest.mark.parametrize(
     ("record", "seeds", "said"),
     [
-        ({}, 4, ": e leads d, its only rival, by 4.0 ± 3.8 points before correction; eight seeds, 2 min more, would "),
+        ({}, 4, ": e leads d, its only rival, by 4.0 ± 3.8 points before correction; eight seeds, 2 min more, should "),
         ({"contrasts": declare([("e", "d")], 4)}, 4, ": e leads b by 10.0 ± 2.3 points, a comparison that was not "),
         (PLAN, 4, ": the first look is planned at four seeds."),
         (PLAN | {"looks": [{"seeds": 4}]}, 4, ": e leads d by 4.0 ± 4.9 points; up to six seeds are planned."),
@@ -244,7 +244,7 @@ def test_one_arm_ahead_of_its_untrained_encoder_is_enough() -> None:
 
 def test_the_time_of_further_seeds_goes_before_their_number() -> None:
     (found,) = judged(measured({"linear": {"bert-mlm": 60.0, "rtd": 61.5}}, seeds=4, sd=1.0, words=70.0))
-    end = " score higher: RTD leads BERT MLM by 0.8 ± 3.0 points; 46 seeds would likely show such a gap."
+    end = " score higher: RTD leads BERT MLM by 0.8 ± 3.0 points; 46 seeds should show such a gap."
     assert str(found).endswith(end)
 
 

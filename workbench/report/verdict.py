@@ -220,7 +220,7 @@ def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
 
 
 def _undecided(verdict: Verdict, board: Leaderboard, compared: Compared) -> str:
-    """Return `Not decided by GLUE: RTD leads BERT MLM by 4.0 ± 5.1 points; 12 seeds would likely show such a gap.`
+    """Return `Not decided by GLUE: RTD leads BERT MLM by 4.0 ± 5.1 points; 12 seeds should show such a gap.`
 
     If it is too long, the mark of the only rival goes first, then the seeds, the measure, and at last the arms.
     """
@@ -277,8 +277,8 @@ def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None, level: b
     if needed is None:
         return [", which no practical number of seeds would show", ""]
     time = f", {seconds_text(verdict.more_seconds)} more," if verdict.more_seconds is not None else ""
-    likely = "would likely show such a gap"  # four times in five
-    return [f"; {_seeds(needed)}{time} {likely}", f"; {_seeds(needed)} {likely}", ""]
+    end = "should show such a gap"  # four times in five
+    return [f"; {_seeds(needed)}{time} {end}", f"; {_seeds(needed)} {end}", ""]
 
 
 def seconds_text(seconds: float) -> str:

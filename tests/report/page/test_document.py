@@ -144,8 +144,7 @@ def row(arm: str, seed: int, scorer: str, ties: int = 0, rows: int = 1000, suite
 
 
 def notes(board: Leaderboard, frames: Frames) -> list[str]:
-    """Return the notes without the first one, which says what intervals cover."""
-    return rendering.notes(board, frames)[1:]
+    return rendering.notes(board, frames)
 
 
 def frames(*rows: dict[str, Any]) -> Frames:
@@ -184,8 +183,21 @@ def test_the_untrained_encoder_has_a_scorer_too() -> None:
     bare = cell("untrained", [50.0], budget="none")
     found = replace(BOARD, untrained=bare)
     rows = frames(row("rtd", 0, "pll"), row("rtd", 1, "pll") | {"run_id": bare.runs[0]})
-    assert "pll (rtd and untrained)" in notes(found, rows)[0]
+    assert "pll (rtd and untrained)." in notes(found, rows)[0]
+    (told,) = notes(found, frames(row("rtd", 0, "originality"), row("rtd", 1, "pll") | {"run_id": bare.runs[0]}))[:1]
+    assert told == (
+        "Sentences are scored by originality (rtd) and pll (untrained). The untrained encoders have another scorer, to "
+        "which a part of the gain may be due."
+    )
     assert "pll (rtd)." in notes(BOARD, rows)[0]  # runs that are on no board
+
+
+def test_one_scorer_of_all_arms_that_was_trained_on_other_inputs_is_doubted() -> None:
+    rows = frames(*(row(arm, 0, "originality") for arm in ARMS))
+    told, _ = notes(BOARD, rows)
+    assert told == "Sentences are scored by originality (all arms)."
+    told, _ = notes(replace(BOARD, other_inputs=True), rows)
+    assert "(all arms). Scorers are trained on other inputs in each arm, so a difference" in told
 
 
 def test_ties_are_added_up_over_the_runs_of_the_suite() -> None:

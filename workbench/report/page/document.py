@@ -188,7 +188,7 @@ class Page:
 
     @cached_property
     def sure(self) -> list[str]:
-        """Return how sure the answer is, in a few words each: seeds, compute, decided of declared, smallest gap."""
+        """Return how sure the answer is, in a few words each: seeds, compute, decided of declared, gaps missed."""
         if not self.boards:
             return []
         board = self.boards[0]
@@ -199,10 +199,10 @@ class Page:
             declared = sum(pair.compared.declared for pair in pairs)
             parts.append(f"{decided} of {plural(declared, 'declared comparison')} decided")
         elif len(cells) > 1:
-            parts.append(f"{decided:,} of {len(pairs):,} pairs told apart, none declared")
+            parts.append(f"{decided:,} of {len(pairs):,} pairs decided, none declared")
         gap = self.results.verdicts[0].detectable
         if gap is not None:
-            parts.append(f"smallest gap it can show: {f'{gap:.1f} points' if gap < 100 else 'none'}")
+            parts.append(f"gaps under {gap:.1f} points are often missed" if gap < 100 else "any gap is often missed")
         return parts
 
     @property
