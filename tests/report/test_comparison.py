@@ -219,10 +219,8 @@ def test_the_variance_is_that_of_seeds_and_of_a_bootstrap_over_items() -> None:
     assert (row["items"], row["low_items"], row["high_items"]) == (600, one.low, one.high)
     verdict = verdict_of(found, "objective")
     assert (verdict.items, verdict.low_items, verdict.high_items) == (600, one.low, one.high)
-    assert (
-        f"With the 600 test items drawn again as well, the difference of rtd and bert-mlm is {e.mean:.1f}"
-        in on_new_items(found)
-    )
+    words = f"With the 600 test items drawn again as well, the difference of rtd and bert-mlm is {e.mean:.1f}"
+    assert words in on_new_items(found)
 
 
 def test_it_covers_the_difference_on_other_items_where_the_interval_over_seeds_does_not() -> None:

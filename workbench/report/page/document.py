@@ -194,12 +194,15 @@ class Page:
         board = self.boards[0]
         cells, pairs = board.at(board.budget), board.pairs[board.budget]
         parts = [seeds([cell.estimate.n for cell in cells]), board.budget]
-        decided = sum(pair.compared.claimed for pair in pairs)  # of declared pairs alone, if any were declared
+        claimed = [pair for pair in pairs if pair.compared.claimed]  # of declared pairs alone, if any were declared
+        own = sum(not board.alike(pair.a, pair.b) for pair in claimed)
+        by_own = f", {own:,} by own scores" if own else ""
+        decided = len(claimed)
         if board.family.pairs:
             declared = sum(pair.compared.declared for pair in pairs)
-            parts.append(f"{decided} of {plural(declared, 'declared comparison')} decided")
+            parts.append(f"{decided} of {plural(declared, 'declared comparison')} decided{by_own}")
         elif len(cells) > 1:
-            parts.append(f"{decided:,} of {len(pairs):,} pairs decided, none declared")
+            parts.append(f"{decided:,} of {len(pairs):,} pairs decided{by_own}, none declared")
         gap = self.results.verdicts[0].detectable
         if gap is not None:
             parts.append(f"gaps under {gap:.1f} points are often missed" if gap < 100 else "any gap is often missed")
