@@ -341,7 +341,7 @@ UNSHOWN = interval(UNSURE.estimate.mean, UNSURE.estimate.half, True)
          ("60.0", "arm B (59.0) and arm C (42.0)"), ("arm A",)),
         (60.0, {"a": (61.0, SURE), "b": (59.0, SURE), "c": (42.0, SURE)}, "b", ("arm B (59.0)",), ("arm C",)),
         (60.0, {"a": (58.0, SURE), "b": (59.0, SURE), "c": (42.0, SURE)}, "abc",
-         ("60.0", "each of the 3 arms", "59.0"), ("42.0", "arm A")),
+         ("60.0", "each of the 3 arms", "59.0"), ("42.0", "arm A", "arm B", "arm C")),
         (60.0, {"a": (58.0, SURE)}, "a", ("arm A (58.0)",), ()),  # of one, nothing is the best
         # Gains that are not shown: the arms with their intervals, or their number.
         (None, {"a": (61.0, SURE), "b": (59.0, UNSURE), "c": (42.0, UNSURE)}, "abc",
