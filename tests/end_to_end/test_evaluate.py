@@ -344,8 +344,10 @@ def scores_of_run(study: Path) -> dict[str, Any]:
     return {score["task"]: (score["value"], score["values"]) for score in scores}
 
 
-def evaluated(folder: Path, tasks: tuple[str, ...], study: Path, text: Path, workbench: Command) -> dict[str, Any]:
-    words = ["evaluate", folder, "--tasks", ",".join(tasks), "--runs", "others", "--json"]
+def evaluated(
+    folder: Path, tasks: tuple[str, ...], store: str, study: Path, text: Path, workbench: Command
+) -> dict[str, Any]:
+    words = ["evaluate", folder, "--tasks", ",".join(tasks), "--runs", store, "--json"]
     sets = ("tasks.squad=.", f"data.corpus={text}", "data.held_out=0.2", "encoder.vocab=300")
     done = workbench(*words, *(part for each in sets for part in ("--set", each)), cwd=study, ends=0)
     assert "with the settings of its run" in done.stderr
@@ -373,8 +375,9 @@ def test_the_scores_are_the_same(place: str, study: Path, text: Path, workbench:
         for scorer in ("generator-pll", "electric"):  # beside the score, and of the generator, which is exported apart
             known[TASKS[-1]][1].pop(scorer, None)
     assert len(known) == len(TASKS)
-    found = evaluated(folder, tasks, study, text, workbench)
+    found = evaluated(folder, tasks, place, study, text, workbench)
     assert found == {name: known[name] for name in found} and len(found) == len(tasks)
+    assert (study / place).exists() is (place != "in the run"), "a store is made only where scores are kept"
 
 
 def test_options_take_precedence_and_a_foreign_entry_is_refused(

@@ -65,7 +65,7 @@ def test_every_run_has_one_score_a_task_with_its_scorer(folder: Path) -> None:
 
 def test_the_report_tells_how_sentences_were_scored(folder: Path) -> None:
     page = next(folder.glob("reports/*/index.html")).read_text()
-    assert "Scorers differ between objectives" in page and "originality (rtd)" in page
+    assert "Scorers differ between arms" in page and "originality (RTD)" in page
     assert "originality" in next(folder.glob("reports/*/scores.csv")).read_text()
 
 

@@ -107,6 +107,8 @@ def test_a_run_that_several_cells_share_is_trained_once(caplog: pytest.LogCaptur
     found = [(spec.generator.width, spec.generator.kind, spec.seed) for spec in job.specs]
     cells = [(0.25, "transformer"), (0.25, "unigram"), (0.5, "transformer")]
     assert found == [(*cell, seed) for seed in (0, 1) for cell in cells]
+    [(cell, name)] = job.merged
+    assert cell == {"generator.width": "0.5", "generator.kind": "unigram"} and name == job.specs[1].name
     (said,) = caplog.messages
     assert "width=0.5, generator.kind=unigram is the same model as generator.width=0.25, generator.kind=unigram" in said
 

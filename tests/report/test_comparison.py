@@ -23,7 +23,7 @@ from workbench.report.comparison import leaderboard, leaderboards, points_by_bud
 from workbench.report.load import study_tables
 from workbench.report.load.study_tables import Frames, PublishedRun
 from workbench.report.page import warnings
-from workbench.report.page.rendering import covers
+from workbench.report.page.rendering import on_new_items
 from workbench.report.results import Leaderboard
 from workbench.report.statistics.intervals import t_quantile
 from workbench.report.statistics.paired_comparison import pairwise
@@ -219,9 +219,8 @@ def test_the_variance_is_that_of_seeds_and_of_a_bootstrap_over_items() -> None:
     assert (row["items"], row["low_items"], row["high_items"]) == (600, one.low, one.high)
     verdict = verdict_of(found, "objective")
     assert (verdict.items, verdict.low_items, verdict.high_items) == (600, one.low, one.high)
-    assert f"With the 600 test items drawn again as well, the difference of rtd and bert-mlm is {e.mean:.1f}" in covers(
-        found
-    )
+    words = f"With the 600 test items drawn again as well, the difference of rtd and bert-mlm is {e.mean:.1f}"
+    assert words in on_new_items(found)
 
 
 def test_it_covers_the_difference_on_other_items_where_the_interval_over_seeds_does_not() -> None:
@@ -249,7 +248,7 @@ def test_without_the_items_of_a_run_there_is_no_such_interval(lost: str) -> None
         signs["rtd-60-s1"]["t"] = [old + old] if lost == "length" else ["+" * len(old)]
     found = board_with_items(replace(frames, items=signs))
     (row,) = data_files.pair_rows(found)
-    assert not found.items[found.budget] and "items" not in row and "drawn again" not in covers(found)
+    assert not found.items[found.budget] and "items" not in row and "drawn again" not in on_new_items(found)
 
 
 def test_every_score_of_a_point_is_in_the_table_with_its_place(pointed_study: tuple[RunStore, str, Path]) -> None:

@@ -185,7 +185,7 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
     assert warned in words  # this is no `tune`, which reports on rows that it did not choose by
     made.edit(path, experiment="tune")
     assert warned not in " ".join(parsed.page(write(store, name, tmp_path / "out")).text.split())
-    assert "The arm rtd spent 1.32 times the FLOPs of bert-mlm (matmul" in words
+    assert "RTD spent 1.32 times the FLOPs of BERT MLM (matmul" in words
     spent = [r for r in tree.by_id("spending").find("tr") if "1.32" in [cell.text for cell in r.find("td")]]
     assert spent and all(r.find("th")[0].text == "RTD" for r in spent)
 

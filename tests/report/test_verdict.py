@@ -66,8 +66,10 @@ def test_a_measure_by_own_scorers_recommends_nobody() -> None:
     frames = measured({"pairs": UP})
     (found,) = judged(frames)
     assert (found.kind, found.alike, found.best, found.next) == ("higher", False, "bert-mlm", "rtd")
-    score = f"{found.score:.1f}"
-    assert str(found) == f"Higher by its own scores: BERT MLM, {score} % of pairs; no measure here treats all alike."
+    assert str(found) == (
+        "No recommendation: BERT MLM scores higher than the other arm by minimal pairs, but each arm has its own "
+        "scorer; linear probes would treat all alike."
+    )
     assert found.scorers == {"bert-mlm": "pll", "rtd": "originality", "untrained": "pll"}
     told = advise(leaderboards(frames)[0], frames, Budget(steps=60))
     assert told.startswith("There is no recommendation") and "take" not in told
@@ -161,7 +163,7 @@ def test_what_would_decide_is_said_with_what_it_costs() -> None:
     assert str(found) == (
         f"Not decided by linear probes: RTD leads BERT MLM by {found.difference:.1f} ± "
         f"{found.high - found.difference:.1f} points; {found.needed_seeds} seeds, "
-        f"{seconds_text(found.more_seconds or 0)} more, would show such a gap."
+        f"{seconds_text(found.more_seconds or 0)} more, should show such a gap."
     )
 
 
@@ -172,7 +174,7 @@ PLAN: dict[str, Any] = {"contrasts": declare([("e", "d")], 6), "design": {"seeds
 @pytest.mark.parametrize(
     ("record", "seeds", "said"),
     [
-        ({}, 4, ": e leads d, its only rival, by 4.0 ± 3.8 points before correction; eight seeds, 2 min more, would "),
+        ({}, 4, ": e leads d, its only rival, by 4.0 ± 3.8 points before correction; eight seeds, 2 min more, should "),
         ({"contrasts": declare([("e", "d")], 4)}, 4, ": e leads b by 10.0 ± 2.3 points, a comparison that was not "),
         (PLAN, 4, ": the first look is planned at four seeds."),
         (PLAN | {"looks": [{"seeds": 4}]}, 4, ": e leads d by 4.0 ± 4.9 points; up to six seeds are planned."),
@@ -242,7 +244,8 @@ def test_one_arm_ahead_of_its_untrained_encoder_is_enough() -> None:
 
 def test_the_time_of_further_seeds_goes_before_their_number() -> None:
     (found,) = judged(measured({"linear": {"bert-mlm": 60.0, "rtd": 61.5}}, seeds=4, sd=1.0, words=70.0))
-    assert str(found).endswith(" score higher: RTD leads BERT MLM by 0.8 ± 3.0 points; 46 seeds would show such a gap.")
+    end = " score higher: RTD leads BERT MLM by 0.8 ± 3.0 points; 46 seeds should show such a gap."
+    assert str(found).endswith(end)
 
 
 def test_a_recommendation_is_withheld_if_words_score_higher() -> None:
@@ -265,7 +268,7 @@ def test_a_gap_that_takes_hundreds_of_seeds_is_no_plan() -> None:
 
 def test_an_arm_that_beats_others_but_not_its_untrained_encoder_is_not_recommended() -> None:
     (found,) = judged(measured({"linear": DOWN | {"untrained": 70.0}}))
-    assert found.kind == "doubted" and str(found).startswith("No recommendation: RTD is ahead of the others")
+    assert found.kind == "doubted" and str(found).startswith("No recommendation: RTD is ahead of the other arm")
 
 
 def test_a_single_arm_is_compared_with_nothing() -> None:
@@ -299,6 +302,7 @@ def test_no_sentence_has_more_than_thirty_words(arms: list[str], suite: str, see
         ("generator.width,generator.depth", "1.0, generator.depth=0.5", "Generator 1, depth 1/2"),
         ("optim.lr", "0.0005, generator.depth=0.5", "Learning rate 0.0005, generator depth 1/2"),
         ("generator.width", "unigram", "Unigram generator"),
+        ("generator.width,generator.kind", "unigram, unigram", "Unigram generator"),
         ("optim.lr", "0.0005", "Learning rate 0.0005"),
         ("tying", "embeddings", "Tying embeddings"),
         ("objective,optim.lr", "all-tokens-mlm, 0.001", "All-Tokens MLM, learning rate 0.001"),
@@ -320,7 +324,7 @@ def board(bag: float | None, **arms: tuple[float, Any]) -> Leaderboard:
 
 
 def said(found: Leaderboard, *arms: str) -> str:
-    return caveat(found, BUDGET, arms or found.arms, TITLES, "objectives")
+    return caveat(found, BUDGET, arms or found.arms, TITLES)
 
 
 UNSHOWN = interval(UNSURE.estimate.mean, UNSURE.estimate.half, True)
@@ -337,13 +341,14 @@ UNSHOWN = interval(UNSURE.estimate.mean, UNSURE.estimate.half, True)
          ("60.0", "arm B (59.0) and arm C (42.0)"), ("arm A",)),
         (60.0, {"a": (61.0, SURE), "b": (59.0, SURE), "c": (42.0, SURE)}, "b", ("arm B (59.0)",), ("arm C",)),
         (60.0, {"a": (58.0, SURE), "b": (59.0, SURE), "c": (42.0, SURE)}, "abc",
-         ("60.0", "3 objectives", "59.0"), ("42.0", "arm")),
+         ("60.0", "each of the 3 arms", "59.0"), ("42.0", "arm A", "arm B", "arm C")),
         (60.0, {"a": (58.0, SURE)}, "a", ("arm A (58.0)",), ()),  # of one, nothing is the best
         # Gains that are not shown: the arms with their intervals, or their number.
         (None, {"a": (61.0, SURE), "b": (59.0, UNSURE), "c": (42.0, UNSURE)}, "abc",
          (f"arm B ({UNSHOWN}) and arm C ({UNSHOWN})", "own untrained encoders "), ("arm A",)),
-        (None, {"a": (61.0, SURE), "b": (59.0, UNSURE)}, "ab", ("own untrained encoder ",), ("2 objectives",)),
-        (None, {"a": (61.0, UNSURE), "b": (59.0, UNSURE)}, "ab", ("2 objectives",), ("arm",)),
+        (None, {"a": (61.0, SURE), "b": (59.0, UNSURE)}, "ab", ("own untrained encoder ",), ("2 arms",)),
+        (None, {"a": (61.0, UNSURE), "b": (59.0, UNSURE)}, "ab",
+         (f"arm A ({UNSHOWN}) and arm B ({UNSHOWN})", "own untrained encoders "), ()),
         (None, {"a": (61.0, UNSURE)}, "a", ("arm A",), ()),
         # Arms without an untrained encoder.
         (60.0, {"a": (61.0, SURE), "b": (10.0, None)}, "b", ("arm B",), ()),
@@ -361,7 +366,7 @@ def test_doubts_name_the_arms_that_are_asked_about_with_what_is_wrong(
 def test_the_gains_of_these_tests_are_what_they_are_called() -> None:
     assert SURE.claimed and not UNSURE.claimed and UNSHOWN[0] in "+−"
     assert UNSURE.estimate.half is None or UNSURE.estimate.mean <= UNSURE.estimate.half
-    assert caveat(board(60.0, a=(10.0, None)), BUDGET, [], TITLES, "objectives") == ""
+    assert caveat(board(60.0, a=(10.0, None)), BUDGET, [], TITLES) == ""
 
 
 @pytest.mark.parametrize(
@@ -381,7 +386,7 @@ def test_a_gain_larger_than_its_interval_is_said_to_fall_to_the_number_of_arms()
     half = barely.estimate.half
     assert half is not None and barely.estimate.mean > half
     unclaimed = replace(barely, adjusted=0.2)
-    assert "2 objectives" in said(board(None, a=(61.0, SURE), b=(59.0, unclaimed)))
+    assert "2 arms" in said(board(None, a=(61.0, SURE), b=(59.0, unclaimed)))
 
 
 def test_every_doubt_is_a_sentence_of_its_own() -> None:

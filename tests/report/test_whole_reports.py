@@ -80,7 +80,7 @@ def test_an_arm_that_is_no_better_than_untrained_is_ahead_only_after_that_is_sai
     """RTD beats BERT MLM by far, and yet only by doing no harm."""
     _, _, sentence, before = judged({"rtd": 65.0, "bert-mlm": 50.0, "untrained": 65.0})
     assert sentence.kind == "doubted" and "not shown ahead of its own untrained encoder" in sentence.sentence
-    assert before.startswith("None of the 2 objectives is shown ahead of its own untrained encoder on probe score.")
+    assert before.startswith("Not shown ahead of their own untrained encoders on probe score: rtd (")
 
 
 def test_only_the_arms_that_are_called_ahead_are_doubted_in_the_verdict() -> None:
@@ -88,7 +88,7 @@ def test_only_the_arms_that_are_called_ahead_are_doubted_in_the_verdict() -> Non
     found, _, sentence, before = judged({"rtd": 85.0, "bert-mlm": 60.0, "untrained": 60.0}, 70.0)
     assert sentence.kind == "take" and sentence.sentence.startswith("Take RTD: by fine-tuned probes it is ahead of")
     assert before.startswith("A bag of words, without any encoder, has 70.0 on probe score: more than bert-mlm (")
-    assert re.search(r"Not shown ahead of its own untrained encoder on probe score: bert-mlm \([+\u2212]\d", before)
+    assert re.search(r"Not shown ahead of its own untrained encoder: bert-mlm \([+\u2212]\d", before)
     clear = judged({"rtd": 85.0, "bert-mlm": 75.0, "untrained": 60.0}, 50.0)
     assert clear[2].kind == "take" and "bag of words" not in clear[3]
     assert clear[0].cells[0].gain is not None and clear[0].cells[0].gain.claimed and found.cells[0].gain is not None

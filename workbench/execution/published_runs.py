@@ -81,12 +81,15 @@ def stated_flops(model: Model, given: float | None) -> tuple[float | None, str]:
 
 
 @contextlib.contextmanager
-def opened(store: RunStore, model: Model, host: Host, flops: float | None) -> Iterator[RunDir]:
-    """Yield the run of a model's scores with its lease held. Raises InputError if it is damaged or in use."""
+def opened(root: Path, model: Model, host: Host, flops: float | None) -> Iterator[RunDir]:
+    """Yield the run of a model's scores in the store at `root`, which is made if need be, with its lease held.
+
+    Raises InputError if the run is damaged or in use.
+    """
     if not encodable(model.known_as):
         raise InputError(f"{model.known_as!a} is not UTF-8, so no record can contain this name; rename the folder")
     files = _hashes(model.folder)
-    run = store.open(_bound(PublishedSpec(name=model.known_as, files=digest(files, 64))))
+    run = RunStore(root).open(_bound(PublishedSpec(name=model.known_as, files=digest(files, 64))))
     if run.damage:
         raise DamagedRun(f"{run.path} is damaged: {run.damage}; {remedy(run.path)}")
     try:
@@ -160,18 +163,21 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
 
 
 def measure(
-    model: Model, suite: Suite, base: RunSpec, host: Host, store: RunStore | None, flops: float | None
+    model: Model, suite: Suite, base: RunSpec, host: Host, root: Path, flops: float | None
 ) -> tuple[list[dict[str, Any]], int]:
-    """Measure a model with the settings of `base`, into the store if there is one; return scores and failures."""
+    """Measure a model with the settings of `base`, into the store at `root`; return scores and failures.
+
+    Nothing is kept of an encoder that lies in a run, nor without tasks, so no store is made for them.
+    """
     of_a_run = (home_of(model.folder)[0].path / "spec.json").is_file()  # whose scores are those of the run
     if not of_a_run and (doubt := contradiction(load_published_tokenizer(model.folder))):
         progress.warn_once(f"{model.name}: {doubt} in its tokenizer_config.json")
-    if store is None or of_a_run:
+    if of_a_run or not suite.tasks:
         rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, name=model.name)
     else:
         for suite_name in dict.fromkeys(task.suite for task in suite.tasks):  # the measures of a suite need the same
             next(task for task in suite.tasks if task.suite == suite_name).check(model.folder)
-        with opened(store, model, host, flops) as run:
+        with opened(root, model, host, flops) as run:
             rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, run, model.name)
     return [{"model": model.name, **row} for row in rows], failed
 

@@ -49,8 +49,9 @@ class Searched(NamedTuple):
 class Job:
     """The work of a command before any data is read: `specs` are the runs, `base` has the settings of all of them.
 
-    `declared` are the contrasts whose two arms are both among these runs, `left_out` are the other contrasts. A search
-    trains several runs in place of each of `specs`.
+    `declared` are the contrasts whose two arms are both among these runs, `left_out` are the other contrasts. `merged`
+    are the cells that are the same model as an earlier one, each with the name of its run. A search trains several
+    runs in place of each of `specs`.
     """
 
     experiment: Experiment
@@ -58,6 +59,7 @@ class Job:
     specs: tuple[ResolvedSpec, ...]
     declared: tuple[Declared, ...] = ()
     left_out: tuple[str, ...] = ()
+    merged: tuple[tuple[dict[str, Any], str], ...] = ()
     searched: Searched | None = None
     planned: dict[str, BoundRun] = field(default_factory=dict, compare=False, repr=False)  # by the names of their specs
 
@@ -163,14 +165,19 @@ def job_of(
         log.warning("%s has no score(ids, attention) for pairs, so the tasks are %s alone", ", ".join(names), NEXT)
         alone = {"tasks.names": (NEXT,)}
         base, runs = base.changed(alone), [spec.changed(alone) for spec in runs]
+    merged = list[tuple[dict[str, Any], str]]()
     if len(cells) > len(names):
         from workbench.execution.equal_models import first_of_each
 
         first = first_of_each(experiment, cells, runs[: len(cells)])
+        for cell, same in zip(cells, first, strict=True):
+            if cell != cells[same]:
+                varied = {key: value for key, value in cell.items() if len(experiment.axes.get(key, ())) != 1}
+                merged.append((varied, runs[same].name))
         runs = [runs[start + place] for start in range(0, len(runs), len(cells)) for place in first]
     run_names = [*map(attrgetter("name"), runs)]
     distinct = dict(zip(run_names, runs, strict=True))
-    return Job(experiment, base, tuple(distinct.values()), *_declared(experiment, run_names))
+    return Job(experiment, base, tuple(distinct.values()), *_declared(experiment, run_names), tuple(merged))
 
 
 def _that_score_nothing(specs: Sequence[RunSpec]) -> list[str]:

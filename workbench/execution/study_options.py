@@ -403,9 +403,9 @@ def scores_of_encoders(options: EvaluateOptions, own_process: bool = False) -> t
         given = words(replace(options, launcher="local", workers=None, set=spec_settings(options.set)))
         measured = slurm.measure_models([model.name for model in models], given, root, host.launch, workers)
         return measured, sum(len(list(expected(suite, base.tasks))) for base in bases) - len(measured)
-    store, rows, failed = RunStore(root) if suite.tasks else None, list[dict[str, Any]](), 0
+    rows, failed = list[dict[str, Any]](), 0
     for model, base in zip(models, bases, strict=True):
-        scores, lost = published_runs.measure(model, suites[base.tasks.rows], base, host, store, options.flops)
+        scores, lost = published_runs.measure(model, suites[base.tasks.rows], base, host, root, options.flops)
         rows, failed = rows + scores, failed + lost
     return rows, failed
 

@@ -312,7 +312,8 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
         if record.name == session.record:
             seeds = seeds_before(session, record, named)
     contrasts = contrasts_of(session, named, records, seeds)
-    facts = {"match": [*map(asdict, matches)], "contrasts": contrasts, **facts}
+    merged = [{"cell": cell, "run": named[name].run_id} for cell, name in session.job.merged if name in named]
+    facts = {"match": [*map(asdict, matches)], "contrasts": contrasts, "merged": merged, **facts}
     run_ids = list[str]()
     for run in runs:
         run_ids.append(run.run_id)

@@ -233,7 +233,7 @@ def appendix(page: Page) -> list[Section]:
         Section("Seeds", _seeds(page)),
         Section("Compute", head=["arm", "budget", "steps", "tokens", *(f"FLOPs ({c})" for c in CONVENTIONS), "time"],
                 rows=_compute(page)),
-        Section("Hardware and hours", [page.time_note.replace(" The command:", "")],
+        Section("Hardware and hours", [page.time_note],
                 rows=[row for row in page.environments["same"] if row[0].startswith(("machine.", "device", "threads",
                       "precision", "kernels", "compile"))]),
         Section("Statistical rule", _rule(page)),

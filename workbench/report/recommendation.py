@@ -175,7 +175,7 @@ def _reason_against(board: Leaderboard, axis: str, arm: str) -> str:
     cell = next((cell for cell in board.at(board.budget) if cell.arm == arm), None)
     if cell is None or (cell.gain is None and cell.estimate.mean >= words_score(board)):
         return ""
-    return caveat(board, board.budget, [arm], {arm: named(axis, arm)}, "arms")
+    return caveat(board, board.budget, [arm], {arm: named(axis, arm)})
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ def verdicts(boards: Sequence[Leaderboard], frames: Frames) -> list[Verdict]:
     elif first.kind == "higher":
         late = next((short(_brief(other.measure)) for _, other in others if other.alike), "")
         tail = f"{late} treat all alike, but were named after scores were known"
-        first = replace(first, sentence=_higher(first, f"; {tail if late else 'no measure here treats all alike'}"))
+        end = tail if late else "linear probes would treat all alike"
+        start = f"No recommendation: {first.sentence.removesuffix('.')}"
+        first = replace(first, sentence=_fitting(f"{start}; {end}.", f"{start}."))
     return [first, *(verdict for _, verdict in others)]
 
 
@@ -106,10 +108,12 @@ def verdict_of(board: Leaderboard, axis: str) -> Verdict:
     if not doubt and first.gain is not None and not first.gain.claimed:
         doubt = "it is not shown ahead of its own untrained encoder"
     if doubt:
-        start = f"No recommendation: {_name(verdict, first.arm)} is ahead of the others"
-        return replace(verdict, kind="doubted", sentence=f"{start} by {short(_brief(verdict.measure))}, but {doubt}.")
+        return replace(
+            verdict, kind="doubted", sentence=f"No recommendation: {_first(verdict, 'is ahead of')}, but {doubt}."
+        )
     if not alike:
-        return replace(verdict, kind="higher", sentence=_higher(verdict))
+        higher = _first(verdict, "scores higher than")
+        return replace(verdict, kind="higher", sentence=f"{higher}, but each arm has its own scorer.")
     return replace(verdict, kind="take", sentence=_take(verdict))
 
 
@@ -127,33 +131,32 @@ def words_score(board: Leaderboard) -> float:
     return next((value for name in WORD_BASELINES if (value := board.baseline(name)) is not None), -math.inf)
 
 
-def caveat(board: Leaderboard, budget: str, arms: Iterable[str], names: Mapping[str, str], noun: str) -> str:
+def caveat(board: Leaderboard, budget: str, arms: Iterable[str], names: Mapping[str, str]) -> str:
     """Return the sentences that must stand before any claim for these arms; "" if there are no doubts about them."""
     wanted, every, word_score = set(arms), board.at(budget), words_score(board)
     cells = [cell for cell in every if cell.arm in wanted]
     worse = [cell for cell in cells if cell.estimate.mean < word_score]
     unshown = [(cell, cell.gain.estimate) for cell in cells if cell.gain is not None and not cell.gain.claimed]
     alone = [names[cell.arm] for cell in cells if cell.gain is None]
+    on = " on the " if board.label.startswith("mean of ") else " on "
+    place = f"{on}{board.label}"  # in the first sentence alone
     sentences = []
     if worse:
         baseline = next(text for name, text in WORD_BASELINES.items() if board.baseline(name) is not None)
         best = points(max(cell.estimate.mean for cell in worse))
         scores = listing([f"{names[cell.arm]} ({points(cell.estimate.mean)})" for cell in worse])
-        all_of = f"each of the {len(every)} {noun}, the best of which has {best}"
+        all_of = f"each of the {len(every)} arms, the best of which has {best}"
         sentences.append(
-            f"{baseline}, without any encoder, has {points(word_score)} on {board.label}: more than "
+            f"{baseline}, without any encoder, has {points(word_score)}{place}: more than "
             f"{all_of if len(worse) == len(every) > 1 else scores}."
         )
-    if len(unshown) == len(every) > 1:
-        sentences.append(
-            f"None of the {len(every)} {noun} is shown ahead of its own untrained encoder on {board.label}."
-        )
-    elif unshown:
+        place = ""
+    if unshown:
         gains = listing([f"{names[cell.arm]} ({interval(e.mean, e.half, True)})" for cell, e in unshown])
         own = "its own untrained encoder" if len(unshown) == 1 else "their own untrained encoders"
         corrected = len(every) > 1 and any(e.half is not None and e.mean > e.half for _, e in unshown)
-        after = f", after correction for all {len(every)} {noun}" if corrected else ""
-        sentences.append(f"Not shown ahead of {own} on {board.label}{after}: {gains}.")
+        after = f", after correction for all {len(every)} arms" if corrected else ""
+        sentences.append(f"Not shown ahead of {own}{place}{after}: {gains}.")
     if alone:
         sentences.append(f"No untrained encoder was measured for {listing(alone)}, so the gain by training is unknown.")
     return " ".join(sentences)
@@ -192,10 +195,10 @@ def _take(verdict: Verdict) -> str:
     return _fitting(*(f"{start}: by {short(measure)} it is ahead of {others}{end}." for measure in measures))
 
 
-def _higher(verdict: Verdict, tail: str = "") -> str:
-    """Return `Higher by its own scores: BERT MLM, 94.4 % of pairs; no measure here treats all alike.`"""
-    unit = "BLiMP\u2019s pairs" if verdict.suite == "blimp" else "pairs"
-    return f"Higher by its own scores: {_name(verdict, verdict.best)}, {points(verdict.score)} % of {unit}{tail}."
+def _first(verdict: Verdict, leads: str) -> str:
+    """Return `BERT MLM scores higher than the others by minimal pairs`, with `leads` between the arms."""
+    others = "the others" if len(verdict.names) > 2 else "the other arm"
+    return f"{_name(verdict, verdict.best)} {leads} {others} by {short(_brief(verdict.measure))}"
 
 
 def _exploratory(verdict: Verdict) -> str:
@@ -217,7 +220,7 @@ def _contradicted(first: Verdict, other: Verdict, pair: Pair) -> Verdict:
 
 
 def _undecided(verdict: Verdict, board: Leaderboard, compared: Compared) -> str:
-    """Return `Not decided by GLUE: RTD leads BERT MLM by 4.0 ± 5.1 points; 12 seeds, 3 h more, would show such a gap.`
+    """Return `Not decided by GLUE: RTD leads BERT MLM by 4.0 ± 5.1 points; 12 seeds should show such a gap.`
 
     If it is too long, the mark of the only rival goes first, then the seeds, the measure, and at last the arms.
     """
@@ -274,7 +277,8 @@ def _further_seeds(verdict: Verdict, declared: bool, plan: Plan | None, level: b
     if needed is None:
         return [", which no practical number of seeds would show", ""]
     time = f", {seconds_text(verdict.more_seconds)} more," if verdict.more_seconds is not None else ""
-    return [f"; {_seeds(needed)}{time} would show such a gap", f"; {_seeds(needed)} would show such a gap", ""]
+    end = "should show such a gap"  # four times in five
+    return [f"; {_seeds(needed)}{time} {end}", f"; {_seeds(needed)} {end}", ""]
 
 
 def seconds_text(seconds: float) -> str:

@@ -180,11 +180,11 @@ def beside(axis: str, arms: Iterable[str]) -> Column | None:
 # Statements of the paper on axes for which it printed no table: section 3.2, appendix A, table 6.
 _FINDINGS = {
     "generator.width":
-        "the paper\u2019s best range, 1/4 to 1/2 of the discriminator (its section 3.2: GLUE, 500,000 steps for every "
-        "size, so not equal compute). Its figure 3 was printed without numbers, so no curve of it is drawn here",
-    "options.weight": "the paper\u2019s choice, 50, out of 1, 10, 20, 50 and 100; it gives no scores for the others",
+        "In the paper, 1/4 to 1/2 of the discriminator is best (section 3.2: GLUE, 500,000 steps for every size, so "
+        "not equal compute). Its figure 3 has no numbers, so no curve of it is drawn here.",
+    "options.weight": "In the paper, \u03bb is 50, chosen from 1, 10, 20, 50 and 100; it has no scores of the others.",
     "corruption.rate":
-        "the paper\u2019s rates, 15 % for Small and Base and 25 % for Large; it gives no scores for others",
+        "In the paper, the rate is 15 % for Small and Base and 25 % for Large; it has no scores of others.",
 }  # fmt: skip
 _ALGORITHMS = (  # section 3.2 and appendix F
     "The paper ranks joint training above two-stage and adversarial training, and adversarial training above BERT "

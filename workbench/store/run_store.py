@@ -45,6 +45,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "measures": {"name": str, "digest": str, "statistic": str, "suite": str, "declared": str, "seen": int},
     "looks": {"seeds": int},
     "reported": {"at": str, "budget": dict, "seeds": list},
+    "merged": {"cell": dict, "run": str},
 }
 
 
@@ -59,9 +60,10 @@ class ExperimentRecord:
     settings, when each was first named, and of how many seeds two arms had scores of any measure by then;
     `first_score` is the time of the first score of the runs. `design` is the plan of a command that adds seeds, with
     the numbers of seeds at which it tests; `looks` are the tests made, with their results. `reported` are the seeds of
-    finished commands without such a plan, with their budget and the time of the report. `text` describes the training
-    text: words, tokens, documents, and the words of each source. `verdict` is that of the last report, as plain data,
-    with the time of the report.
+    finished commands without such a plan, with their budget and the time of the report. `merged` are the cells that are
+    the same model as another one, each with the run of that one. `text` describes the training text: words, tokens,
+    documents, and the words of each source. `verdict` is that of the last report, as plain data, with the time of the
+    report.
 
     A record that cannot be used has only `damage`, the reason and what to do.
     """
@@ -81,6 +83,7 @@ class ExperimentRecord:
     design: dict[str, Any] = field(default_factory=dict)
     looks: list[dict[str, Any]] = field(default_factory=list)
     reported: list[dict[str, Any]] = field(default_factory=list)
+    merged: list[dict[str, Any]] = field(default_factory=list)
     text: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
     first_score: str = ""
@@ -256,6 +259,7 @@ class RunStore:
                     verdict=record.verdict or before.verdict,
                     looks=_once([*before.looks, *record.looks], "seeds"),
                     reported=_once([*before.reported, *record.reported], "budget", "seeds"),
+                    merged=_once([*before.merged, *record.merged], "cell"),
                 )
             atomic.write_atomic(path, atomic.sealed(merged.dump()), lease.stage, lease.check)
         return merged

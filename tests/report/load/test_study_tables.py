@@ -191,7 +191,7 @@ def page(tmp_path: Path, suite: str, task: str, ties: int = 3) -> tuple[str, Pat
 
 def test_a_reader_is_told_how_sentences_were_scored_and_of_ties(tmp_path: Path) -> None:
     text, out = page(tmp_path, "pairs", "pairs")
-    assert "pll (bert-mlm and untrained) and originality (rtd). Scorers differ between objectives" in text
+    assert "pll (BERT MLM and untrained) and originality (RTD). Scorers differ between arms" in text
     assert "27 of 9,000 pairs, over all runs, have the same score for both sentences; each counts half." in text
     assert "chance" in text and "Paper, table 5" not in text
     sheet = pd.read_csv(out / "scores.csv")

@@ -63,6 +63,18 @@ def store_of(root: Path, seed: int) -> tuple[RunStore, str]:
     return store, made.recorded(store, [spec])
 
 
+def test_cells_that_are_the_same_model_as_an_arm_are_named_with_it(tmp_path: Path) -> None:
+    """From the record in a store; a cell whose run is not among the runs of the report is left out."""
+    store, name = made.study(tmp_path / "runs", lambda *_: 50.0, ("rtd", "bert-mlm"), 2, tasks=("order",), tunings=1)
+    run = next(one for one in store.experiment(name).runs if one.startswith("rtd"))
+    cells = [{"objective": "rtd", "generator.depth": 0.5}, {"generator.depth": 0.25}, {"generator.depth": 1.0}]
+    rows = [{"cell": cell, "run": "gone" if cell is cells[2] else run} for cell in cells]
+    made.edit(store.root / "experiments" / f"{name}.json", merged=rows)
+    written = parsed.page(report.write(RunStore(store.root), name, tmp_path / "out"))
+    [note, *_] = [each.text for each in written.by_id("answer").find("p") if "same model" in each.text]
+    assert note == "RTD, generator depth 1/2 and Generator depth 1/4 are the same model as RTD."
+
+
 def write(study: tuple[RunStore, str], out: Path) -> Path:
     return report.write(*study, out)
 
@@ -132,8 +144,7 @@ def row(arm: str, seed: int, scorer: str, ties: int = 0, rows: int = 1000, suite
 
 
 def notes(board: Leaderboard, frames: Frames) -> list[str]:
-    """Return the notes without the first one, which says what intervals cover."""
-    return rendering.notes(board, frames)[1:]
+    return rendering.notes(board, frames)
 
 
 def frames(*rows: dict[str, Any]) -> Frames:
@@ -172,8 +183,21 @@ def test_the_untrained_encoder_has_a_scorer_too() -> None:
     bare = cell("untrained", [50.0], budget="none")
     found = replace(BOARD, untrained=bare)
     rows = frames(row("rtd", 0, "pll"), row("rtd", 1, "pll") | {"run_id": bare.runs[0]})
-    assert "pll (rtd and untrained)" in notes(found, rows)[0]
+    assert "pll (rtd and untrained)." in notes(found, rows)[0]
+    (told,) = notes(found, frames(row("rtd", 0, "originality"), row("rtd", 1, "pll") | {"run_id": bare.runs[0]}))[:1]
+    assert told == (
+        "Sentences are scored by originality (rtd) and pll (untrained). The untrained encoders have another scorer, to "
+        "which a part of the gain may be due."
+    )
     assert "pll (rtd)." in notes(BOARD, rows)[0]  # runs that are on no board
+
+
+def test_one_scorer_of_all_arms_that_was_trained_on_other_inputs_is_doubted() -> None:
+    rows = frames(*(row(arm, 0, "originality") for arm in ARMS))
+    told, _ = notes(BOARD, rows)
+    assert told == "Sentences are scored by originality (all arms)."
+    told, _ = notes(replace(BOARD, other_inputs=True), rows)
+    assert "(all arms). Scorers are trained on other inputs in each arm, so a difference" in told
 
 
 def test_ties_are_added_up_over_the_runs_of_the_suite() -> None:

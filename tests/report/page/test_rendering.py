@@ -72,8 +72,8 @@ def test_a_name_that_is_not_there_is_an_error(template: str) -> None:
         ("{{ 1.5e12 | power }}", "1.50×10¹²"), ("{{ 15625 | count }}", "15,625"),
         ("{{ 200 | duration }}", "3 min 20 s"),
         ("{{ digest | start }}", "0123456789ab"), ("{{ none | start }}", ""),
-        ("{{ 'at 6.5e14 FLOPs, lr 9.75e-07, a1e5, 1e+05' | exponents }}",
-         "at 6.5×10¹⁴ FLOPs, lr 9.75×10⁻⁷, a1e5, 1×10⁵"),
+        ("{{ 'at 6.5e14 FLOPs, lr 9.75e-07, a1e5, s0-12e3, 1e+05' | exponents }}",
+         "at 6.5×10¹⁴ FLOPs, lr 9.75×10⁻⁷, a1e5, s0-12e3, 1×10⁵"),
         ("{{ 'by 1.2 ± 0.9 points, 94.4 % of <b>; 12 seeds' | unbroken }}",
          'by <span class="unit">1.2 ± 0.9 points</span>, <span class="unit">94.4 %</span> of &lt;b&gt;; '
          '<span class="unit">12 seeds</span>'),

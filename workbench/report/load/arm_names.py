@@ -104,6 +104,8 @@ def person_name(axis: str, arm: str) -> str:
         key, given, value = setting.rpartition("=")
         key = key if given else keys[place] if place < len(keys) else ""
         word = _value_name(key, value)
+        if word.endswith(" generator") and word.capitalize() in words:  # its kind, on each axis of generators
+            continue
         words.append(word if place or key in ("objective", "scale", "") else word[:1].upper() + word[1:])
     name = ", ".join(words)
     return name.replace(", generator ", ", ") if axis.startswith("generator.") else name

@@ -54,7 +54,7 @@ POINT = (
 )  # fmt: skip
 RECORD = (
     "name", "experiment", "question", "axis", "command", "updated", "first_score", "tasks", "design", "text", "match",
-    "tuning", "contrasts", "measures", "looks", "reported", "runs", "untrained",
+    "tuning", "contrasts", "measures", "looks", "reported", "merged", "runs", "untrained",
 )  # fmt: skip
 # Schedules by which a shorter run has the same learning rates as the beginning of a longer one.
 ANY_LENGTH = ("constant", "inverse-sqrt")

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import plural
 from workbench.report import charts, data_files, drawing, recommendation
 from workbench.report.charts import Chart
-from workbench.report.formatting import capital, clean, seeds, short
-from workbench.report.load.arm_names import UNTRAINED, arm_name
+from workbench.report.formatting import capital, clean, listing, seeds, short
+from workbench.report.load.arm_names import UNTRAINED, arm_name, person_name
 from workbench.report.load.run_files import FINISHED, flatten
 from workbench.report.page import rendering
 from workbench.report.page.warnings import Caution, cautions
@@ -152,6 +152,20 @@ class Page:
         look = self.looks.get(arm)
         return look.classes if look else "q"
 
+    @property
+    def merged(self) -> list[str]:
+        """Return a sentence on each arm that stands for further cells of a sweep, which are the same model."""
+        arms = {run["run_id"]: run["arm"] for run in self.runs}
+        cells: dict[str, list[str]] = {}
+        for row in self.frames.record.get("merged") or []:
+            if row["run"] in arms:
+                settings = ", ".join(f"{key}={value}" for key, value in row["cell"].items())
+                cells.setdefault(arms[row["run"]], []).append(person_name(self.frames.axis, settings))
+        return [
+            f"{listing(names)} {'is' if len(names) == 1 else 'are'} the same model as {self.title(arm)}."
+            for arm, names in cells.items()
+        ]
+
     def bar(self, estimate: Estimate, limits: tuple[float, float], arm: str, zero: bool = False) -> str:
         """Return the small drawing of a mean with its interval, with a line at zero for a difference."""
         return drawing.bar(estimate.mean, estimate.half, limits, self.look(arm), zero) if estimate.n else ""
@@ -174,21 +188,24 @@ class Page:
 
     @cached_property
     def sure(self) -> list[str]:
-        """Return how sure the answer is, in a few words each: seeds, compute, decided of declared, smallest gap."""
+        """Return how sure the answer is, in a few words each: seeds, compute, decided of declared, gaps missed."""
         if not self.boards:
             return []
         board = self.boards[0]
         cells, pairs = board.at(board.budget), board.pairs[board.budget]
         parts = [seeds([cell.estimate.n for cell in cells]), board.budget]
-        decided = sum(pair.compared.claimed for pair in pairs)  # of declared pairs alone, if any were declared
+        claimed = [pair for pair in pairs if pair.compared.claimed]  # of declared pairs alone, if any were declared
+        own = sum(not board.alike(pair.a, pair.b) for pair in claimed)
+        by_own = f", {own:,} by own scores" if own else ""
+        decided = len(claimed)
         if board.family.pairs:
             declared = sum(pair.compared.declared for pair in pairs)
-            parts.append(f"{decided} of {plural(declared, 'declared comparison')} decided")
+            parts.append(f"{decided} of {plural(declared, 'declared comparison')} decided{by_own}")
         elif len(cells) > 1:
-            parts.append(f"{decided:,} of {len(pairs):,} pairs told apart, none declared")
+            parts.append(f"{decided:,} of {len(pairs):,} pairs decided{by_own}, none declared")
         gap = self.results.verdicts[0].detectable
         if gap is not None:
-            parts.append(f"smallest gap it can show: {f'{gap:.1f} points' if gap < 100 else 'none'}")
+            parts.append(f"gaps under {gap:.1f} points are often missed" if gap < 100 else "any gap is often missed")
         return parts
 
     @property
@@ -238,8 +255,8 @@ class Page:
         """Return the warnings, the gravest first, with measures and arms as people call them."""
         names = {f"{measure.board.label}: ": f"{measure.name}: " for measure in self.measures}
         names |= {f"{arm} ": f"{self.title(arm)} " for arm in self.results.arms}
-        listed = cautions(self.frames, self.boards, self.results.missing)
-        return [replace(caution, short=_renamed(caution.short, names)) for caution in listed]
+        listed = cautions(self.frames, self.boards, self.results.missing, self.title)
+        return [Caution(_renamed(caution.short, names), _renamed(caution.reason, names)) for caution in listed]
 
     @cached_property
     def curves(self) -> tuple[list[Figure], list[Figure]]:

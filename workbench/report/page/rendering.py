@@ -10,7 +10,7 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from workbench.errors import plural
 from workbench.report import drawing, formatting
 from workbench.report.comparison import every_metric
 from workbench.report.formatting import count, cut, duration, interval, listing, power, seeds
+from workbench.report.load.arm_names import UNTRAINED
 from workbench.report.load.run_files import FINISHED, number, part
 from workbench.report.load.study_tables import Frames
 from workbench.report.results import Leaderboard, compute_text
@@ -73,7 +74,7 @@ def facts(frames: Frames, boards: Sequence[Leaderboard]) -> list[tuple[str, str]
     convention = str(next((r["convention"] for r in arms if known(r["convention"])), "paper"))
     budgets = list(dict.fromkeys(run["budget"] for run in arms if frames.settings[run["run_id"]]))
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
-    flops = f"{power(_total(runs, f'flops_{convention}'))} FLOPs ({convention})"
+    flops = f"{power(_total(runs, f'flops_{convention}'))} ({convention})"
     before, spent = "", number(spec.get("pair.flops"))
     if spec.get("pair.names"):
         amount = "unknown FLOPs" if math.isnan(spent) else f"{power(spent)} FLOPs"
@@ -94,13 +95,12 @@ def facts(frames: Frames, boards: Sequence[Leaderboard]) -> list[tuple[str, str]
         ("Budget of a run", listing(budgets) or "unknown"),
         ("Compute", compute_text(frames)),
         ("Pre-training seeds", seeds(counts) if counts else "none with scores"),
-        ("Runs", f"{len(done)} of {len(runs)} trained"),
+        ("Runs", f"{len(done)} of {len(runs)} finished"),
         ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
         ("Went on from", before),
         ("Text", text),
         ("Words seen by a run", seen),
-        ("Pre-training in all", f"{flops}, {duration(_total(runs, 'seconds'))}"),
-        ("Fine-tuning and scoring in all", duration(_total(runs, "finetune_seconds"))),
+        ("FLOPs of all runs", flops),
     ]
     return [(name, value) for name, value in rows if value]
 
@@ -115,11 +115,10 @@ def score(board: Leaderboard) -> str:
 
 
 def time_note(frames: Frames) -> str:
-    """Return a sentence on the time that all runs took, before the command if it is known."""
+    """Return a sentence on the time that all runs took."""
     runs = [run for run in frames.rows("runs") if known(run["seconds"])]
     times = f"{duration(_total(runs, 'seconds'))} of training and {duration(_total(runs, 'finetune_seconds'))}"
-    took = f"{plural(len(runs), 'run')} took {times} of fine-tuning and scoring"
-    return f"{took}, summed over runs. The command:" if frames.record["command"] else f"{took}."
+    return f"{plural(len(runs), 'run')} took {times} of fine-tuning and scoring, summed over runs."
 
 
 def values_of_runs(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
@@ -145,26 +144,40 @@ def environments(frames: Frames) -> dict[str, list[Any]]:
     return {"same": same, "different": different}
 
 
-def notes(board: Leaderboard, frames: Frames) -> list[str]:
-    """Return the notes under the tables of a measure: what its intervals cover, and how it was scored."""
+def notes(board: Leaderboard, frames: Frames, title: Callable[[str], str] = str) -> list[str]:
+    """Return the notes under the tables of a measure: an interval for new test items too, and how it was scored.
+
+    `title` returns the name of an arm that people say.
+    """
+    items = [text] if (text := on_new_items(board, title)) else []
     rows = [row for row in frames.rows("scores") if row["suite"] == board.suite and row.get("scorer")]
     if board.suite == "tagging":
         ways = dict.fromkeys((row["task"], row["scorer"]) for row in rows)
-        return [covers(board), *(f"{task}: {scorer}." for task, scorer in ways)]
+        return [*items, *(f"{task}: {scorer}." for task, scorer in ways)]
     if board.suite not in ZERO_SHOT:
-        return [covers(board)]
+        return items
     cells = [*board.cells, *([board.untrained] if board.untrained else [])]
     arms = {run: cell.arm for cell in cells for run in cell.runs}
     arms_of: dict[str, dict[str, None]] = {}
     for row in rows:
         if row["run_id"] in arms:
             arms_of.setdefault(str(row["scorer"]), {})[arms[row["run_id"]]] = None
-    scorers = listing([f"{scorer} ({listing(list(scored))})" for scorer, scored in arms_of.items()])
-    apart = (
-        " Scorers differ between objectives, so a difference here may be due to the scorer and not to the encoder; "
-        "linear probes and fine-tuning treat all encoders alike."
-    )
-    texts = [f"Sentences are scored by {scorers}.{apart if len(arms_of) > 1 else ''}"] if arms_of else []
+    every = [arm for arm in board.arms if len(board.arms) > 2]
+    by_scorer = []
+    for scorer, scored in arms_of.items():
+        one = all(arm in scored for arm in every) and every
+        by_arm = ["all arms"] if one else [title(arm) for arm in scored if arm != UNTRAINED]
+        by_scorer.append(f"{scorer} ({listing([*by_arm, *(arm for arm in scored if arm == UNTRAINED)])})")
+    apart = ""
+    if board.other_inputs or sum(set(scored) != {UNTRAINED} for scored in arms_of.values()) > 1:
+        how = "are trained on other inputs in each arm" if board.other_inputs else "differ between arms"
+        apart = (
+            f" Scorers {how}, so a difference here may be due to the scorer and not to the encoder; linear probes and "
+            f"fine-tuning treat all encoders alike."
+        )
+    elif len(arms_of) > 1:
+        apart = " The untrained encoders have another scorer, to which a part of the gain may be due."
+    texts = [f"Sentences are scored by {listing(by_scorer)}.{apart}"] if arms_of else []
     pairs, ties = sum(int(row["test_rows"]) for row in rows), sum(int(row["ties"]) for row in rows)
     if ties:
         some = f"{ties:,} of {plural(pairs, 'pair')}, over all runs, {'has' if ties == 1 else 'have'}"
@@ -178,21 +191,20 @@ def notes(board: Leaderboard, frames: Frames) -> list[str]:
         sources = listing(list(dict.fromkeys(point.source for point in BABYLM)))
         start = "Published on the filtered pairs by BabyLM's organisers"
         texts.append(f"{start}: {published}. {BABYLM_NOTE} ({sources}).")
-    return [covers(board), *texts]
+    return [*items, *texts]
 
 
-def covers(board: Leaderboard) -> str:
-    """Return what the intervals of a board cover, with the interval for new test items too where these are few."""
-    text = "Intervals are for new pre-training seeds on the same text, with the same vocabulary and the same test items"
+def on_new_items(board: Leaderboard, title: Callable[[str], str] = str) -> str:
+    """Return the first interval of a board for new test items as well, where these are few; "" elsewhere."""
     again = [(p, board.items.get(board.budget, {}).get(frozenset((p.a, p.b)))) for p in board.pairs[board.budget]]
     few = [(pair, found) for pair, found in again if found is not None and found.items < FEW_ITEMS]
     if not few:
-        return f"{text}."
+        return ""
     pair, found = few[0]
     mean = pair.compared.estimate.mean
     return (
-        f"{text}. With the {found.items:,} test items drawn again as well, the difference of {pair.a} and {pair.b} is "
-        f"{interval(mean, found.high - mean)}; pairs.csv has the others."
+        f"With the {found.items:,} test items drawn again as well, the difference of {title(pair.a)} and "
+        f"{title(pair.b)} is {interval(mean, found.high - mean)}; pairs.csv has the others."
     )
 
 
@@ -279,7 +291,7 @@ def _unbroken(text: str) -> Markup:
 
 
 def _exponents(text: str) -> str:
-    number = r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?\d+)\b"
+    number = r"(?<![\w.-])(\d+(?:\.\d+)?)e\+?(-?\d+)\b"
     return re.sub(number, lambda match: f"{match[1]}{formatting.TIMES}{formatting.ten_to(int(match[2]))}", text)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from workbench.errors import plural
 from workbench.report.comparison import contrasts, late_measures, points_by_budget
 from workbench.report.formatting import listing, seeds
-from workbench.report.load.arm_names import named, spoken
 from workbench.report.load.run_files import END, FINISHED
 from workbench.report.load.study_tables import Frames
 from workbench.report.page.rendering import values_of_runs
@@ -25,15 +24,16 @@ from workbench.spec.loss_floors import FloorCheck
 from workbench.spec.parts import CONVENTIONS
 from workbench.store.environment import SWITCH
 
+Title = Callable[[str], str]
 CLOCK = 0.05  # relative difference of training times that is tolerated at a budget in seconds: timings vary as much
 FALL = 5.0  # points by which the mean must fall; without a cause that was found, kept studies have falls of up to 3
 FEWEST = 2  # seeds, each of which must fall
 # A metric, whether its value at the end of training means a collapse on any text, and the sentence on it.
 COLLAPSES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("discriminator_recall", lambda v: v < 0.01,
-     "the discriminator detects less than 1 % of the replaced tokens (it nearly always predicts the majority class)"),
+     "the discriminator detects less than 1 % of the replaced tokens"),
     ("discriminator_positive_rate", lambda v: v < 0.001 or v > 0.999,
-     "the discriminator gives the same answer for at least 999 tokens in 1,000"),
+     "the discriminator gives at least 999 of 1,000 tokens the same answer"),
     ("generator_entropy", lambda v: v < 0.05,
      "the generator\u2019s entropy is below 0.05 nats, so it nearly always writes the same token"),
 )  # fmt: skip
@@ -47,17 +47,22 @@ class Caution:
     reason: str
 
 
-def cautions(frames: Frames, boards: Sequence[Leaderboard], missing: Mapping[str, str]) -> list[Caution]:
-    """Return all warnings, the gravest first. `missing` maps each unavailable task to the reason."""
-    listed = [caution for board in boards for caution in (*doubtful(board, frames.axis), *late_falls(board))]
+def cautions(
+    frames: Frames, boards: Sequence[Leaderboard], missing: Mapping[str, str], title: Title = str
+) -> list[Caution]:
+    """Return all warnings, the gravest first. `missing` maps each unavailable task to the reason.
+
+    `title` returns the name of an arm that people say.
+    """
+    listed = [caution for board in boards for caution in (*doubtful(board, title), *late_falls(board, title))]
     listed += [
         Caution(f"{name} is in no score.", f"{name} is not part of any score: {why}.") for name, why in missing.items()
     ]
     listed += [*unfinished(frames), *declared_late(frames), *reported_before(frames), *overestimated(frames)]
-    listed += unequal_compute(boards[0]) if boards else []
-    listed += [*data_differs(frames), *kinds_of_arithmetic(frames.rows("runs")), *environments_differ(frames)]
-    listed += [caution for board in boards for caution in (*uninformative_tasks(board), *uneven(board))]
-    listed += [*collapsed(frames), *map(by_first_clause, frames.notes)]
+    listed += [*collapsed(frames, title), *(unequal_compute(boards[0], title) if boards else [])]
+    listed += [*data_differs(frames), *kinds_of_arithmetic(frames.rows("runs"), title), *environments_differ(frames)]
+    listed += [caution for board in boards for caution in (*uninformative_tasks(board), *uneven(board, title))]
+    listed += map(by_first_clause, frames.notes)
     return list(dict.fromkeys(listed))
 
 
@@ -78,7 +83,7 @@ def by_first_clause(text: str, label: str = "") -> Caution:
     return Caution(clause.rstrip(".") + ".", text)
 
 
-def doubtful(board: Leaderboard, axis: str) -> list[Caution]:
+def doubtful(board: Leaderboard, title: Title = str) -> list[Caution]:
     """Return warnings of arms that score below a baseline on words or are not shown ahead of their untrained encoder.
 
     At the largest budget all such arms are named; at the others, only arms that are ahead of another arm.
@@ -90,17 +95,16 @@ def doubtful(board: Leaderboard, axis: str) -> list[Caution]:
         many = "every arm" if below == len(cells) else f"{below} of {len(cells)} arms"
         short = f"{board.label}: words without an encoder score higher than {many} ({word_score:.1f})."
     elif unshown == len(cells):
-        short = f"{board.label}: No arm is shown ahead of its untrained encoder."
+        short = f"{board.label}: no arm is shown ahead of its untrained encoder."
     else:
         verb = "is not shown ahead of its" if unshown == 1 else "are not shown ahead of their"
         short = f"{board.label}: {unshown} of {len(cells)} arms {verb} untrained encoder."
-    noun = "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
     listed = []
     for budget in reversed(board.budgets):
         arms = {pair.a for pair in board.pairs[budget] if pair.compared.claimed}
         if budget == board.budget:
             arms |= {cell.arm for cell in cells if cell.gain is not None or cell.estimate.mean < word_score}
-        text = caveat(board, budget, arms, {c.arm: named(axis, c.arm) for c in board.at(budget)}, noun)
+        text = caveat(board, budget, arms, {cell.arm: title(cell.arm) for cell in board.at(budget)})
         listed += [Caution(short, text if len(board.budgets) == 1 else f"At {budget}: {text}")] if text else []
     return listed
 
@@ -171,26 +175,28 @@ def overestimated(frames: Frames) -> list[Caution]:
     )] if chosen else []  # fmt: skip
 
 
-def unequal_compute(board: Leaderboard) -> list[Caution]:
+def unequal_compute(board: Leaderboard, title: Title = str) -> list[Caution]:
     """Return a warning for each different way in which the arms of a budget did not spend the same."""
     cells, main = board.at(board.budget), board.convention()
     own = spread(cells, f"flops_{main}")
-    worst = max((s[2] for c in CONVENTIONS if (s := spread(cells, f"flops_{c}")) is not None), default=None)
+    others = {str(c): found[2] for c in CONVENTIONS if (found := spread(cells, f"flops_{c}")) is not None}
     names = {"matmul": "matrix products", "paper": "the paper\u2019s count", "paper-sparse": "sparse look-ups"}
     if own is not None:
         short = f"Not at equal compute: FLOPs differ by a factor of {own[2]:.2f}."
-    elif worst is None:
+    elif not others:
         short = "Only the planned time is equal."
     else:
-        short = f"Equal by {names.get(main, main)} only: up to {worst:.2f} times apart by another count."
+        worst = max(others, key=lambda convention: others[convention])
+        apart = f"by {names[worst]} up to {others[worst]:.2f} times apart"
+        short = f"FLOPs are equal by {names.get(main, main)} only, and {apart}."
     budgets_of: dict[str, list[str]] = {}
     for budget in board.budgets:
-        if text := unequal(board, budget):
+        if text := unequal(board, budget, title):
             budgets_of.setdefault(text, []).append(budget)
     return [Caution(short, f"At {listing(budgets)}: {text}") for text, budgets in budgets_of.items()]
 
 
-def unequal(board: Leaderboard, budget: str) -> str:
+def unequal(board: Leaderboard, budget: str, title: Title = str) -> str:
     """Return a sentence if the arms of a budget did not spend the same under some convention; "" if they did."""
     cells, main = board.at(budget), board.convention(budget)
     apart = {str(c): found for c in CONVENTIONS if (found := spread(cells, f"flops_{c}")) is not None}
@@ -199,18 +205,19 @@ def unequal(board: Leaderboard, budget: str) -> str:
         ratios = {c: apart[c][2] if c in apart else 1.0 for c in CONVENTIONS if c != main}
         others = listing([f"{r:.2f} times under {c}" for c, r in ratios.items() if abs(r - ratio) > EQUAL_WITHIN])
         return (
-            f"this is not at equal compute. The arm {most} spent {ratio:.2f} times the FLOPs of {least} ({main} "
-            f"convention{f', {others}' if others else ''}). Compare the arms in the figure of score against compute "
-            f"instead."
+            f"this is not at equal compute. {title(most)} spent {ratio:.2f} times the FLOPs of {title(least)} ({main} "
+            f"convention{f', {others}' if others else ''})."
         )
     if apart:
-        each = listing([f"{ratio:.2f} under {c} ({most} over {least})" for c, (least, most, ratio) in apart.items()])
-        start = f"the arms spent the same under the {main} convention only"
-        return f"{start}. The largest ratio of the FLOPs of two arms is {each}."
+        each = [
+            f"Under {convention}, {title(most)} spent {ratio:.2f} times the FLOPs of {title(least)}."
+            for convention, (least, most, ratio) in apart.items()
+        ]
+        return f"the arms spent the same under the {main} convention only. {' '.join(each)}"
     if budget.endswith("seconds") and (timed := spread(cells, "seconds", CLOCK)) is not None:
         return (
-            f"only the planned time is the same. The arm {timed[1]} trained {timed[2]:.2f} times as long as "
-            f"{timed[0]}: a budget in seconds is converted to steps by timing a few steps before a run begins."
+            f"only the planned time is the same. {title(timed[1])} trained {timed[2]:.2f} times as long as "
+            f"{title(timed[0])}: a budget in seconds is converted to steps by timing a few steps before a run begins."
         )
     return ""
 
@@ -235,11 +242,11 @@ def environments_differ(frames: Frames) -> list[Caution]:
     """Return a warning with the entries of env.json that differ between runs, besides where a text was found."""
     differing = [key for key, values in values_of_runs(frames.environments).items() if len(values) > 1]
     keys = [key for key in differing if not key.startswith("places.")]
-    text = f"The runs were made in different environments: {listing(keys)} differ (see Settings)."
+    text = f"The runs\u2019 environments differ in {listing(keys)} (see Settings)."
     return [by_first_clause(text)] if keys else []
 
 
-def kinds_of_arithmetic(runs: Iterable[Mapping[str, Any]]) -> list[Caution]:
+def kinds_of_arithmetic(runs: Iterable[Mapping[str, Any]], title: Title = str) -> list[Caution]:
     """Return warnings of trained runs that were computed by several kinds of arithmetic, such as two processors.
 
     The first one has the arms and seeds of each kind, and whether differences within a seed mix kinds; the second one
@@ -258,9 +265,10 @@ def kinds_of_arithmetic(runs: Iterable[Mapping[str, Any]]) -> list[Caution]:
             (a, b) for kind_of in compared.values() for a, b in combinations(kind_of, 2) if kind_of[a] != kind_of[b]
         )
         disjoint = [(a, b) for a, b in apart if not any({a, b} <= arms.keys() for arms in seeds_of.values())]
-        by_kind = "; ".join(f"{kind} for {_arms_and_seeds(arms)}" for kind, arms in seeds_of.items())
+        by_kind = "; ".join(f"{kind} for {_arms_and_seeds(arms, title)}" for kind, arms in seeds_of.items())
+        pairs = [(title(a), title(b)) for a, b in disjoint]
         texts.append(
-            f"The runs were computed by {len(seeds_of)} kinds of arithmetic: {by_kind}. {_mixed(len(apart), disjoint)}"
+            f"The runs were computed by {len(seeds_of)} kinds of arithmetic: {by_kind}. {_mixed(len(apart), pairs)}"
         )
     if switched := {row["run_id"]: row["arithmetic"] for row in rows if SWITCH in row["arithmetic"]}:
         each = listing([f"{run_id} ({kinds})" for run_id, kinds in switched.items()])
@@ -269,11 +277,11 @@ def kinds_of_arithmetic(runs: Iterable[Mapping[str, Any]]) -> list[Caution]:
     return [Caution("The runs were computed by several kinds of arithmetic.", text) for text in texts]
 
 
-def _arms_and_seeds(arms: Mapping[str, set[int]]) -> str:
+def _arms_and_seeds(arms: Mapping[str, set[int]], title: Title) -> str:
     """Return `rtd and bert-mlm (seeds 0 to 3)`, or `seed 2`, or `seeds 0, 1 and 4`."""
     arms_of: dict[tuple[int, ...], list[str]] = {}
     for arm, numbers in arms.items():
-        arms_of.setdefault(tuple(sorted(numbers)), []).append(arm)
+        arms_of.setdefault(tuple(sorted(numbers)), []).append(title(arm))
     parts = []
     for own, names in arms_of.items():
         which = f"seed{'s' * (len(own) > 1)} {listing([str(seed) for seed in own])}"
@@ -313,7 +321,7 @@ def uninformative_tasks(board: Leaderboard) -> list[Caution]:
     )] if uninformative else []  # fmt: skip
 
 
-def uneven(board: Leaderboard) -> list[Caution]:
+def uneven(board: Leaderboard, title: Title = str) -> list[Caution]:
     """Return warnings of numbers of seeds that differ, and of untrained encoders and tasks that are missing."""
     texts = []
     if len(board.finetunings) > 1:
@@ -324,12 +332,12 @@ def uneven(board: Leaderboard) -> list[Caution]:
     for budget in board.budgets:
         seeds_of = {cell.arm: frozenset(cell.scores) for cell in board.at(budget)}
         if len(set(seeds_of.values())) > 1:
-            numbers = listing([f"{arm} {seeds([len(own)])}" for arm, own in seeds_of.items()])
+            numbers = listing([f"{title(arm)} {seeds([len(own)])}" for arm, own in seeds_of.items()])
             texts.append(f"At {budget} the arms do not have the same seeds ({numbers}); pairs use those in common.")
     plan, without = board.family.plan, []
     for cell in board.at(board.budget):
         counted = cell.scores if plan is None else plan.so_far(cell.scores)
-        without += [cell.arm] if cell.gain is None or cell.gain.estimate.n < len(counted) else []
+        without += [title(cell.arm)] if cell.gain is None or cell.gain.estimate.n < len(counted) else []
     if board.untrained is None:
         texts.append(f"{board.label}: there is no untrained encoder to compare with.")
     elif without:
@@ -340,17 +348,29 @@ def uneven(board: Leaderboard) -> list[Caution]:
     return [by_first_clause(text, board.label) for text in texts]
 
 
-def collapsed(frames: Frames) -> list[Caution]:
-    """Return warnings of trained runs whose losses or metrics show nothing learned, by the last tenth of their logs."""
-    texts = [_at_the_floor(arm, budget, checks) for (arm, budget), checks in loss_checks(frames).items()]
-    finished = [row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED]
-    ends: dict[str, dict[str, float | None]] = {}
-    for run_id in finished:  # one log at a time: as rows, a log takes eight times its memory
-        log = frames.logged(run_id)
-        ends[run_id] = {metric: at_end(log, metric) for metric, _, _ in COLLAPSES}
-    for metric, bad, sentence in COLLAPSES:
-        runs = [run_id for run_id, end in ends.items() if (value := end[metric]) is not None and bad(value)]
-        texts += [f"At the end of training, {sentence} in {listing(runs)}."] if runs else []
+def collapsed(frames: Frames, title: Title = str) -> list[Caution]:
+    """Return warnings of trained runs whose losses or metrics show nothing learned, by the last tenth of their logs.
+
+    A discriminator that detects nothing gives one answer as well, so a run is named for one of both alone.
+    """
+    noted = {note.partition(" is ")[0] for note in frames.notes}  # kept reports of older versions have the sentences
+    texts = [
+        _at_the_floor(title(arm), budget, checks)
+        for (arm, budget), checks in loss_checks(frames).items() if f"{arm} at {budget}" not in noted
+    ]  # fmt: skip
+    runs_of: dict[str, dict[str, dict[str, set[int]]]] = {}  # sentence -> budget -> arm -> its seeds
+    for row in frames.rows("runs"):
+        if row["state"] not in FINISHED:
+            continue
+        log = frames.logged(row["run_id"])  # one log at a time: as rows, a log takes eight times its memory
+        ends = ((metric.partition("_")[0], at_end(log, metric), bad, text) for metric, bad, text in COLLAPSES)
+        found = {part: text for part, value, bad, text in reversed([*ends]) if value is not None and bad(value)}
+        for text in found.values():
+            seeds_of = runs_of.setdefault(text, {}).setdefault(row["budget"], {})
+            seeds_of.setdefault(row["arm"], set()).add(row["seed"])
+    for _, _, text in COLLAPSES:
+        for budget, arms in runs_of.get(text, {}).items():
+            texts.append(f"At the end of training, {text}: {_arms_and_seeds(arms, title)} at {budget}.")
     return [by_first_clause(text) for text in texts if text]
 
 
@@ -396,18 +416,19 @@ def _at_the_floor(arm: str, budget: str, checks: Mapping[str, Sequence[FloorChec
     return f"{arm} at {budget} {better} than token frequencies alone: {listing(phrases)}."
 
 
-def late_falls(board: Leaderboard) -> list[Caution]:
+def late_falls(board: Leaderboard, title: Title = str) -> list[Caution]:
     """Return a warning of each arm of the largest budget whose score fell, in every seed, before the end."""
     listed = []
     for arm in dict.fromkeys(point.arm for point in board.points):
         for line in points_by_budget(board.points, arm):
             if line[0].budget == board.budget and (found := fall(line)) is not None:
                 best, end, dropped = found
+                name = title(arm)
                 listed.append(Caution(
-                    f"{arm} fell from {best.estimate.mean:.1f} to {end.estimate.mean:.1f} while it trained.",
-                    f"{board.label}: {arm} had {best.estimate.mean:.1f} after {best.mark} of its training and has "
-                    f"{end.estimate.mean:.1f} at its end; it fell in each of {seeds([dropped])}. A way to score may "
-                    f"stop telling what an encoder knows, so compare {arm} by fine-tuning or linear probes as well.",
+                    f"{name} fell from {best.estimate.mean:.1f} to {end.estimate.mean:.1f} while it trained.",
+                    f"{board.label}: {name} had {best.estimate.mean:.1f} after {best.mark} of its training and has "
+                    f"{end.estimate.mean:.1f} at its end; it fell in each of {seeds([dropped])}. The scorer may no "
+                    f"longer show what the encoder knows, so compare {name} by fine-tuning or linear probes as well.",
                 ))  # fmt: skip
     return listed
 
