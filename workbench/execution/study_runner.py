@@ -312,7 +312,9 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
         if record.name == session.record:
             seeds = seeds_before(session, record, named)
     contrasts = contrasts_of(session, named, records, seeds)
-    merged = [{"cell": cell, "run": named[name].run_id} for cell, name in session.job.merged if name in named]
+    merged = list[dict[str, Any]]()
+    for cell, name in session.job.merged:
+        merged += [{"cell": cell, "run": named[name].run_id}] if name in named else []
     facts = {"match": [*map(asdict, matches)], "contrasts": contrasts, "merged": merged, **facts}
     run_ids = list[str]()
     for run in runs:

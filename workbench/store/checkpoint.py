@@ -77,7 +77,7 @@ class Checkpoint:
 
 def room(folder: Path, needed: int) -> None:
     """Raise OSError with path, needed and free bytes if the disk of `folder` has fewer than `needed` bytes free."""
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    existing = next(filter(Path.is_dir, (folder, *folder.absolute().parents)))
     if shutil.disk_usage(existing).free < needed:
         raise atomic.no_room(folder, needed)
 
