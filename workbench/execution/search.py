@@ -8,6 +8,7 @@ storage is a copy for tools such as optuna-dashboard, and may be lost or damaged
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -94,8 +95,10 @@ def search_job(
     axes = {key: values for key, values in experiment.axes.items() if key not in search.space}
     experiment = replace(experiment, axes=axes, contrasts=())  # the best trials are not arms declared beforehand
     job = job_of(experiment, base, 1, words, given)
-    for arm, space in zip(job.specs, own_spaces(search.space, job.specs), strict=True):
-        _check_effect(space, arm)
+    for arm, own in zip(job.specs, own_spaces(search.space, job.specs), strict=True):
+        if not own:
+            advice = f"leave {arm.objective} out, or search another setting"
+            raise one_model("--over", list(search.space), arm.objective, "all trials", advice)
     axes = {**job.experiment.axes, **dict.fromkeys(search.space, ())}
     return replace(job, experiment=replace(job.experiment, axes=axes, search=search.words(base)))
 
@@ -157,24 +160,32 @@ def default_space(base: RunSpec, over: Space) -> Space:
 
 
 def own_spaces(space: Space, arms: Sequence[ResolvedSpec]) -> list[Space]:
-    """Return the space of each arm, without options that its objective lacks. Raises InputError for options of none."""
+    """Return the space of each arm, without the settings that make no difference to it.
+
+    Raises InputError for options of no arm.
+    """
     options = {key: key.removeprefix(OPTION) for key in space if key.startswith(OPTION)}
     known = known_options(arms, options.values())
-    return [
-        {key: space[key] for key in space if key not in options or options[key] in known[arm.objective]} for arm in arms
-    ]
+    spaces = []
+    for arm in arms:
+        own = {key: space[key] for key in space if key not in options or options[key] in known[arm.objective]}
+        spaces.append({key: own[key] for key in own if _has_effect(key, own, arm)})
+    return spaces
 
 
-def _check_effect(space: Space, arm: ResolvedSpec) -> None:
-    """Raise InputError if all points of a space are one model of an arm."""
-    ends = {key: (one.low, one.high) if isinstance(one, Range) else one for key, one in space.items()}
-    models = set[str]()
-    for number in range(most := max(map(len, ends.values()), default=0)):
-        point = {key: values[min(number, len(values) - 1)] for key, values in ends.items()}
-        models.add(model_of(tried(arm, point, [arm.seed])[0]))
-    if len(models) == 1 < most:
-        advice = f"leave {arm.objective} out, or search another setting"
-        raise one_model("--over", list(space), arm.objective, "all trials", advice)
+def _has_effect(key: str, space: Space, arm: ResolvedSpec) -> bool:
+    """Return whether two values of a setting are different models of an arm, at any ends of the other settings."""
+    ends = {name: (one.low, one.high) if isinstance(one, Range) else one for name, one in space.items()}
+    others = itertools.product(*({values[0], values[-1]} for name, values in ends.items() if name != key))
+    for values in others:
+        point = dict(zip((name for name in ends if name != key), values, strict=True))
+        try:
+            models = {model_of(tried(arm, point | {key: value}, [arm.seed])[0]) for value in ends[key]}
+        except InputError:  # these values are not possible together; a trial of such values says so
+            return True
+        if len(models) > 1 or len(ends[key]) == 1:
+            return True
+    return False
 
 
 class Rounds:
