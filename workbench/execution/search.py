@@ -166,7 +166,7 @@ def own_spaces(space: Space, arms: Sequence[ResolvedSpec]) -> list[Space]:
     """
     options = {key: key.removeprefix(OPTION) for key in space if key.startswith(OPTION)}
     known = known_options(arms, options.values())
-    spaces = []
+    spaces = list[Space]()
     for arm in arms:
         own = {key: space[key] for key in space if key not in options or options[key] in known[arm.objective]}
         spaces.append({key: own[key] for key in own if _has_effect(key, own, arm)})
