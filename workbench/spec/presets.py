@@ -139,11 +139,11 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "bert-mlm": {"optim.lr": 6.28e-3},
     },
     "micro": {
-        "rtd": {"optim.lr": 2.32e-3, "options.weight": 3.0, "generator.width": 0.25},
-        "electra-15": {"optim.lr": 1.97e-3, "options.weight": 35.0, "generator.width": 0.5},
-        "replace-mlm": {"optim.lr": 1.68e-3, "options.weight": 24.0, "generator.width": 0.5},
-        "all-tokens-mlm": {"optim.lr": 2.16e-3, "options.weight": 3.0},
-        "bert-mlm": {"optim.lr": 1.5e-3},
+        "rtd": {"optim.lr": 1.5e-3, "options.weight": 7.0},
+        "electra-15": {"optim.lr": 1.3e-3, "options.weight": 7.71},
+        "replace-mlm": {"optim.lr": 1.76e-3, "options.weight": 9.88},
+        "all-tokens-mlm": {"optim.lr": 2.27e-3, "options.weight": 4.58},
+        "bert-mlm": {"optim.lr": 1.89e-3},
     },
     "mini": {
         "rtd": {"optim.lr": 2e-3, "options.weight": 7.0},
