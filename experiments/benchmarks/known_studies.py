@@ -55,10 +55,9 @@ def main(kept: Path, out: Path) -> None:
 
 
 def _of_objectives(folder: Path) -> bool:
-    name = folder.name
-    return name.startswith(("ablation", "bert-and-rtd")) and name not in (
-        "ablation-wikipedia",
-        "ablation-mini-electric",
+    """Return whether the arms of a report are objectives, with three seeds of each or more, and not all scored before."""
+    return folder.name.startswith(("ablation", "bert-and-rtd", "tuned")) and folder.name not in (
+        "ablation-mini-electric",  # encoders of ablation-mini-h100 by another scorer
         "ablation-mini-linear",  # two seeds: intervals of one degree of freedom
     )
 
