@@ -55,7 +55,7 @@ def main(kept: Path, out: Path) -> None:
 
 
 def _of_objectives(folder: Path) -> bool:
-    """Return whether the arms of a report are objectives, with three seeds of each or more, and not all scored before."""
+    """Return whether the arms of a report are objectives, with at least three seeds of each."""
     return folder.name.startswith(("ablation", "bert-and-rtd", "tuned")) and folder.name not in (
         "ablation-mini-electric",  # encoders of ablation-mini-h100 by another scorer
         "ablation-mini-linear",  # two seeds: intervals of one degree of freedom

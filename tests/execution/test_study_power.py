@@ -97,7 +97,7 @@ def test_kept_studies_say_what_a_measure_could_tell(quick: None) -> None:
         rows = {(row["study"], row["task"]): row for row in csv.DictReader(file)}
     family = study_power.arms_and_family(job)[1]
     for name, one in kept.items():
-        # 1.4e12 is further than a factor of ten away, and 2e14 further than 4e13; two measures were taken at less alone.
+        # 1.4e12 is further than a factor of ten away, and 2e14 further than 4e13; two measures have fewer FLOPs alone.
         assert one.flops == {"tag:da_ddt-ud": 2e13, "pairs": 1.4e13}.get(name, 4e13)
         row = rows[one.study, name]
         gap = smallest_gap(float(row["sd"]), 5, 4, family)
