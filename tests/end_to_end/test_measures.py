@@ -241,7 +241,7 @@ def test_tagging_from_run_to_report(workbench: Command, text: Path, chunks: Path
     report = tmp_path / json.loads(done.stdout)["report"]
     page = report.read_text()
     assert "tag:chunks: micro F1 of spans as conlleval and seqeval" in page and "in BIOES." in page
-    assert "tag:chunks: test.txt, first at line 1: 4 of 16 sentences of test are also training sentences" in page
+    assert "Tagging (tag:chunks): test.txt, first at line 1: 4 of 16 sentences of test are also training" in page
     with open(report.parent / "baselines.csv", encoding="utf-8") as file:
         assert ("tag:chunks", "word-lookup") in {(row["task"], row["baseline"]) for row in csv.DictReader(file)}
     kept = [*tmp_path.glob("runs/*/scores/*"), *tmp_path.glob("runs/*/predictions/*")]
@@ -333,7 +333,7 @@ def test_from_run_to_report(workbench: Command, text: Path, data: Path) -> None:
     assert (copa["train_rows"], copa["test_rows"], set(copa["baselines"])) == (16, 6, {"majority", "bag-of-words"})
     report = data / json.loads(done.stdout)["report"]
     page = report.read_text()
-    assert "retrieval:zoo: 1 row about a document that is not in the corpus, and counts as never found: " in page
+    assert "Retrieval (retrieval:zoo): 1 row about a document that is not in the corpus, and counts as never" in page
     with open(report.parent / "baselines.csv", encoding="utf-8") as file:
         rows = {(row["task"], row["baseline"]) for row in csv.DictReader(file)}
     assert {("superglue:copa", "bag-of-words"), ("similarity:alike", "tf-idf"), ("retrieval:zoo", "tf-idf")} <= rows

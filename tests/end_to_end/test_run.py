@@ -96,7 +96,7 @@ def test_losses_that_frequencies_alone_reach_are_said_by_run_status_and_report(
     assert f"{rtd.name}: {done['warnings'][0]}" in (finished / "stderr.txt").read_text()
     answer = json.loads((finished / "answer.json").read_text())
     page = (finished / answer["report"]).read_text()
-    assert re.search(r"rtd at \S+ FLOPs \(matmul\) is no better than token frequencies alone", page)
+    assert re.search(r"RTD at \S+ FLOPs \(matmul\) is no better than token frequencies alone", page)
 
 
 def test_a_workers_run_names_the_command_that_was_typed(finished: Path) -> None:

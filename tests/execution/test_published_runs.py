@@ -49,12 +49,12 @@ def files(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("files")
 def test_what_is_stated_later_replaces_what_was_not(tmp_path: Path) -> None:
     store, model, host = RunStore(tmp_path / "runs"), Model("a/b", tmp_path), Host(device="cpu")
-    with published_runs.opened(store, model, host, None) as run:
+    with published_runs.opened(store.root, model, host, None) as run:
         assert run.read_json("done.json")["flops"] == {}
-    with published_runs.opened(store, model, host, 3e18) as run:
+    with published_runs.opened(store.root, model, host, 3e18) as run:
         done = run.read_json("done.json")
         assert (done["flops"], done["flops_source"]) == ({"paper": 3e18}, "--flops")
-    with published_runs.opened(store, model, host, None) as run:
+    with published_runs.opened(store.root, model, host, None) as run:
         assert run.read_json("done.json")["flops"] == {"paper": 3e18}  # nothing was stated, so nothing is changed
     assert len(store.runs()) == 1
 
@@ -63,9 +63,9 @@ def test_what_is_stated_later_replaces_what_was_not(tmp_path: Path) -> None:
 def test_a_model_is_measured_by_one_process_at_a_time(tmp_path: Path) -> None:
     store, model, host = RunStore(tmp_path / "runs"), Model("a/b", tmp_path), Host(device="cpu")
     with (
-        published_runs.opened(store, model, host, None),
+        published_runs.opened(store.root, model, host, None),
         pytest.raises(InputError, match="is being measured by another process; give the same command again later"),
-        published_runs.opened(RunStore(tmp_path / "runs"), model, host, None),
+        published_runs.opened(tmp_path / "runs", model, host, None),
     ):
         pass
 

@@ -148,10 +148,10 @@ def test_a_plan_says_where_an_amount_comes_from_unless_it_was_given() -> None:
     assert sentence({"flops": 1e12}) == "every run gets 1e+12 FLOPs (paper convention)"
     assert sentence({"steps": 100}).endswith("which objective=bert-mlm spends in steps=100")
 
-    search = Search({"options.weight": ("1", "2")}, 2)
+    search = Search({"optim.lr": ("1e-3", "2e-3"), "options.weight": ("1", "2")}, 2)
     searching, _ = tune_jobs(NANO.replace(budget={"steps": 100}), search, ["bert-mlm", "rtd"], "flops")
     told = searching.priced[1][0].sentence()
-    assert told.endswith("which objective=bert-mlm spends in steps=100"), "BERT MLM has no weight"
+    assert "objective=bert-mlm, optim.lr=" in told and "options" not in told, "BERT MLM has no weight"
 
 
 def test_no_steps_stay_no_steps() -> None:

@@ -314,8 +314,8 @@ def test_page_names_what_is_left_out(report: tuple[Path, Path]) -> None:
     said = parsed.page(report[1]).by_id("warnings").text
     assert f"{run} has no score on next" in said
     assert "means of 2 to 4 fine-tuning seeds" in said
-    assert "do not have the same seeds" in said and "replace-mlm 3 seeds" in said
-    assert "not at equal compute" in said and "all-tokens-mlm spent 1.58 times the FLOPs of bert-mlm" in said
+    assert "do not have the same seeds" in said and "Replace MLM 3 seeds" in said
+    assert "not at equal compute" in said and "All-Tokens MLM spent 1.58 times the FLOPs of BERT MLM" in said
 
 
 ROOT = Path(__file__).parents[2]
