@@ -13,7 +13,7 @@ from jobs import OBJECTIVES, rates
 from workbench.bench import estimate
 from workbench.cli import command, train
 from workbench.errors import RankLost
-from workbench.execution import devices
+from workbench.execution import devices, study_runner
 from workbench.execution.study import Job
 from workbench.options import RunOptions, SweepOptions
 from workbench.spec import presets
@@ -78,11 +78,13 @@ def test_the_plan_of_a_search_has_the_price_of_all_its_runs(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(estimate, "training_seconds", lambda runs, host: [60.0 for _ in runs])
+    monkeypatch.setattr(study_runner, "trained_already", lambda job, *rest: {spec.name for spec in job.specs})
     options = replace(options, objective=("rtd", "bert-mlm"), budget="steps=700", workers=2)
     train.sweep_(options, dry_run=True, as_json=True)
     assert tuple(json.loads(capsys.readouterr().out)["search"].values()) == search
     train.sweep_(options, dry_run=True)
     printed, runs = capsys.readouterr().out.splitlines(), 2 * search[-1]
+    assert "trained already" not in "".join(printed), "trials are other runs than the planned ones"
     assert f"in place of each run of the table: {said}" in printed
     (price,) = (line for line in printed if line.startswith("pre-training time for "))
     assert price.startswith(f"pre-training time for all {runs} runs: about {runs // 2} min 0 s here")

@@ -153,7 +153,7 @@ def plan_table(
         _measured(base.tasks),
         f"pre-training time for {count}: about {clock(total)} here ({how}, a few steps timed, {at_once})",
     ]
-    if trained:
+    if trained and not job.searched:  # a search trains other runs than the planned ones
         ending = f", and the others take about {clock(rest)}" if left else ""
         lines.append(f"{len(trained)} of them {'is' if len(trained) == 1 else 'are'} trained already{ending}")
     return "\n".join(lines)

@@ -148,14 +148,14 @@ def first_of_each(experiment: Experiment, cells: Sequence[Cell], runs: Sequence[
         if cells[same] != cells[place]:
             log.warning(
                 "%s: %s is the same model as %s at these settings, so it is trained once, and shown by the second name",
-                experiment.name, _text(experiment, cells[place]), _text(experiment, cells[same]),
+                experiment.name, arm_text(varied(experiment, cells[place])), arm_text(varied(experiment, cells[same])),
             )  # fmt: skip
     return first
 
 
 def _no_difference(experiment: Experiment, cells: Sequence[Cell], objective: str, advice: str) -> InputError:
     keys = [key for key in dict.fromkeys(itertools.chain(*cells)) if len({repr(cell.get(key)) for cell in cells}) > 1]
-    texts = [_text(experiment, {key: cell[key] for key in keys if key in cell}) for cell in cells]
+    texts = [arm_text(varied(experiment, {key: cell[key] for key in keys if key in cell})) for cell in cells]
     runs = " and ".join(texts) if len(cells) == 2 else f"all {len(cells)} runs ({'; '.join(texts[:SHOWN])} ...)"
     return one_model(experiment.name, keys, objective, runs, advice)
 
@@ -168,6 +168,6 @@ def one_model(where: str, keys: Sequence[str], objective: str, runs: str, advice
     )
 
 
-def _text(experiment: Experiment, cell: Cell) -> str:
-    """Return a cell as messages name it, without the values that all cells have."""
-    return arm_text({key: value for key, value in cell.items() if len(experiment.axes.get(key, ())) != 1})
+def varied(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """Return a cell as messages and reports name it, without the values that all cells have."""
+    return {key: value for key, value in cell.items() if len(experiment.axes.get(key, ())) != 1}

@@ -167,13 +167,12 @@ def job_of(
         base, runs = base.changed(alone), [spec.changed(alone) for spec in runs]
     merged = list[tuple[dict[str, Any], str]]()
     if len(cells) > len(names):
-        from workbench.execution.equal_models import first_of_each
+        from workbench.execution.equal_models import first_of_each, varied
 
         first = first_of_each(experiment, cells, runs[: len(cells)])
         for cell, same in zip(cells, first, strict=True):
             if cell != cells[same]:
-                varied = {key: value for key, value in cell.items() if len(experiment.axes.get(key, ())) != 1}
-                merged.append((varied, runs[same].name))
+                merged.append((varied(experiment, cell), runs[same].name))
         runs = [runs[start + place] for start in range(0, len(runs), len(cells)) for place in first]
     run_names = [*map(attrgetter("name"), runs)]
     distinct = dict(zip(run_names, runs, strict=True))

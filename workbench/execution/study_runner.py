@@ -314,7 +314,8 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     contrasts = contrasts_of(session, named, records, seeds)
     merged = list[dict[str, Any]]()
     for cell, name in session.job.merged:
-        merged += [{"cell": cell, "run": named[name].run_id}] if name in named else []
+        if name in named:
+            merged.append({"cell": cell, "run": named[name].run_id})
     facts = {"match": [*map(asdict, matches)], "contrasts": contrasts, "merged": merged, **facts}
     run_ids = list[str]()
     for run in runs:

@@ -162,11 +162,10 @@ def notes(board: Leaderboard, frames: Frames, title: Callable[[str], str] = str)
     for row in rows:
         if row["run_id"] in arms:
             arms_of.setdefault(str(row["scorer"]), {})[arms[row["run_id"]]] = None
-    every = [arm for arm in board.arms if len(board.arms) > 2]
     by_scorer = []
     for scorer, scored in arms_of.items():
-        one = all(arm in scored for arm in every) and every
-        by_arm = ["all arms"] if one else [title(arm) for arm in scored if arm != UNTRAINED]
+        of_all = len(board.arms) > 2 and scored.keys() >= set(board.arms)
+        by_arm = ["all arms"] if of_all else [title(arm) for arm in scored if arm != UNTRAINED]
         by_scorer.append(f"{scorer} ({listing([*by_arm, *(arm for arm in scored if arm == UNTRAINED)])})")
     apart = ""
     if board.other_inputs or sum(set(scored) != {UNTRAINED} for scored in arms_of.values()) > 1:
