@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +79,14 @@ def test_a_word_in_place_of_a_whole_number_is_refused_in_a_sentence(
 ) -> None:
     assert ended("run", "ablation", "--workers", "many") == 2
     assert capsys.readouterr().err == "workbench: Invalid value for '--workers': give a whole number\n"
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_help_names_itself_in_whatever_order_its_names_come(seed: str) -> None:
+    """typer keeps the names -h and --help as a set, whose order follows the seed of hashes."""
+    words = [sys.executable, "-m", "workbench", "sweep", "-h"]
+    done = subprocess.run(words, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
+    assert "  -h, --help " in done.stdout
 
 
 def test_help_has_each_command_in_one_section() -> None:
